@@ -1,0 +1,298 @@
+"""Labels of a trajectory's steps from a judge, asked for as soon as the outcome is known, while other rollouts still run.
+
+`Attributor.attribute` never fails a rollout and never stops a run: what it returns says whether there are labels, and if not, why. No
+label is invented: a trajectory whose judge is slow, down, out of budget or answers something else is FAILED, which is counted and
+leaves it with its outcome's credit. A judge that keeps failing is left alone for a while. Labels of a trajectory that was judged
+before come from the cache; equal trajectories at the same time are judged once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from advantage_processor import prompt
+from advantage_processor.cache import LabelCache, trajectory_hash
+from advantage_processor.exchanges import ExchangeLog
+from advantage_processor.groups import SMALL, Group, GroupOutcomes
+from advantage_processor.labels import Attribution, LabelStatus
+from advantage_processor.reply import Judgements, LabelError, StepLabel, read_labels
+from advantage_processor.settings import AttributionSettings
+from agentevolver.llm import BudgetExceeded, EndpointSettings, LLMError, LLMRefused, LLMSettings, LLMTimeout, LLMUnavailable, Reply, Role
+
+logger = logging.getLogger(__name__)
+
+# A judge that failed this many trajectories in a row is not asked for the time after it, then with one trajectory again.
+FAILURES_IN_A_ROW = 3
+PAUSE_S = 30.0
+# Seconds between two log messages of one kind.
+SILENCE_S = 30.0
+
+_KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (LabelError, "reply"),
+    (TimeoutError, "timeout"),
+    (LLMTimeout, "timeout"),
+    (LLMUnavailable, "unavailable"),
+    (LLMRefused, "refused"),
+    (BudgetExceeded, "budget"),
+    (LLMError, "llm"),
+)
+
+Record = Mapping[str, Any]
+
+
+class Judge(Protocol):
+    """What is used of `agentevolver.llm.LLM`."""
+
+    async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> Reply: ...
+
+
+def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettings:
+    """Return the section `llm` with what `attribution_driven_credit_assignment` says about the judge laid over the role attributor.
+
+    `model`, `concurrent` and `api_max_retries` win over the role's; temperature 0 and the reply's form are set where the role leaves
+    them open.
+    """
+    own = dict(llm.roles.get(Role.ATTRIBUTOR, {}))
+    forms: dict[str, dict[str, Any]] = {
+        "prompt": {},
+        "object": {"response_format": {"type": "json_object"}},
+        "schema": {
+            "response_format": {"type": "json_schema", "json_schema": {"name": "Judgements", "schema": Judgements.model_json_schema()}}
+        },
+    }
+    sampling = {"temperature": 0.0, **forms[llm.endpoint(Role.ATTRIBUTOR).json_mode], **dict(own.get("sampling") or {})}
+    given = {"model": settings.model, "concurrency": settings.concurrent}
+    given["tries"] = None if settings.api_max_retries is None else settings.api_max_retries + 1
+    own |= {name: value for name, value in given.items() if value is not None} | {"sampling": sampling}
+    return llm.model_copy(update={"roles": {**llm.roles, Role.ATTRIBUTOR: own}})
+
+
+@dataclass(slots=True)
+class _Work:
+    """What it took to label one trajectory."""
+
+    calls: int = 0
+    repairs: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    cached: bool = False
+    exchanges: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Paused(Exception):
+    """The judge is left alone at the moment."""
+
+
+class Attributor:
+    """Labels trajectories; one for each process, safe for many at once on one event loop.
+
+    Args:
+        settings: the section `attribution_driven_credit_assignment`.
+        judge: the language models, made with `judge_settings`; the role ATTRIBUTOR is asked.
+        group_size: rollouts of a group, for `skip_small_adv`.
+        endpoint: the role's endpoint, for its prices.
+    """
+
+    def __init__(self, settings: AttributionSettings, judge: Judge, *, group_size: int, endpoint: EndpointSettings | None = None) -> None:
+        self._settings = settings
+        self._judge = judge
+        self._groups = GroupOutcomes(group_size)
+        self._cache = LabelCache(settings.label_cache)
+        self._log = ExchangeLog(settings.llm_evaluation_log_dir)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._pause = _Pause()
+        self._told: dict[str, tuple[float, int]] = {}
+        self._prices = (endpoint.price_in, endpoint.price_out) if endpoint else (0.0, 0.0)
+
+    async def attribute(self, trajectory: Record, *, step: int) -> Attribution:
+        """Return what is to be said about a trajectory's steps. Raises nothing but cancellation.
+
+        Call it once for every rollout of a training step, failed ones too, and outside of any limit on concurrent episodes: under
+        `skip_small_adv` it waits for the group's other outcomes.
+
+        Args:
+            trajectory: a `Trajectory.to_dict()`.
+            step: the training step it is for, from 1.
+        """
+        began = time.perf_counter()
+        if not self._settings.labels_wanted(step):
+            return Attribution.off(f"no attribution in training step {step}")
+        group = self._report(trajectory)
+        if trajectory["outcome"] is None or not trajectory["steps"]:
+            return Attribution.off("the rollout failed, there is nothing to attribute")
+        reason = await self._skip_reason(trajectory, group)
+        work = _Work()
+        attribution = Attribution(LabelStatus.SKIPPED, reason=reason) if reason else await self._labels_or_failure(trajectory, work)
+        attribution = replace(
+            attribution,
+            cached=work.cached,
+            calls=work.calls,
+            repairs=work.repairs,
+            prompt_tokens=work.prompt_tokens,
+            completion_tokens=work.completion_tokens,
+            cost=work.cost,
+            seconds=round(time.perf_counter() - began, 4),
+        )
+        self._log.write(step, trajectory, attribution, work.exchanges)
+        return attribution
+
+    def close(self) -> None:
+        """Close the label cache's file."""
+        self._cache.close()
+
+    def _report(self, trajectory: Record) -> Group | None:
+        """Tell the group how a rollout ended, where a skip rule depends on all of them."""
+        if self._settings.adca_grpo.skip_type != "skip_small_adv":
+            return None
+        outcome = trajectory["outcome"]
+        score = float(outcome["score"]) if outcome is not None and trajectory["steps"] else None
+        return self._groups.report(trajectory["group_id"], int(trajectory["rollout_id"]), score)
+
+    async def _skip_reason(self, trajectory: Record, group: Group | None) -> str:
+        """Return why the trajectory is not to be labelled, or ""."""
+        if group is not None:
+            value = await self._groups.advantage(group, int(trajectory["rollout_id"]), self._settings.group_wait_s)
+            if value is None:
+                logger.warning("group %s was not complete in time, its rollout is labelled unseen", trajectory["group_id"])
+            elif abs(value) < SMALL:
+                return "skip_small_adv: its group advantage is 0"
+        if self._settings.adca_grpo.skip_type == "skip_all_neg" and not self._success(trajectory):
+            return "skip_all_neg: it failed its task"
+        return ""
+
+    def _success(self, trajectory: Record) -> bool:
+        return bool(trajectory["outcome"]["score"] > self._settings.success_threshold)
+
+    async def _labels_or_failure(self, trajectory: Record, work: _Work) -> Attribution:
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                labels = await self._labels(trajectory, work)
+        except _Paused as paused:
+            return Attribution(LabelStatus.FAILED, kind="paused", reason=str(paused))
+        except Exception as error:  # the episode was played: whatever a judge or its client does must not take it away
+            return self._failure(trajectory, error)
+        return Attribution(
+            LabelStatus.LABELLED, good=tuple(label.good for label in labels), analyses=tuple(label.analysis for label in labels)
+        )
+
+    def _failure(self, trajectory: Record, error: Exception) -> Attribution:
+        kind = next((kind for known, kind in _KINDS if isinstance(error, known)), "error")
+        if kind == "timeout" and not str(error):
+            error = TimeoutError(f"no labels within {self._settings.timeout_s:g} s (timeout_s)")
+        self._pause.failed(kind)
+        self._tell(kind, trajectory["trajectory_id"], error)
+        return Attribution(LabelStatus.FAILED, kind=kind, reason=f"{type(error).__name__}: {error}")
+
+    def _tell(self, kind: str, name: str, error: Exception) -> None:
+        """Log a failure, each kind once a while with the number of those in between: a judge that is down fails hundreds at a time."""
+        last, untold = self._told.get(kind, (float("-inf"), 0))
+        now = time.monotonic()
+        if now - last < SILENCE_S:
+            self._told[kind] = (last, untold + 1)
+            return
+        self._told[kind] = (now, 0)
+        more = f" ({untold} more since the last message)" if untold else ""
+        unexpected = error if kind == "error" else None
+        logger.warning("trajectory %s goes unlabelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
+
+    async def _labels(self, trajectory: Record, work: _Work) -> Sequence[StepLabel]:
+        """Return a label for each step, from the cache or the judge; raises what the judge raises, LabelError, or _Paused."""
+        key = self._key(trajectory)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            known = self._cache.get(key)
+            if known is not None:
+                work.cached = True
+                return known
+            self._pause.check()
+            spans = list(prompt.windows(len(trajectory["steps"]), self._settings.window_steps))
+            parts = await _all_or_none([self._ask(trajectory, window, work) for window in spans])
+            labels = [label for part in parts for label in part]
+            self._pause.answered()
+            self._cache.put(key, labels)
+            return labels
+
+    def _key(self, trajectory: Record) -> str:
+        steps = [(step["action"], step["observation"]) for step in trajectory["steps"]]
+        asked = (prompt.VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars)
+        return trajectory_hash(asked, prompt.opening_and_task(trajectory), steps, trajectory["outcome"]["score"], self._success(trajectory))
+
+    async def _ask(self, trajectory: Record, window: range, work: _Work) -> list[StepLabel]:
+        """Ask for the labels of a window, a second time if the reply cannot be used; raises LabelError when that fails too."""
+        messages = prompt.label_messages(trajectory, window, success=self._success(trajectory), max_chars=self._settings.max_chars)
+        reply = await self._chat(messages, work)
+        try:
+            return _read(reply, window)
+        except LabelError as first:
+            work.repairs += 1
+            reply = await self._chat(prompt.repair_messages(messages, reply.text, str(first), window), work)
+            try:
+                return _read(reply, window)
+            except LabelError as second:
+                raise LabelError(f"{second} (asked again after: {first})") from second
+
+    async def _chat(self, messages: list[dict[str, Any]], work: _Work) -> Reply:
+        work.calls += 1
+        reply = await self._judge.chat(Role.ATTRIBUTOR, messages)
+        if not reply.cached:
+            work.prompt_tokens += reply.prompt_tokens
+            work.completion_tokens += reply.completion_tokens
+            work.cost += (reply.prompt_tokens * self._prices[0] + reply.completion_tokens * self._prices[1]) / 1e6
+        work.exchanges.append({"messages": messages, "reply": reply.text})
+        return reply
+
+
+def _read(reply: Reply, window: range) -> list[StepLabel]:
+    try:
+        return read_labels(reply.text, window)
+    except LabelError as error:
+        if reply.finish_reason == "length":
+            raise LabelError(f"{error}; the reply was cut at max_tokens") from error
+        raise
+
+
+class _Pause:
+    """Leaves a judge alone that keeps failing, so that a judge that is down does not hold up every episode of the run."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._until = 0.0
+
+    def check(self) -> None:
+        """Raise _Paused while the judge is left alone; the first to come after that goes through, the others wait for its fate."""
+        if self._failures < FAILURES_IN_A_ROW:
+            return
+        now = time.monotonic()
+        if now < self._until:
+            raise _Paused(f"the judge failed {self._failures} times in a row, it is not asked for {self._until - now:.0f} s")
+        self._until = now + PAUSE_S
+
+    def answered(self) -> None:
+        """The judge answered."""
+        self._failures = 0
+
+    def failed(self, kind: str) -> None:
+        """The judge failed in some way; a reply that cannot be used is a reply."""
+        if kind == "reply":
+            self.answered()
+            return
+        self._failures = max(self._failures + 1, FAILURES_IN_A_ROW if kind == "budget" else 0)
+        self._until = time.monotonic() + (float("inf") if kind == "budget" else PAUSE_S)
+
+
+async def _all_or_none(questions: Sequence[Coroutine[Any, Any, list[StepLabel]]]) -> list[list[StepLabel]]:
+    """Return every answer; when one fails the others are given up and its error is raised."""
+    tasks = [asyncio.ensure_future(question) for question in questions]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,121 @@
+"""A training step's rows, and the trajectories they come from, as the stages see them.
+
+Rows are token sequences (a trajectory is one or more, by context template); credit is made per trajectory and step, and goes to the
+tokens at the end. A trajectory counts (`valid`) when it was graded and at least one of its rows is trained on; what does not
+count takes part in no statistic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from advantage_processor.labels import Attribution, attribution_of
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreditBatch:
+    """T trajectories of at most K steps, and the B rows of R tokens they became.
+
+    `step` is the training step, from 1. `trajectories` are `Trajectory.to_dict()` records, `attributions` what was said about each.
+    (T): `groups` (integers), `outcomes`, `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for padding and
+    withdrawn rows. `step_ids` (B, R): the step of a sampled token, counted through the trajectory, -1 elsewhere.
+    """
+
+    step: int
+    trajectories: Sequence[Record]
+    attributions: Sequence[Attribution]
+    groups: Tensor
+    outcomes: Tensor
+    valid: Tensor
+    lengths: Tensor
+    row_trajectory: Tensor
+    step_ids: Tensor
+
+    @property
+    def width(self) -> int:
+        """K, the steps of the longest trajectory, at least 1."""
+        return max([1, *map(int, self.lengths)])
+
+    @property
+    def mask(self) -> Tensor:
+        """Which places of (T, K) are steps of a trajectory that counts."""
+        return (torch.arange(self.width) < self.lengths[:, None]) & self.valid[:, None]
+
+    def table(self, values: Sequence[Sequence[float]]) -> Tensor:
+        """Return (T, K) float64 of one number per step; a trajectory's sequence is as long as it has steps, or empty (zeros)."""
+        counts = np.fromiter((len(row) for row in values), dtype=np.int64, count=len(values))
+        flat = np.fromiter((value for row in values for value in row), dtype=np.float64, count=int(counts.sum()))
+        table = np.zeros((len(values), self.width))
+        table[np.arange(self.width) < counts[:, None]] = flat
+        return torch.from_numpy(table)
+
+
+def make_batch(
+    step: int, trajectories: Sequence[Record], keys: Sequence[str], step_ids: Tensor, *, withdrawn: Collection[int] = ()
+) -> CreditBatch:
+    """Return the batch of a training step.
+
+    Args:
+        step: the training step, from 1.
+        trajectories: the step's records, one a rollout, in any order; the key `attribution` holds an `Attribution.to_dict()`.
+        keys: (B) `{uid}_{session}_{index}` of each row: its trajectory's id, and the row's number in it.
+        step_ids: (B, R) as the rows recorded them, -1 in padding.
+        withdrawn: rows that are padding or not trained on.
+
+    Raises:
+        ValueError: for a row of no trajectory, or with a token of a step that its trajectory does not have.
+    """
+    number = {record["trajectory_id"]: i for i, record in enumerate(trajectories)}
+    rows = torch.full((len(keys),), -1, dtype=torch.long)
+    left_out = set(withdrawn)
+    for i, key in enumerate(keys):
+        if i not in left_out:
+            name = key.rpartition("_")[0]
+            if name not in number:
+                raise ValueError(f"row {key} belongs to no trajectory of step {step}: there is no {name!r} among {len(number)} records")
+            rows[i] = number[name]
+    lengths = torch.tensor([len(record["steps"]) for record in trajectories], dtype=torch.long)
+    _check_steps(keys, rows, lengths, step_ids)
+    graded = torch.tensor([record["outcome"] is not None for record in trajectories], dtype=torch.bool)
+    trained = torch.zeros(len(trajectories), dtype=torch.bool)
+    trained[rows[rows >= 0]] = True
+    outcomes = [float(record["outcome"]["score"]) if record["outcome"] is not None else 0.0 for record in trajectories]
+    groups = {name: i for i, name in enumerate(dict.fromkeys(record["group_id"] for record in trajectories))}
+    return CreditBatch(
+        step=step,
+        trajectories=trajectories,
+        attributions=[attribution_of(record) for record in trajectories],
+        groups=torch.tensor([groups[record["group_id"]] for record in trajectories], dtype=torch.long),
+        outcomes=torch.tensor(outcomes, dtype=torch.float64),
+        valid=graded & trained & (lengths > 0),
+        lengths=lengths,
+        row_trajectory=rows,
+        step_ids=step_ids,
+    )
+
+
+def pad_step_ids(rows: Sequence[Sequence[int]], width: int) -> Tensor:
+    """Return (B, width) int32 step ids of rows of different length, -1 in padding."""
+    padded = torch.full((len(rows), width), -1, dtype=torch.int32)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = torch.as_tensor(np.asarray(row, dtype=np.int32))
+    return padded
+
+
+def _check_steps(keys: Sequence[str], rows: Tensor, lengths: Tensor, step_ids: Tensor) -> None:
+    if not step_ids.numel():
+        return
+    unlimited = step_ids.max()[None] + 1  # found by the index -1
+    allowed = torch.cat([lengths, unlimited])[rows]
+    wrong = (step_ids.amax(1) >= allowed).nonzero().flatten()
+    if len(wrong):
+        i = int(wrong[0])
+        raise ValueError(f"row {keys[i]} has tokens of step {int(step_ids[i].max())}, its trajectory has {int(allowed[i])} steps")

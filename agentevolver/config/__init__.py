@@ -1,0 +1,1 @@
+"""Hydra configuration files: `agentevolver.yaml` and the `device` group."""

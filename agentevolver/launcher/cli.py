@@ -1,0 +1,148 @@
+"""From the command line to an exit code. The only module of the package that prints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentevolver.launcher.errors import LaunchError, UsageError
+from agentevolver.launcher.options import Options, parse
+
+if TYPE_CHECKING:
+    from agentevolver.launcher.plan import Configuration, Plan
+    from agentevolver.launcher.records import RunRegistry
+
+logger = logging.getLogger("agentevolver.launcher")
+
+
+def main(arguments: Sequence[str], root: Path) -> int:
+    """Do what the command line says; `root` is the checkout, where `.env` and the records of runs lie. Returns the exit code."""
+    try:
+        options = parse(arguments)
+        _set_up_logging()
+        return _do(options, list(arguments), root)
+    except LaunchError as error:
+        return _fail(error, error.exit_code)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _do(options: Options, arguments: list[str], root: Path) -> int:
+    from agentevolver.launcher.records import RunRegistry
+
+    registry = RunRegistry(root / ".agentevolver" / "run")
+    if options.status:
+        print(_status(registry))
+        return 0
+    if options.kill and not options.dry_run:
+        _kill(registry)
+    if not options.starts_something:
+        return 0
+    _load_dotenv(root)
+    configuration = load_configuration(options)
+    if options.dry_run:
+        print(_dry_run(options, configuration, registry))
+        return 0
+    from agentevolver.launcher.plan import shown_arguments
+    from agentevolver.launcher.preflight import check_disk
+    from agentevolver.launcher.run import carry_out
+
+    check_disk(configuration.experiment_dir)
+    plan = asyncio.run(_plan(options, configuration, registry))
+    logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
+    return carry_out(plan, registry, shown_arguments(arguments), root)
+
+
+def load_configuration(options: Options) -> Configuration:
+    """Compose and check the configuration.
+
+    Raises:
+        UsageError: with the line that says what is wrong.
+    """
+    from agentevolver.launcher.preflight import check_model
+    from agentevolver.settings import ConfigError, load
+
+    try:
+        resolved = load(options.conf, list(options.overrides))
+    except ConfigError as error:
+        raise UsageError(" ".join(str(error).split())) from error
+    check_model(str(resolved.config.actor_rollout_ref.model.path))
+    return resolved
+
+
+async def _plan(options: Options, configuration: Configuration, registry: RunRegistry) -> Plan:
+    from agentevolver.launcher.plan import check_services, make_plan
+    from agentevolver.launcher.preflight import Presence, check_ray_address, env_service_presence
+
+    presence = await env_service_presence(configuration.env_service.env_url)
+    if presence is Presence.START:
+        check_services(options, configuration)
+    if configuration.ray.address is not None:
+        await check_ray_address(configuration.ray.address)
+    return make_plan(options, configuration, presence, registry)
+
+
+def _dry_run(options: Options, configuration: Configuration, registry: RunRegistry) -> str:
+    """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
+    from agentevolver.launcher.plan import check_services, make_plan, masked
+    from agentevolver.launcher.preflight import Presence, check_disk, is_local
+
+    check_services(options, configuration)
+    obstacles = []
+    try:
+        check_disk(configuration.experiment_dir)
+        plan = asyncio.run(_plan(options, configuration, registry))
+    except LaunchError as error:
+        if isinstance(error, UsageError):
+            raise
+        obstacles.append(f"as things are now, a start would fail: {error}")
+        presence = Presence.START if is_local(configuration.env_service.env_url) else Presence.REUSE
+        plan = make_plan(options, configuration, presence, registry)
+    return "\n".join([plan.describe(), *obstacles, "", "# the resolved configuration", masked(plan.config_text)])
+
+
+def _status(registry: RunRegistry) -> str:
+    lines = []
+    for record in registry.records():
+        alive = record.here and record.launcher.alive
+        state = f"running (launcher pid {record.launcher.pid})" if alive else "its launcher is gone; --kill ends what is left"
+        lines.append(f"{record.run_id}  {record.experiment_dir}  since {record.started_at}: {state}")
+        lines += [f"  {item.name}: pid {item.process.pid}{'' if item.process.alive else ' (ended)'}" for item in record.started]
+        if record.dashboard is not None:
+            lines.append(f"  dashboard: {record.dashboard}")
+        lines.append(f"  {len(record.running())} processes")
+    return "\n".join(lines) or "no run of this checkout"
+
+
+def _kill(registry: RunRegistry) -> None:
+    records = registry.records()
+    for record in records:
+        count = registry.reap(record)
+        logger.info("run %s: ended %d processes", record.run_id, count)
+    if not records:
+        logger.info("nothing to end: no run of this checkout is recorded")
+
+
+def _load_dotenv(root: Path) -> None:
+    from dotenv import load_dotenv
+
+    load_dotenv(root / ".env", override=False)
+
+
+def _set_up_logging() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("[launcher] %(message)s"))
+    package = logging.getLogger("agentevolver.launcher")
+    package.handlers[:] = [handler]
+    package.setLevel(os.environ.get("AGENTEVOLVER_LOG_LEVEL", "INFO").upper())
+    package.propagate = False
+
+
+def _fail(error: Exception, code: int) -> int:
+    print(f"launcher: error: {error}", file=sys.stderr)
+    return code

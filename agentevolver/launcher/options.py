@@ -1,0 +1,100 @@
+"""The command line. Imports nothing but the standard library, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from agentevolver.launcher.errors import UsageError
+
+DEFAULT_TARGET = "agentevolver.main"
+_WITH = "--with-"
+_EPILOG = """\
+key=value items override the configuration, e.g. trainer.total_epochs=2 actor_rollout_ref.rollout.n=4.
+
+  --with-NAME           also start NAME: a registered environment (served beside the one of the configuration), or a service of your
+                        own that .env describes with NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL (see example.env)
+
+Without --conf, --with-NAME starts the services alone, until Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for."""
+
+    conf: Path | None = None
+    overrides: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    env_modules: tuple[str, ...] = ()
+    target: str = DEFAULT_TARGET
+    debug_tags: str | None = None
+    kill: bool = False
+    dry_run: bool = False
+    status: bool = False
+
+    @property
+    def starts_something(self) -> bool:
+        """Whether there is anything to do beside --kill or --status."""
+        return self.conf is not None or bool(self.services)
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Read the command line.
+
+    Raises:
+        UsageError: an option is not known or contradicts another.
+        SystemExit: the help was asked for and printed.
+    """
+    known, rest = _parser().parse_known_args(list(arguments))
+    services = tuple(dict.fromkeys(item.removeprefix(_WITH) for item in rest if item.startswith(_WITH)))
+    unknown = [item for item in rest if item.startswith("-") and not item.startswith(_WITH)]
+    if unknown:
+        raise UsageError(f"unknown option {unknown[0]} (see --help; a configuration key is written key=value, without dashes)")
+    if "" in services or any("=" in name for name in services):
+        raise UsageError("--with-NAME takes a name and no value, --with-pocket for example")
+    options = Options(
+        conf=known.conf,
+        overrides=tuple(item for item in rest if not item.startswith("-")),
+        services=services,
+        env_modules=tuple(known.env_module),
+        target=known.target,
+        debug_tags=known.db,
+        kill=known.kill,
+        dry_run=known.dry_run,
+        status=known.status,
+    )
+    if not (options.starts_something or options.kill or options.status):
+        raise UsageError("nothing to do: give --conf examples/basic.yaml, or see --help")
+    if options.debug_tags is not None and options.conf is None:
+        raise UsageError("--db marks breakpoints of the main job and needs --conf")
+    if options.overrides and not options.starts_something:
+        raise UsageError(f"{options.overrides[0]!r} overrides a configuration, give it with --conf")
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="launcher.py",
+        usage="launcher.py [--conf FILE] [options] [--with-NAME ...] [key=value ...]",
+        description="Starts a training run and the services it needs, and stops what it started.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--conf", type=Path, metavar="FILE", help="the experiment's yaml, examples/basic.yaml for example")
+    add("--dry-run", action="store_true", help="check everything, print the plan and the resolved configuration, start nothing")
+    add("--status", action="store_true", help="show the runs that launchers of this checkout have started")
+    add("-k", "--kill", action="store_true", help="first end what launchers of this checkout have started, and nothing else")
+    add("--target", default=DEFAULT_TARGET, metavar="MODULE", help="module that is run as the main job (default: %(default)s)")
+    add("--env-module", action="append", default=[], metavar="NAME=PKG.MOD:CLASS", help="make an environment class of yours known as NAME")
+    add("--db", metavar="TAGS", help="debug: breakpoints with these tags (separated by |) stop, and Ray keeps failed tasks for a debugger")
+    return parser

@@ -1,0 +1,291 @@
+"""What a launch will do, decided before it is done: from the options and the configuration to services and the main job.
+
+Making a plan starts nothing and writes nothing; `--dry-run` prints it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.launcher.errors import UsageError
+from agentevolver.launcher.options import Options
+from agentevolver.launcher.preflight import Presence, is_local
+from agentevolver.launcher.records import RunRegistry, temp_dir_for
+from agentevolver.launcher.spec import JobSpec, ServiceSpec
+from agentevolver.launcher.stack import environment_service, ray_head, user_service
+from env_service.registry import RegistryError, known_environments, resolve
+
+_SECRET_KEY = re.compile(r"(^|[_.])(api_key|secret|password|token)$")
+
+
+class EnvServiceSection(Protocol):
+    """The section `env_service`, as far as the launcher reads it."""
+
+    @property
+    def env_type(self) -> str: ...
+    @property
+    def env_url(self) -> str: ...
+    @property
+    def max_instances(self) -> int | None: ...
+
+
+class RaySection(Protocol):
+    """The section `ray`."""
+
+    @property
+    def address(self) -> str | None: ...
+    @property
+    def num_cpus(self) -> int: ...
+    @property
+    def num_gpus(self) -> int: ...
+    @property
+    def dashboard(self) -> bool: ...
+    @property
+    def dashboard_port(self) -> int: ...
+    @property
+    def object_store_memory(self) -> int | None: ...
+
+
+class Configuration(Protocol):
+    """What the launcher needs of `agentevolver.settings.Resolved`."""
+
+    @property
+    def config(self) -> DictConfig: ...
+    @property
+    def experiment_dir(self) -> Path: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def env(self) -> Mapping[str, str]: ...
+    @property
+    def env_service(self) -> EnvServiceSection: ...
+    @property
+    def ray(self) -> RaySection: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch."""
+
+    run_id: str
+    device: str
+    experiment_dir: Path
+    config_text: str
+    services: tuple[ServiceSpec, ...]
+    job: JobSpec | None
+    temp_dir: Path | None
+    token: Path | None
+    dashboard: str | None
+    reused: tuple[str, ...]
+
+    @property
+    def config_path(self) -> Path:
+        """Where the resolved configuration is written, and read by the main job."""
+        return self.experiment_dir / "config.yaml"
+
+    @property
+    def logs(self) -> Path:
+        """Where every process of the run writes."""
+        return self.experiment_dir / "logs"
+
+    def describe(self) -> str:
+        """Return the plan as text."""
+        lines = [f"run {self.run_id} on {self.device}", f"writes to {self.experiment_dir}"]
+        lines += [f"uses {text}" for text in self.reused]
+        for spec in self.services:
+            lines += [f"starts {spec.name}: {spec.title}", f"    {spec.command}"]
+        if self.job is not None:
+            lines += ["runs the main job:", f"    {self.job.command}"]
+        return "\n".join(lines)
+
+
+def new_run_id() -> str:
+    """Return a new name for a run: when, and what tells it from another of the same second."""
+    return f"{datetime.now():%y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def make_plan(options: Options, configuration: Configuration, presence: Presence, registry: RunRegistry) -> Plan:
+    """Decide what is started, in this order: Ray, the environment service, the user's services, the main job.
+
+    Args:
+        presence: what is to be done about the environment service of the configuration.
+
+    Raises:
+        UsageError: a `--with-NAME` cannot be served.
+        LaunchError: no port is free.
+    """
+    run_id = new_run_id()
+    folder = configuration.experiment_dir.resolve()
+    logs = folder / "logs"
+    cluster = _cluster(configuration.ray, run_id, logs, registry, _environment(configuration, options))
+    registered, own = _split_services(options)
+    service = configuration.env_service
+    services, reused = [*cluster.services], [*cluster.reused]
+    if presence is Presence.REUSE:
+        reused.append(f"the environment service at {service.env_url}{_owner(service.env_url, registry)}")
+    else:
+        services.append(
+            environment_service(
+                service.env_url,
+                tuple(dict.fromkeys((service.env_type, *registered))),
+                modules=options.env_modules,
+                ray_address=cluster.address,
+                max_instances=service.max_instances,
+                logs=logs,
+                env=cluster.env,
+            )
+        )
+    services += [user_service(name, known=known_names(options), logs=logs, env=cluster.env) for name in own]
+    return Plan(
+        run_id=run_id,
+        device=configuration.device,
+        experiment_dir=folder,
+        config_text=config_text(configuration.config),
+        services=tuple(services),
+        job=_main_job(options, folder, cluster.env) if options.conf is not None else None,
+        temp_dir=cluster.temp_dir,
+        token=cluster.token,
+        dashboard=cluster.dashboard,
+        reused=tuple(reused),
+    )
+
+
+def check_services(options: Options, configuration: Configuration) -> None:
+    """Refuse environment names that nobody can serve.
+
+    Raises:
+        UsageError: with the nearest known name, where the registry has one.
+    """
+    service = configuration.env_service
+    registered, _ = _split_services(options)
+    if not is_local(service.env_url):
+        if registered:
+            raise UsageError(f"--with-{registered[0]} starts a service here, but env_service.env_url={service.env_url} is elsewhere")
+        return
+    try:
+        resolve((service.env_type, *registered), options.env_modules)
+    except RegistryError as error:
+        raise UsageError(f"env_service.env_type: {error}") from error
+
+
+def known_names(options: Options) -> tuple[str, ...]:
+    """Return the names of the environments that can be served."""
+    try:
+        return tuple(sorted(known_environments(options.env_modules)))
+    except RegistryError as error:
+        raise UsageError(str(error)) from error
+
+
+def config_text(config: DictConfig) -> str:
+    """Return a configuration as yaml, resolved but for what comes from the environment: secrets stay there."""
+    raw = OmegaConf.to_container(config, resolve=False)
+    resolved = OmegaConf.to_container(config, resolve=True)
+    return OmegaConf.to_yaml(OmegaConf.create(_keep_environment(raw, resolved)))
+
+
+def shown_arguments(arguments: Iterable[str]) -> list[str]:
+    """Return a command line that may be written down: values whose key says that they are secret are left out."""
+    parted = (item.partition("=") for item in arguments)
+    return [f"{key}=***" if mark and _SECRET_KEY.search(key) else f"{key}{mark}{value}" for key, mark, value in parted]
+
+
+def masked(text: str) -> str:
+    """Return a configuration's yaml for the screen: values whose key says that they are secret are not shown."""
+    tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    return OmegaConf.to_yaml(OmegaConf.create(_mask(tree)))
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    address: str
+    env: dict[str, str]
+    services: tuple[ServiceSpec, ...] = ()
+    reused: tuple[str, ...] = ()
+    temp_dir: Path | None = None
+    token: Path | None = None
+    dashboard: str | None = None
+
+
+def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str]) -> _Cluster:
+    """Describe the Ray cluster that is joined or started; its `env` is what every process of the run gets."""
+    if section.address is not None:
+        return _Cluster(section.address, env | {"RAY_ADDRESS": section.address}, reused=(f"the Ray cluster at {section.address}",))
+    temp_dir, token = temp_dir_for(run_id), None
+    env = env | {"TMPDIR": str(temp_dir / "tmp")}
+    if "RAY_AUTH_MODE" not in os.environ:
+        # Ray listens on all interfaces; without the token nobody gets in.
+        token = registry.token_path(run_id).resolve()
+        env = env | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    head = ray_head(
+        num_cpus=section.num_cpus,
+        num_gpus=section.num_gpus,
+        dashboard=section.dashboard,
+        dashboard_port=section.dashboard_port,
+        object_store_memory=section.object_store_memory,
+        temp_dir=temp_dir,
+        logs=logs,
+        env=env,
+    )
+    return _Cluster(head.address, env | {"RAY_ADDRESS": head.address}, (head.spec,), (), temp_dir, token, head.dashboard)
+
+
+def _owner(env_url: str, registry: RunRegistry) -> str:
+    """Say whose a running environment service is, if it is another run's: it will end with that run."""
+    record = registry.server_on(urlsplit(env_url).port or 80) if is_local(env_url) else None
+    if record is None:
+        return ""
+    return f", which belongs to run {record.run_id} and ends with it (one of its own: env_service.env_url=http://127.0.0.1:PORT)"
+
+
+def _split_services(options: Options) -> tuple[list[str], list[str]]:
+    known = known_names(options)
+    registered = [name for name in options.services if name in known]
+    return registered, [name for name in options.services if name not in known]
+
+
+def _environment(configuration: Configuration, options: Options) -> dict[str, str]:
+    """Return the variables that every process of the run gets beside those of the launcher itself."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    env = {**configuration.env, "PATH": path, "PYTHONUNBUFFERED": "1"}
+    if options.debug_tags is not None:
+        env |= {"RAY_DEBUG_POST_MORTEM": "1", "RAY_record_task_actor_creation_sites": "true", "DEBUG_TAGS": options.debug_tags}
+    return env
+
+
+def _main_job(options: Options, folder: Path, env: Mapping[str, str]) -> JobSpec:
+    shown = dict(env)
+    if sys.stdout.isatty():
+        # Its output goes through a pipe, so it cannot see the terminal itself.
+        shown |= {"FORCE_COLOR": "1", "COLUMNS": str(shutil.get_terminal_size().columns)}
+    argv = (sys.executable, "-m", options.target, "--config", str(folder / "config.yaml"))
+    return JobSpec(name="main", argv=argv, cwd=Path.cwd(), log=folder / "logs" / "main.log", env=shown)
+
+
+def _keep_environment(raw: Any, resolved: Any) -> Any:
+    if isinstance(raw, Mapping) and isinstance(resolved, Mapping):
+        return {key: _keep_environment(raw[key], value) for key, value in resolved.items()}
+    if isinstance(raw, list) and isinstance(resolved, list):
+        return [_keep_environment(*pair) for pair in zip(raw, resolved, strict=True)]
+    return raw if isinstance(raw, str) and "${oc.env:" in raw else resolved
+
+
+def _mask(tree: Any) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: "***" if _hidden(key, value) else _mask(value) for key, value in tree.items()}
+    return [_mask(item) for item in tree] if isinstance(tree, Iterable) and not isinstance(tree, str) else tree
+
+
+def _hidden(key: Any, value: Any) -> bool:
+    return isinstance(key, str) and bool(_SECRET_KEY.search(key)) and isinstance(value, str) and "${" not in value

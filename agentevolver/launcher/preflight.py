@@ -1,0 +1,84 @@
+"""Checks before anything is started: each answers within seconds, and a problem is one line that says what to do."""
+
+from __future__ import annotations
+
+import shutil
+from enum import Enum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agentevolver.launcher.errors import LaunchError, UsageError
+from agentevolver.launcher.health import is_loopback, reachable, unhealthy
+from agentevolver.launcher.ports import port_is_free
+from agentevolver.launcher.stack import health_url
+
+MIN_FREE_GB = 2.0
+
+
+class Presence(Enum):
+    """What is to be done about a service."""
+
+    START = "start"
+    REUSE = "use the one that runs"
+
+
+def check_model(path: str) -> None:
+    """Refuse a model path that can only be a local folder, and is none.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    looks_local = path.startswith(("/", "./", "../", "~"))
+    if looks_local and not Path(path).expanduser().exists():
+        raise UsageError(f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging Face hub")
+
+
+def check_disk(folder: Path) -> None:
+    """Refuse to start where the first checkpoint would not fit.
+
+    Raises:
+        LaunchError: too little is free.
+    """
+    existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
+    free = shutil.disk_usage(existing).free / 1e9
+    if free < MIN_FREE_GB:
+        raise LaunchError(f"{free:.1f} GB free where {folder} lies, at least {MIN_FREE_GB:g} are needed: free some, or set experiment.root")
+
+
+def is_local(env_url: str) -> bool:
+    """Whether the environment service is to run on this machine."""
+    return is_loopback(urlsplit(env_url).hostname or "")
+
+
+async def env_service_presence(env_url: str) -> Presence:
+    """Find out whether the environment service is there.
+
+    Raises:
+        LaunchError: a remote one does not answer, or something else has the local port.
+    """
+    reason = await unhealthy(health_url(env_url))
+    if reason is None:
+        return Presence.REUSE
+    parts = urlsplit(env_url)
+    if not is_local(env_url):
+        raise LaunchError(f"env_service.env_url={env_url} does not answer ({reason}); start it there, or correct the URL")
+    if reason == "connection refused" and port_is_free(parts.port or 80, parts.hostname or "127.0.0.1"):
+        return Presence.START
+    raise LaunchError(
+        f"port {parts.port or 80} is taken by something that is not a healthy environment service ({reason}); "
+        "stop it, or choose another port with env_service.env_url=http://127.0.0.1:PORT"
+    )
+
+
+async def check_ray_address(address: str) -> None:
+    """Refuse a cluster to join that is not there.
+
+    Raises:
+        UsageError: the address is not HOST:PORT.
+        LaunchError: nothing accepts connections there.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"ray.address={address} must be HOST:PORT of a Ray head, or null to start one")
+    if not await reachable(host.strip("[]"), int(port)):
+        raise LaunchError(f"ray.address={address}: no Ray head accepts connections there; start it, or set ray.address=null")

@@ -1,0 +1,107 @@
+"""What ran: the code's commit and changes, the installed packages, the machine. Written beside the run's results.
+
+One file per launch, `launches/<run id>.json`, and the uncommitted changes as `launches/<run id>.diff`. A fact that cannot be found
+out is null; recording never stops a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+SHOWN = ("torch", "vllm", "verl", "ray", "transformers")
+MAX_DIFF_BYTES = 2_000_000
+
+
+class LaunchRecord:
+    """The record of one launch; `finish` adds how it ended."""
+
+    def __init__(self, experiment_dir: Path, run_id: str, argv: Sequence[str], root: Path) -> None:
+        self._path = experiment_dir / "launches" / f"{run_id}.json"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        code, diff = code_state(root)
+        self._facts: dict[str, Any] = {
+            "run_id": run_id,
+            "started_at": now(),
+            "argv": list(argv),
+            "code": code,
+            "packages": packages(),
+            "hardware": hardware(),
+        }
+        if diff:
+            self._path.with_suffix(".diff").write_bytes(diff)
+        self._write()
+
+    def finish(self, exit_code: int) -> None:
+        """Add the time and the exit code."""
+        self._facts |= {"ended_at": now(), "exit_code": exit_code}
+        self._write()
+
+    def _write(self) -> None:
+        self._path.write_text(json.dumps(self._facts, indent=2) + "\n", encoding="utf-8")
+
+
+def now() -> str:
+    """Return the time as ISO 8601, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def code_state(root: Path) -> tuple[dict[str, Any], bytes]:
+    """Return commit, whether files differ from it, the untracked ones' names; and the differences as a patch."""
+    commit = _run("git", "-C", str(root), "rev-parse", "HEAD")
+    if commit is None:
+        return {"commit": None, "dirty": None, "untracked": []}, b""
+    status = (_run("git", "-C", str(root), "status", "--porcelain") or b"").decode(errors="replace").splitlines()
+    untracked = [line[3:] for line in status if line.startswith("??")]
+    changed = len(untracked) < len(status)
+    diff = (_run("git", "-C", str(root), "diff", "HEAD") or b"") if changed else b""
+    return {"commit": commit.decode().strip(), "dirty": bool(status), "untracked": untracked}, diff[:MAX_DIFF_BYTES]
+
+
+def packages() -> dict[str, Any]:
+    """Return the versions that matter most, and one hash over all installed ones."""
+    found = sorted({f"{d.metadata['Name']}=={d.version}".lower() for d in metadata.distributions()})
+    versions = {line.partition("==")[0]: line.partition("==")[2] for line in found}
+    shown = {name: versions.get(name) for name in SHOWN}
+    return {**shown, "count": len(found), "sha256": hashlib.sha256("\n".join(found).encode()).hexdigest()}
+
+
+def hardware() -> dict[str, Any]:
+    """Return what the run computes on."""
+    gpus = _run("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") if shutil.which("nvidia-smi") else None
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "python": sys.version.split()[0],
+        "cpu": _cpu_model(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_gb": round(pages * size / 1e9, 1),
+        "gpus": gpus.decode(errors="replace").strip().splitlines() if gpus else [],
+    }
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _run(*argv: str) -> bytes | None:
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

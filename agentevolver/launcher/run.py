@@ -1,0 +1,231 @@
+"""Carries out a plan: services one after the other, then the main job; whatever happens, everything is stopped in reverse order.
+
+One task per service watches it, and the main job, the watching and the signals are waited for together: the first that ends decides.
+The first Ctrl-C or SIGTERM stops in order, the second kills at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentevolver.launcher.children import Child, describe_exit
+from agentevolver.launcher.console import Tee, keep_history
+from agentevolver.launcher.errors import Interrupted, LaunchError
+from agentevolver.launcher.health import all_unhealthy
+from agentevolver.launcher.identity import ProcessId, end_carriers, identify
+from agentevolver.launcher.plan import Plan
+from agentevolver.launcher.provenance import LaunchRecord, now
+from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir
+from agentevolver.launcher.service import Service
+from agentevolver.launcher.shared_memory import attached, remove_unused
+
+logger = logging.getLogger(__name__)
+
+NOTE_EVERY_S = 10.0
+T = TypeVar("T")
+
+
+def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) -> int:
+    """Run a plan to its end; returns the exit code of the main job, or 128 + the signal that stopped the run.
+
+    Raises:
+        LaunchError: the run could not start or go on; everything has been stopped.
+    """
+    with experiment_lock(plan.experiment_dir, registry):
+        record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root)
+        code = LaunchError.exit_code
+        try:
+            code = asyncio.run(_go(plan, registry))
+        finally:
+            record.finish(code)
+    return code
+
+
+async def _go(plan: Plan, registry: RunRegistry) -> int:
+    run = _Run(plan, _Ledger(plan, registry), _Signals())
+    try:
+        _write_config(plan)
+        return await run.work()
+    except Interrupted as interrupt:
+        return interrupt.exit_code if plan.job is not None else 0
+    finally:
+        await run.stop()
+
+
+@dataclass
+class _Signals:
+    """The signals that ask to stop. The first one resolves `first`, the second one sets `hurry`."""
+
+    first: asyncio.Future[signal.Signals] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # What was ignored stays ignored, as under nohup or behind `&` in a script; SIGTERM is always heard.
+            if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self.first.done():
+            logger.info("%s again: killing", number.name)
+            self.hurry.set()
+        else:
+            logger.info("%s: stopping (once more kills at once)", number.name)
+            self.first.set_result(number)
+
+
+class _Ledger:
+    """Keeps the run's record on disk up to date, from before the first process until after the last."""
+
+    def __init__(self, plan: Plan, registry: RunRegistry) -> None:
+        launcher = identify(os.getpid())
+        assert launcher is not None
+        self._registry = registry
+        self._plan = plan
+        self._record = RunRecord(
+            run_id=plan.run_id,
+            experiment_dir=str(plan.experiment_dir),
+            launcher=launcher,
+            started_at=now(),
+            temp_dir=None if plan.temp_dir is None else str(plan.temp_dir),
+            dashboard=plan.dashboard,
+        )
+        registry.write(self._record)
+        if plan.temp_dir is not None:
+            plan.temp_dir.mkdir(mode=0o700)
+            (plan.temp_dir / "tmp").mkdir()
+        if plan.token is not None:
+            with open(plan.token, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(secrets.token_hex(32))
+
+    def started(self, name: str, process: ProcessId) -> None:
+        """Note a process."""
+        self._record = self._record.with_process(name, process)
+        self._registry.write(self._record)
+
+    def close(self) -> None:
+        """Forget the run: nothing of it is left."""
+        if self._plan.temp_dir is not None:
+            remove_temp_dir(self._plan.temp_dir)
+        if self._plan.token is not None:
+            self._plan.token.unlink(missing_ok=True)
+        self._registry.remove(self._record.run_id)
+
+
+class _Run:
+    def __init__(self, plan: Plan, ledger: _Ledger, signals: _Signals) -> None:
+        self._plan = plan
+        self._ledger = ledger
+        self._signals = signals
+        self._services: list[Service] = []
+        self._watches: list[asyncio.Task[Any]] = []
+        self._job: Child | None = None
+        self._segments: set[Path] = set()
+        self._noting = asyncio.create_task(self._note_shared_memory())
+
+    async def work(self) -> int:
+        """Start everything and wait for the main job; returns its exit code."""
+        for text in self._plan.reused:
+            logger.info("using %s", text)
+        for spec in self._plan.services:
+            if spec.shared and await all_unhealthy(spec.health_urls) is None:
+                logger.info("using the %s that runs already (%s)", spec.name, spec.title)
+                continue
+            keep_history(spec.log)
+            logger.info("starting %s (%s)", spec.name, spec.title)
+            service = Service(spec, self._plan.run_id, self._ledger.started)
+            self._services.append(service)
+            await self._unless_something_ends(service.start())
+            self._watches.append(asyncio.create_task(service.watch(), name=spec.name))
+        if self._plan.dashboard is not None:
+            token = f" (its token: {self._plan.token})" if self._plan.token is not None else ""
+            logger.info("Ray dashboard: %s%s", self._plan.dashboard, token)
+        if self._plan.job is None:
+            logger.info("everything is up; Ctrl-C stops it")
+            await self._unless_something_ends(asyncio.get_running_loop().create_future())
+        return await self._run_job()
+
+    async def stop(self) -> None:
+        """Stop everything, in reverse order; a record is kept only of what cannot be stopped."""
+        background = [*self._watches, self._noting]
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        self._segments |= await asyncio.to_thread(attached, self._plan.run_id)
+        survivors: set[ProcessId] = set()
+        if self._job is not None:
+            survivors |= await self._job.stop(self._signals.hurry)
+        for service in reversed(self._services):
+            survivors |= await service.stop(self._signals.hurry)
+        # Ray starts workers on behalf of others and after its own end was asked for.
+        survivors |= await asyncio.to_thread(end_carriers, self._plan.run_id, 1.0)
+        if survivors:
+            logger.error("these processes outlive SIGKILL: %s", ", ".join(str(process.pid) for process in survivors))
+        else:
+            await asyncio.to_thread(remove_unused, self._segments)
+            self._ledger.close()
+
+    async def _note_shared_memory(self) -> None:
+        while True:
+            await asyncio.sleep(NOTE_EVERY_S)
+            self._segments |= await asyncio.to_thread(attached, self._plan.run_id)
+
+    async def _run_job(self) -> int:
+        job = self._plan.job
+        assert job is not None
+        keep_history(job.log)
+        logger.info("running %s (log: %s)", " ".join(job.argv[1:3]), job.log)
+        sys.stdout.flush()
+        with Tee(job.log, sys.stdout.fileno(), sys.stderr.fileno()) as tee:
+            try:
+                self._job = await Child.start(job, self._plan.run_id, tee.out, tee.err)
+                tee.detach()
+                self._ledger.started(job.name, self._job.identity)
+                code = await self._unless_something_ends(self._job.wait())
+            finally:
+                if self._signals.first.done():
+                    tee.mute()
+                # Before the tee is left: what the job started still holds the pipe.
+                if self._job is not None:
+                    await self._job.stop(self._signals.hurry)
+        if code:
+            logger.error("the main job %s (log: %s)", describe_exit(code), job.log)
+        return code if code >= 0 else 128 - code
+
+    async def _unless_something_ends(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
+        """Wait for `work`, unless a signal comes or a service is lost first.
+
+        Raises:
+            Interrupted: a signal came.
+            LaunchError: a service died for good.
+        """
+        task = asyncio.ensure_future(work)
+        awaited: set[asyncio.Future[Any]] = {task, self._signals.first, *self._watches}
+        try:
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            if self._signals.first.done():
+                raise Interrupted(self._signals.first.result())
+            for watch in self._watches:
+                if watch.done():
+                    watch.result()
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def _write_config(plan: Plan) -> None:
+    if plan.config_path.exists() and plan.config_path.read_text(encoding="utf-8") != plan.config_text:
+        keep_history(plan.config_path)
+    plan.config_path.write_text(plan.config_text, encoding="utf-8")

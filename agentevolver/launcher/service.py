@@ -1,0 +1,155 @@
+"""The life of one service: started, waited for, watched, started again after a death a bounded number of times.
+
+States and their transitions are the table `NEXT`. `watch` ends only by raising: a service is not expected to end while a run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import NoReturn
+
+from agentevolver.launcher.children import Child, describe_exit, tail
+from agentevolver.launcher.errors import LaunchError
+from agentevolver.launcher.health import all_unhealthy
+from agentevolver.launcher.identity import ProcessId
+from agentevolver.launcher.spec import ServiceSpec
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.25
+PROGRESS_EVERY_S = 15.0
+
+
+class State(Enum):
+    """Where a service is in its life."""
+
+    NEW = "not started"
+    STARTING = "starting"
+    UP = "up"
+    DOWN = "died"
+    STOPPED = "stopped"
+
+
+NEXT = {
+    State.NEW: {State.STARTING, State.STOPPED},
+    State.STARTING: {State.UP, State.DOWN, State.STOPPED},
+    State.UP: {State.DOWN, State.STOPPED},
+    State.DOWN: {State.STARTING, State.STOPPED},
+    State.STOPPED: set(),
+}
+
+
+class ServiceDied(LaunchError):
+    """The service ended, or did not come up in time."""
+
+
+class Service:
+    """One service of a run; `on_start` is told each process that is started for it."""
+
+    def __init__(self, spec: ServiceSpec, run_id: str, on_start: Callable[[str, ProcessId], None]) -> None:
+        self.spec = spec
+        self.state = State.NEW
+        self._run_id = run_id
+        self._on_start = on_start
+        self._child: Child | None = None
+        self._offset = 0
+        self._well_since = 0.0
+
+    async def start(self) -> None:
+        """Start it and wait until it is up.
+
+        Raises:
+            ServiceDied: it ended first, or is not up after `ready_timeout_s`; the end of its log has been reported.
+        """
+        self._enter(State.STARTING)
+        self._child = await self._spawn()
+        ended = asyncio.create_task(self._child.wait())
+        answering = asyncio.create_task(self._answering())
+        try:
+            await asyncio.wait({ended, answering}, timeout=self.spec.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            answering.cancel()
+        if self._child.exit_code is not None:
+            raise await self._died(f"{self.spec.name} {describe_exit(self._child.exit_code)} before it was up")
+        if not answering.done() or answering.cancelled():
+            reason = await all_unhealthy(self.spec.health_urls)
+            raise await self._died(f"{self.spec.name} is not up after {self.spec.ready_timeout_s:g} s ({reason})")
+        answering.result()
+        self._enter(State.UP)
+        self._well_since = time.monotonic()
+
+    async def watch(self) -> NoReturn:
+        """Watch a service that is up; start it again when it dies.
+
+        Raises:
+            ServiceDied: it died and may not be started again (any more).
+        """
+        attempt = 0
+        while True:
+            code = await self._running().wait()
+            if time.monotonic() - self._well_since > self.spec.steady_s:
+                attempt = 0
+            error = await self._died(f"{self.spec.name} {describe_exit(code)} during the run")
+            while self.state is not State.UP:
+                if attempt >= self.spec.restarts:
+                    tried = f" and was started again {attempt} times" if attempt else ""
+                    raise ServiceDied(f"{error}{tried}; the run cannot go on") from error
+                delay = self.spec.delay(attempt)
+                attempt += 1
+                logger.warning("starting %s again in %g s (%d of %d)", self.spec.name, delay, attempt, self.spec.restarts)
+                await asyncio.sleep(delay)
+                try:
+                    await self.start()
+                except ServiceDied as again:
+                    error = again
+            logger.warning("%s is up again", self.spec.name)
+
+    async def stop(self, hurry: asyncio.Event) -> set[ProcessId]:
+        """Stop it; returns processes that outlive SIGKILL."""
+        self._enter(State.STOPPED)
+        return set() if self._child is None else await self._child.stop(hurry)
+
+    async def _spawn(self) -> Child:
+        self.spec.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.spec.log.open("ab") as log:
+            self._offset = log.seek(0, os.SEEK_END)
+            child = await Child.start(self.spec, self._run_id, log.fileno(), log.fileno())
+        self._on_start(self.spec.name, child.identity)
+        return child
+
+    async def _answering(self) -> None:
+        began = reported = time.monotonic()
+        while (reason := await all_unhealthy(self.spec.health_urls)) is not None:
+            if time.monotonic() - reported >= PROGRESS_EVERY_S:
+                reported = time.monotonic()
+                logger.info("  waiting for %s since %.0f s (%s; log: %s)", self.spec.name, reported - began, reason, self.spec.log)
+            await asyncio.sleep(POLL_S)
+
+    async def _died(self, message: str) -> ServiceDied:
+        """Report a death with the end of the log, clear away what is left of the service; returns the error."""
+        self._enter(State.DOWN)
+        lines = tail(self.spec.log, self._offset)
+        logger.error("%s; the end of %s:", message, self.spec.log)
+        for line in lines or ["(nothing was written)"]:
+            logger.error("  | %s", line)
+        child = self._running()
+        if child.exit_code is None:
+            await child.stop(asyncio.Event())
+        else:
+            await child.end_leftovers()
+        advice = f"; {self.spec.advice}" if self.spec.advice else ""
+        return ServiceDied(f"{message} (log: {self.spec.log}){advice}")
+
+    def _running(self) -> Child:
+        assert self._child is not None, f"{self.spec.name} was not started"
+        return self._child
+
+    def _enter(self, state: State) -> None:
+        assert state in NEXT[self.state], f"{self.spec.name}: {self.state} cannot become {state}"
+        self.state = state

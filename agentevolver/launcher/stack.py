@@ -1,0 +1,148 @@
+"""The services a run is made of: one Ray head, the environment service, and services of the user's own from .env."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agentevolver.launcher.errors import LaunchError, UsageError
+from agentevolver.launcher.ports import take_any_port, take_port_from
+from agentevolver.launcher.spec import ServiceSpec
+
+RESTARTS = 5
+
+
+@dataclass(frozen=True)
+class RayHead:
+    """The Ray head that a run starts, and what the other processes need to find it."""
+
+    spec: ServiceSpec
+    address: str
+    dashboard: str | None
+
+
+def ray_head(
+    *,
+    num_cpus: int,
+    num_gpus: int,
+    dashboard: bool,
+    dashboard_port: int,
+    object_store_memory: int | None,
+    temp_dir: Path,
+    logs: Path,
+    env: Mapping[str, str],
+) -> RayHead:
+    """Describe a Ray head of the run's own: free ports, its files under `temp_dir`, the dashboard on loopback.
+
+    `dashboard_port` is where the search for a free one begins; 0 takes any.
+
+    Raises:
+        LaunchError: no port is free there.
+    """
+    gcs, agent, client = (take_any_port() for _ in range(3))
+    page = take_port_from(dashboard_port) if dashboard and dashboard_port else take_any_port()
+    if page is None:
+        raise LaunchError(f"no port is free from ray.dashboard_port={dashboard_port} on; set another one, 0 takes any")
+    argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats", "--no-monitor"]
+    argv += [f"--port={gcs}", f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}"]
+    # 0 lets each process take what is free; Ray's own defaults are fixed ports, which a second cluster on the machine would need too.
+    for option in ("min-worker-port", "max-worker-port", "node-manager-port", "object-manager-port", "metrics-export-port"):
+        argv.append(f"--{option}=0")
+    argv += ["--dashboard-agent-grpc-port=0", "--runtime-env-agent-port=0"]
+    argv += [f"--include-dashboard={str(dashboard).lower()}", "--dashboard-host=127.0.0.1", f"--dashboard-port={page}"]
+    argv += [f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", f"--temp-dir={temp_dir}"]
+    if object_store_memory is not None:
+        argv.append(f"--object-store-memory={object_store_memory}")
+    url = f"http://127.0.0.1:{page}" if dashboard else None
+    spec = ServiceSpec(
+        name="ray",
+        argv=tuple(argv),
+        cwd=Path.cwd(),
+        log=logs / "ray.log",
+        # Nothing is left to drain when it is stopped, and the whole group is: draining would wait for a GCS that has ended.
+        env={**env, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"},
+        title=f"head at 127.0.0.1:{gcs}, {num_cpus} CPUs and {num_gpus} GPUs declared" + (f", dashboard {url}" if url else ""),
+        health_urls=(f"http://127.0.0.1:{agent}/api/local_raylet_healthz", *([f"{url}/api/gcs_healthz"] if url else [])),
+        ready_timeout_s=180.0,
+    )
+    return RayHead(spec, f"127.0.0.1:{gcs}", url)
+
+
+def environment_service(
+    url: str,
+    names: Sequence[str],
+    *,
+    modules: Sequence[str],
+    ray_address: str,
+    max_instances: int | None,
+    logs: Path,
+    env: Mapping[str, str],
+) -> ServiceSpec:
+    """Describe the environment service at a local URL.
+
+    Raises:
+        UsageError: a service cannot be started at this URL.
+    """
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme != "http" or port is None or parts.path not in ("", "/"):
+        raise UsageError(f"env_service.env_url={url}: to start the service here the URL must be http://127.0.0.1:PORT")
+    argv = [sys.executable, "-m", "env_service", "serve", f"--host={parts.hostname}", f"--port={port}", f"--ray-address={ray_address}"]
+    argv += [f"--env={name}" for name in names] + [f"--env-module={module}" for module in modules]
+    if max_instances is not None:
+        argv.append(f"--max-instances={max_instances}")
+    return ServiceSpec(
+        name="env_service",
+        argv=tuple(argv),
+        cwd=Path.cwd(),
+        log=logs / "env_service.log",
+        env=env,
+        title=f"{', '.join(names)} at {url}",
+        health_urls=(health_url(url),),
+        restarts=RESTARTS,
+    )
+
+
+def health_url(env_url: str) -> str:
+    """Return where an environment service says how it is."""
+    return f"{env_url.rstrip('/')}/healthz"
+
+
+def user_service(name: str, *, known: Sequence[str], logs: Path, env: Mapping[str, str]) -> ServiceSpec:
+    """Describe a service of the user's own from NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL in the environment.
+
+    Raises:
+        UsageError: the name is neither that of an environment nor described, or the description does not hold.
+    """
+    key = name.upper().replace("-", "_")
+    values = {part: os.environ.get(f"{key}_{part}", "").strip() for part in ("PATH", "SCRIPT", "HEALTH_URL")}
+    missing = [f"{key}_{part}" for part, value in values.items() if not value]
+    if missing:
+        raise UsageError(
+            f"--with-{name}: not a registered environment ({', '.join(known)}), and as a service of your own it needs "
+            f"{', '.join(missing)} in .env (see example.env)"
+        )
+    folder = Path(values["PATH"]).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"--with-{name}: {key}_PATH={values['PATH']} is not a folder")
+    if urlsplit(values["HEALTH_URL"]).scheme not in ("http", "https"):
+        raise UsageError(f"--with-{name}: {key}_HEALTH_URL={values['HEALTH_URL']} must begin with http:// or https://")
+    return ServiceSpec(
+        name=name,
+        argv=("bash", "-c", values["SCRIPT"]),
+        cwd=folder.resolve(),
+        log=logs / f"{name}.log",
+        env=env,
+        title=f"in {folder}, up when {values['HEALTH_URL']} answers",
+        health_urls=(values["HEALTH_URL"],),
+        restarts=RESTARTS,
+        shared=True,
+        advice=f"the command is {key}_SCRIPT in .env",
+    )

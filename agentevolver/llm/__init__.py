@@ -1,0 +1,42 @@
+"""Language models that help in training: six roles, each an OpenAI-compatible endpoint. docs/llm.md describes them.
+
+The client is imported when it is first asked for: its libraries take seconds, and a configuration is checked without them.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from agentevolver.llm.errors import BudgetExceeded, LLMError, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
+from agentevolver.llm.ledger import Ledger, LedgerError, Usage
+from agentevolver.llm.replies import Reply, ServedModel
+from agentevolver.llm.settings import BudgetSettings, EndpointSettings, LLMSettings, Role, TeacherSettings
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
+
+__all__ = [
+    "LLM",
+    "BudgetExceeded",
+    "BudgetSettings",
+    "EndpointSettings",
+    "LLMError",
+    "LLMRefused",
+    "LLMReplyError",
+    "LLMSettings",
+    "LLMTimeout",
+    "LLMUnavailable",
+    "Ledger",
+    "LedgerError",
+    "Reply",
+    "Role",
+    "ServedModel",
+    "TeacherSettings",
+    "Usage",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LLM":
+        from agentevolver.llm.client import LLM
+
+        return LLM
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

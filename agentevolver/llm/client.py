@@ -1,0 +1,217 @@
+"""The roles' language models behind two methods: `chat` returns text, `structured` a validated model.
+
+`LLM` is safe for many concurrent calls on one event loop. It counts, caches, keeps to the budget, and raises nothing but `LLMError`s (and
+ValueError for a sampling parameter that does not exist). Replies of `policy` are never cached: its weights change.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel
+
+from agentevolver.llm.cache import ReplyCache, Stored, cache_key
+from agentevolver.llm.counts import CHARS_PER_TOKEN, RoleCounts
+from agentevolver.llm.endpoint import Endpoint, served_model
+from agentevolver.llm.errors import LLMError, LLMReplyError, LLMUnavailable
+from agentevolver.llm.extract import NoAnswer, read_reply
+from agentevolver.llm.ledger import Ledger, Usage
+from agentevolver.llm.replies import Answer, Reply, ServedModel
+from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role, check_sampling
+
+M = TypeVar("M", bound=BaseModel)
+PolicySource = ServedModel | Callable[[], ServedModel | Awaitable[ServedModel | None] | None]
+
+_REPAIR = (
+    "Your reply cannot be used: {problem}.\nReply again with the JSON alone, without any other text. It must fit this schema:\n{schema}"
+)
+
+
+class LLM:
+    """The language models of all roles."""
+
+    def __init__(self, settings: LLMSettings, *, ledger: Ledger | None = None, policy: PolicySource | None = None) -> None:
+        """Open nothing yet but the cache and the ledger.
+
+        Args:
+            settings: the section `llm`.
+            ledger: shared with others that spend from the same budget; without it one is opened at `settings.ledger`.
+            policy: where the policy is served, for roles with `base_url: policy`; a callable is asked (and awaited) at the first call.
+
+        Raises:
+            LLMError: the cache's or the ledger's file cannot be opened.
+        """
+        self.settings = settings
+        self._owns_ledger = ledger is None
+        self.ledger = Ledger(settings.ledger, settings.budget) if ledger is None else ledger
+        self._cache = ReplyCache(settings.cache) if settings.cache is not None else None
+        self._policy = policy
+        self._endpoints: dict[Role, Endpoint] = {}
+        self._retired: list[Endpoint] = []
+        self._counts: dict[Role, RoleCounts] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close connections and files. The metrics stay readable."""
+        endpoints = [*self._endpoints.values(), *self._retired]
+        self._endpoints, self._retired = {}, []
+        for endpoint in endpoints:
+            await endpoint.aclose()
+        if self._cache is not None:
+            self._cache.close()
+            self._cache = None
+        if self._owns_ledger:
+            self.ledger.close()
+
+    async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> Reply:
+        """Send a conversation to a role's model.
+
+        Args:
+            role: who is asked.
+            messages: chat messages.
+            sampling: parameters laid over the role's own; None takes one of these away. Callers that want several different replies to the
+                same prompt give each its own `seed`, since the cache does not ask twice.
+
+        Raises:
+            BudgetExceeded: the budget is spent; nothing was sent.
+            LLMUnavailable, LLMTimeout, LLMRefused, LLMReplyError: see there.
+            ValueError: an unknown sampling parameter.
+        """
+        return (await self._chat(role, messages, sampling))[0]
+
+    async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M:
+        """Send a conversation and read the JSON of the reply into a model.
+
+        A reply that does not fit is shown to the model once more, with what is wrong with it.
+
+        Raises:
+            LLMReplyError: the repaired reply did not fit either; `text` is that reply.
+            Others as `chat`.
+        """
+        sampling = {**self._response_format(role, schema), **sampling}
+        reply, key = await self._chat(role, messages, sampling)
+        try:
+            return read_reply(reply.text, schema)
+        except NoAnswer as error:
+            first_problem = str(error)
+        self._count(role).repairs += 1
+        request = _REPAIR.format(problem=first_problem, schema=_schema_text(schema))
+        again = [*messages, {"role": "assistant", "content": reply.text}, {"role": "user", "content": request}]
+        repaired, second_key = await self._chat(role, again, sampling)
+        try:
+            return read_reply(repaired.text, schema)
+        except NoAnswer as error:
+            second_problem = str(error)
+        for useless in filter(None, (key, second_key)):
+            if self._cache is not None:
+                self._cache.forget(useless)
+        self._count(role).errors += 1
+        raise LLMReplyError(f"{role.value}: no usable reply, also after one repair: {second_problem}", repaired.text)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the counts since the start of every role that was called, as `llm/<role>/<name>`, and what the run spent in all."""
+        out = {f"llm/{role.value}/{name}": value for role, counts in self._counts.items() for name, value in counts.metrics().items()}
+        if self._counts:
+            spent = self.ledger.spent()
+            out |= {"llm/spent_tokens": float(spent.tokens), "llm/spent_cost": spent.cost}
+        return out
+
+    async def _chat(self, role: Role, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> tuple[Reply, str | None]:
+        """Return the reply and its key in the cache, if it is kept there."""
+        settings = self.settings.endpoint(role)
+        parameters = check_sampling({**settings.sampling, **sampling})
+        counts = self._count(role)
+        try:
+            endpoint = await self._endpoint(role)
+            key = None
+            if self._cache is not None and settings.base_url != POLICY:
+                key = cache_key(endpoint.served.base_url, endpoint.served.model, messages, parameters)
+                if (stored := self._cache.get(key)) is not None:
+                    counts.cached += 1
+                    return Reply(stored.text, stored.prompt_tokens, stored.completion_tokens, 0.0, True, stored.finish_reason), key
+            reply = await self._send(endpoint, messages, parameters)
+        except LLMError:
+            counts.errors += 1
+            raise
+        if key is not None and self._cache is not None:
+            self._cache.put(key, Stored(reply.text, reply.prompt_tokens, reply.completion_tokens, reply.finish_reason))
+        return reply, key
+
+    async def _send(self, endpoint: Endpoint, messages: list[dict[str, Any]], parameters: dict[str, Any]) -> Reply:
+        counts = self._count(endpoint.role)
+        chars = sum(len(str(message.get("content", ""))) for message in messages)
+        estimate = self._usage(endpoint, *counts.estimate(chars))
+        self.ledger.begin(estimate)
+        used = Usage()
+        try:
+            answer = await endpoint.ask(messages, parameters)
+            reply = _reply(answer, estimate.prompt_tokens)
+            used = self._usage(endpoint, reply.prompt_tokens, reply.completion_tokens)
+        finally:
+            self.ledger.settle(endpoint.role.value, estimate, used)
+        counts.calls += 1
+        counts.retries += answer.tries - 1
+        counts.prompt_chars += chars
+        counts.prompt_tokens += used.prompt_tokens
+        counts.completion_tokens += used.completion_tokens
+        counts.cost += used.cost
+        counts.latencies.append(reply.seconds)
+        return reply
+
+    async def _endpoint(self, role: Role) -> Endpoint:
+        settings = self.settings.endpoint(role)
+        if settings.base_url == POLICY:
+            # Asked every time: an engine that was started again may be somewhere else.
+            served = await self._policy_model(role)
+        elif settings.base_url == OFFLINE:
+            served = ServedModel(self.settings.teacher.url, settings.model)
+        else:
+            served = served_model(role, settings)
+        known = self._endpoints.get(role)
+        if known is None or known.served != served:
+            if known is not None:
+                self._retired.append(known)
+            known = self._endpoints[role] = Endpoint(role, settings, served)
+        return known
+
+    async def _policy_model(self, role: Role) -> ServedModel:
+        found = self._policy() if callable(self._policy) else self._policy
+        if inspect.isawaitable(found):
+            found = await found
+        if found is None:
+            raise LLMUnavailable(f"{role.value}: base_url is `policy`, and the policy is not served (yet) where this is called")
+        return found
+
+    def _response_format(self, role: Role, schema: type[BaseModel]) -> dict[str, Any]:
+        mode = self.settings.endpoint(role).json_mode
+        if mode == "schema":
+            wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
+            return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+        return {"response_format": {"type": "json_object"}} if mode == "object" else {}
+
+    @staticmethod
+    def _usage(endpoint: Endpoint, prompt_tokens: int, completion_tokens: int) -> Usage:
+        cost = (prompt_tokens * endpoint.settings.price_in + completion_tokens * endpoint.settings.price_out) / 1e6
+        return Usage(1, prompt_tokens, completion_tokens, cost)
+
+    def _count(self, role: Role) -> RoleCounts:
+        return self._counts.setdefault(role, RoleCounts())
+
+
+def _reply(answer: Answer, prompt_estimate: int) -> Reply:
+    prompt = prompt_estimate if answer.prompt_tokens is None else answer.prompt_tokens
+    said = max(1, len(answer.text) // CHARS_PER_TOKEN) if answer.completion_tokens is None else answer.completion_tokens
+    return Reply(answer.text, prompt, said, answer.seconds, False, answer.finish_reason)
+
+
+def _schema_text(schema: type[BaseModel]) -> str:
+    return json.dumps(schema.model_json_schema(), ensure_ascii=False)

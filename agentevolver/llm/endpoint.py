@@ -1,0 +1,173 @@
+"""One role's endpoint at work: a client, a bounded number of calls at once, and bounded tries.
+
+`Endpoint.ask` returns an answer or raises one of the typed errors. Nothing waits for ever: every try has a deadline that covers the whole
+exchange, the tries are counted, and no pause is longer than `max_wait_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import logging
+import os
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from agentevolver.llm.boundary import translate
+from agentevolver.llm.errors import LLMError, LLMRefused, LLMReplyError, LLMUnavailable, Transient, redact
+from agentevolver.llm.replies import Answer, ServedModel
+from agentevolver.llm.settings import EXTRA_SAMPLING, EndpointSettings, Role
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.5
+
+
+def served_model(role: Role, settings: EndpointSettings, environ: Mapping[str, str] | None = None) -> ServedModel:
+    """Return the served model of a role with an ordinary URL; raises LLMRefused if its key is not set."""
+    name = settings.key_variable
+    if name is None:
+        return ServedModel(settings.base_url, settings.model)
+    key = (os.environ if environ is None else environ).get(name, "").strip()
+    if not key:
+        raise LLMRefused(
+            f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there (.env), or set "
+            "api_key_env: null if it wants none"
+        )
+    return ServedModel(settings.base_url, settings.model, key)
+
+
+def pause(attempt: int, max_wait_s: float, asked_s: float | None) -> float:
+    """Return the seconds to wait after the failed try number `attempt` (from 0).
+
+    Full jitter over an exponentially growing range; what a server asked for is waited at least, and a little jitter on top of it, so that
+    not all calls come back at once.
+    """
+    ceiling = min(max_wait_s, FIRST_PAUSE_S * 2**attempt)
+    drawn = random.uniform(0.0, ceiling)
+    return drawn if asked_s is None else min(max_wait_s, asked_s + 0.1 * drawn)
+
+
+def asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a server asks to wait (`retry-after-ms`, `Retry-After` as seconds or a date), None if it does not."""
+    milliseconds, said = headers.get("retry-after-ms"), headers.get("retry-after")
+    try:
+        if milliseconds is not None:
+            return max(0.0, float(milliseconds) / 1000.0)
+        if said is not None:
+            return max(0.0, float(said))
+    except ValueError:
+        when = email.utils.parsedate_tz(said or "")
+        return max(0.0, email.utils.mktime_tz(when) - time.time()) if when else None
+    return None
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL names this machine."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+class Endpoint:
+    """One role's endpoint, on one event loop."""
+
+    def __init__(self, role: Role, settings: EndpointSettings, served: ServedModel) -> None:
+        self.role = role
+        self.settings = settings
+        self.served = served
+        self._places = asyncio.Semaphore(settings.concurrency)
+        self._closed_until = 0.0
+        # What runs on this machine is reached directly, whatever proxy the environment names.
+        direct = DefaultAsyncHttpxClient(trust_env=False, timeout=settings.timeout_s) if is_local(served.base_url) else None
+        self._client = AsyncOpenAI(
+            api_key=served.api_key, base_url=served.base_url, max_retries=0, timeout=settings.timeout_s, http_client=direct
+        )
+
+    @property
+    def where(self) -> str:
+        """Role, model and URL, for messages."""
+        return f"{self.role.value} ({self.served.model} at {self.served.base_url})"
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any]) -> Answer:
+        """Send a conversation; returns what was said.
+
+        Raises:
+            LLMUnavailable, LLMTimeout: no try succeeded.
+            LLMRefused: the request was refused.
+            LLMReplyError: the model spent all its tokens before it said anything.
+        """
+        for attempt in range(self.settings.tries):
+            last = attempt + 1 == self.settings.tries
+            async with self._places:
+                await self._wait_until_open()
+                outcome = await self._try(messages, sampling, attempt)
+            if isinstance(outcome, Answer):
+                return outcome
+            if isinstance(outcome, LLMError):
+                raise outcome
+            if outcome.wait_s is not None and outcome.wait_s > self.settings.max_wait_s:
+                raise type(outcome.error)(f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than max_wait_s")
+            if last:
+                raise type(outcome.error)(f"{outcome.error} (tried {attempt + 1} times)")
+            wait = pause(attempt, self.settings.max_wait_s, outcome.wait_s)
+            if outcome.wait_s is not None:
+                self._closed_until = max(self._closed_until, time.monotonic() + outcome.wait_s)
+            logger.debug("%s; trying again in %.1f s", outcome.error, wait)
+            await asyncio.sleep(wait)
+        raise AssertionError("tries is at least 1")
+
+    async def _wait_until_open(self) -> None:
+        """Keep all calls back while the server wants a pause, instead of finding out one by one."""
+        wait = self._closed_until - time.monotonic()
+        if wait > 0:
+            await asyncio.sleep(min(wait, self.settings.max_wait_s))
+
+    async def _try(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], attempt: int) -> Answer | LLMError | Transient:
+        """Make one try. Errors are returned: raised from here they would carry the client's exception, which may show a key."""
+        extra = {key: value for key, value in sampling.items() if key in EXTRA_SAMPLING}
+        plain = {key: value for key, value in sampling.items() if key not in EXTRA_SAMPLING}
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                completion = await self._client.chat.completions.create(
+                    model=self.served.model,
+                    messages=messages,  # type: ignore[arg-type]
+                    extra_body=extra or None,
+                    **plain,
+                )
+        except (openai.OpenAIError, TimeoutError, ValueError, TypeError) as error:
+            # ValueError and TypeError: a body that is JSON of another shape, or none.
+            wait = asked_wait(error.response.headers) if isinstance(error, openai.APIStatusError) else None
+            return translate(error, self.where, [self.served.api_key], self.settings.timeout_s, wait)
+        return self._read(completion, time.perf_counter() - began, attempt + 1)
+
+    def _read(self, completion: Any, seconds: float, tries: int) -> Answer | LLMError | Transient:
+        choices = getattr(completion, "choices", None)
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message = getattr(choice, "message", None)
+        if choice is None or message is None:
+            return Transient(LLMUnavailable(f"{self.where} answered without a choice"))
+        text = content if isinstance(content := getattr(message, "content", None), str) else ""
+        reason = str(getattr(choice, "finish_reason", None) or "stop")
+        if reason == "content_filter":
+            return LLMRefused(f"{self.where} withheld its reply (content filter)")
+        if not text.strip():
+            if reason == "length":
+                return LLMReplyError(f"{self.where} spent all its tokens before it said anything; raise sampling.max_tokens", text)
+            if refusal := getattr(message, "refusal", None):
+                return LLMRefused(f"{self.where} refused: {redact(str(refusal))}")
+            return Transient(LLMUnavailable(f"{self.where} answered nothing"))
+        usage = getattr(completion, "usage", None)
+        counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+        prompt, said = (count if isinstance(count, int) else None for count in counts)
+        return Answer(text, prompt, said, reason, seconds, tries)

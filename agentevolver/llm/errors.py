@@ -1,0 +1,59 @@
+"""What can go wrong with a language model, as types, and how their messages are kept free of keys.
+
+`redact` takes out every secret that is known and everything that looks like one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_LOOKS_SECRET = re.compile(r"(?i)(bearer\s+)[^\s'\",}]+|\b(sk-|hf_|gsk_)[A-Za-z0-9_\-]{6,}[*A-Za-z0-9_\-]*|(://)[^/@\s]+@")
+_MAX_TEXT = 400
+
+
+class LLMError(RuntimeError):
+    """Base of everything that a language model can do wrong."""
+
+
+class LLMUnavailable(LLMError):
+    """It is down, overloaded or out of quota, and stayed so through the tries."""
+
+
+class LLMTimeout(LLMUnavailable):
+    """It did not answer in time, in any of the tries."""
+
+
+class LLMRefused(LLMError):
+    """It refused this request, and would again: a wrong key, model or parameter, a prompt too long, content it does not accept."""
+
+
+class LLMReplyError(LLMError):
+    """It answered, but not with what was asked for; `text` is what it said last."""
+
+    def __init__(self, message: str, text: str = "") -> None:
+        super().__init__(message)
+        self.text = text
+
+
+class BudgetExceeded(LLMError):
+    """The run's budget is spent; nothing was sent."""
+
+
+class Transient(Exception):
+    """A failed try that may be repeated. `wait_s` is what the server asked for; `error` is the last word if the tries end here."""
+
+    def __init__(self, error: LLMError, wait_s: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.wait_s = wait_s
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return one line of bounded length without the secrets, nor anything that looks like a key."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, "***")
+    text = _LOOKS_SECRET.sub(lambda m: f"{m[1] or ''}{m[3] or ''}***{'@' if m[3] else ''}", text)
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 3] + "..."

@@ -1,0 +1,132 @@
+"""How the roles' prompts are laid out: `role: <role>/<task>` above the rules, everything else in delimited sections.
+
+Guarantees: text that an agent or an environment wrote cannot leave its section and cannot forge a step, whatever it holds; what `section`
+and `transcript` write, `read_sections` and `read_steps` read back. docs/llm.md lists the sections and the replies. A name that is no
+section's raises ValueError where the prompt is written; text that is no prompt of this form raises PromptError where it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SECTIONS = (
+    *("profile", "preference", "opening", "tools", "task", "transcript", "better", "worse", "attempt", "reference", "outcome", "phase"),
+    *("steps_left", "tried", "existing", "count", "experience", "indices"),
+)
+NO_STEPS = "(no steps yet)"
+
+_ROLE_LINE = re.compile(r"role: ([a-z]+/[a-z]+)")
+_OWN_TAG = re.compile(rf"<(?=[ \t]*/?[ \t]*(?:{'|'.join(SECTIONS)})\b)", re.IGNORECASE)
+_DEFUSED_TAG = re.compile(_OWN_TAG.pattern.replace("<", "&lt;", 1), re.IGNORECASE)
+_SECTION = re.compile(rf"^<({'|'.join(SECTIONS)})>\n(.*?)\n?^</\1>", re.DOTALL | re.MULTILINE)
+_STEP = re.compile(r"^step (\d+)\naction: ?(.*?)\nobservation: ?(.*?)(?=^step \d+$|\Z)", re.DOTALL | re.MULTILINE)
+
+
+class PromptError(ValueError):
+    """Text that is no prompt of this form; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepText:
+    """One step as prompts show it."""
+
+    index: int
+    action: str
+    observation: str
+
+
+def defuse(text: str) -> str:
+    """Return text in which none of the protocol's tags opens or closes anything."""
+    return _OWN_TAG.sub("&lt;", text)
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return text of about `limit` characters, its head and tail kept, and how much was left out."""
+    if len(text) <= limit:
+        return text
+    head = (limit + 1) // 2
+    return f"{text[:head]}\n[... {len(text) - limit} characters left out ...]\n{text[len(text) - (limit - head) :]}"
+
+
+def section(name: str, text: str) -> str:
+    """Return a section with defused text, or "" if there is none; raises ValueError for a name that is no section's."""
+    if name not in SECTIONS:
+        raise ValueError(f"{name!r} is no section of a prompt; sections are {', '.join(SECTIONS)}")
+    return f"<{name}>\n{defuse(text).strip()}\n</{name}>" if text.strip() else ""
+
+
+def transcript(steps: Iterable[tuple[int, str, str]], max_chars: int = 2000) -> str:
+    """Return numbered steps, (index, action, observation) each, as the text of a transcript section; `max_chars` bounds each part."""
+    lines = []
+    for index, action, observation in steps:
+        lines += [f"step {index}", f"action: {_indented(action, max_chars)}", f"observation: {_indented(observation, max_chars)}"]
+    return "\n".join(lines) or NO_STEPS
+
+
+def actions(texts: Iterable[str], max_chars: int = 2000) -> str:
+    """Return the text of a reference section."""
+    return "\n".join(f"action: {_indented(text, max_chars)}" for text in texts)
+
+
+def messages(task: str, instructions: str, sections: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the two messages of a prompt.
+
+    Args:
+        task: like `judge/grade`.
+        instructions: what to do, ending with the schema of the reply; nothing of an agent's or an environment's text.
+        sections: their texts by name, in order; empty ones are left out.
+
+    Raises:
+        ValueError: the task or a section is none.
+    """
+    head = f"role: {task}"
+    if not _ROLE_LINE.fullmatch(head):
+        raise ValueError(f"{task!r} is not of the form role/task, like judge/grade")
+    body = "\n\n".join(filter(None, (section(name, text) for name, text in sections.items())))
+    return [{"role": "system", "content": f"{head}\n\n{instructions.strip()}"}, {"role": "user", "content": body}]
+
+
+def read_task(system: str) -> str:
+    """Return `role/task` of a system message; raises PromptError if its first line does not say it."""
+    first = system.splitlines()[0].strip() if system.strip() else ""
+    found = _ROLE_LINE.fullmatch(first)
+    if found is None:
+        raise PromptError(f"the system message must begin with the line 'role: <role>/<task>', it begins with {first[:80]!r}")
+    return found[1]
+
+
+def read_sections(user: str) -> dict[str, str]:
+    """Return the sections of a user message by name, their text as it was before it was defused; the first of a name counts."""
+    found: dict[str, str] = {}
+    for name, text in _SECTION.findall(user):
+        found.setdefault(name, _DEFUSED_TAG.sub("<", text))
+    return found
+
+
+def read_steps(text: str) -> list[StepText]:
+    """Return the steps of a transcript section; raises PromptError if it is not one, or a number comes twice."""
+    if text.strip() in ("", NO_STEPS):
+        return []
+    rows = _STEP.findall(text if text.endswith("\n") else text + "\n")
+    steps = [StepText(int(index), _outdented(action), _outdented(observation)) for index, action, observation in rows]
+    if not steps or len({step.index for step in steps}) != len(steps):
+        raise PromptError("the transcript must be numbered steps, each 'step i', 'action: ...', 'observation: ...', no number twice")
+    return steps
+
+
+def read_actions(text: str) -> list[str]:
+    """Return the actions of a reference section; text without the prefix `action: ` is one action a line."""
+    if not text.startswith("action: "):
+        return [line.strip() for line in text.splitlines() if line.strip()]
+    return [_outdented(part) for part in re.split(r"^action: ", text, flags=re.MULTILINE)[1:]]
+
+
+def _indented(text: str, max_chars: int) -> str:
+    return shorten(text.strip(), max_chars).replace("\r", "").replace("\n", "\n  ")
+
+
+def _outdented(text: str) -> str:
+    return text.rstrip("\n").replace("\n  ", "\n")

@@ -1,0 +1,117 @@
+"""The main job: `python -m agentevolver.main --config experiments/<project>/<experiment>/config.yaml`.
+
+Lists the tasks, hands the configuration to verl and runs the trainer, with a console beside it. The launcher starts it; it needs
+the environment service and the Ray cluster that the configuration names. Errors that have a cause of their own are one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from agentevolver.console import Console
+from agentevolver.errors import TrainingFailed
+from agentevolver.layers import one_line
+from agentevolver.probe import probe
+from agentevolver.settings import ConfigError, Settings, for_verl, from_config
+from agentevolver.tracking import Status
+from context_manager.chat import ChatRenderer
+from env_service.client import AsyncEnvClient, EnvServiceError
+from task_manager.tasks import environment_tasks, read_tasks, write_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the main job; returns the exit code (2: configuration, 1: the run failed)."""
+    parser = argparse.ArgumentParser(prog="python -m agentevolver.main", description="Train on a composed configuration.")
+    parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml, as the launcher wrote it")
+    arguments = parser.parse_args(argv)
+    try:
+        config = OmegaConf.load(arguments.config)
+        assert isinstance(config, DictConfig)
+        settings = from_config(config)
+        logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        prepare_tasks(config, settings)
+        check_episodes(config, settings)
+        _train(config, settings)
+    except ConfigError as error:
+        print(f"configuration: {error}", file=sys.stderr)
+        return 2
+    except (EnvServiceError, TrainingFailed, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def prepare_tasks(config: DictConfig, settings: Settings) -> None:
+    """Write the experiment's task files, unless a run before this one did, and point verl's dataset at them."""
+    folder = settings.experiment_dir.resolve() / "tasks"
+    train, validation = folder / "train.jsonl", folder / "val.jsonl"
+    if not (train.exists() and validation.exists()):
+        Status(settings.experiment_dir).set("listing the tasks")
+        asyncio.run(_list_tasks(settings, train, validation))
+    with open_dict(config):
+        config.data.train_files = str(train)
+        config.data.val_files = str(validation)
+
+
+async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None:
+    service, data = settings.env_service, settings.data
+    async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+        try:
+            tasks = await environment_tasks(client, service.env_type, data.train_split, params=data.train_filter)
+            held_out = [
+                task
+                for split in data.val_splits
+                for task in await environment_tasks(client, service.env_type, split, validation=True, params=data.val_filter)
+            ]
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    write_tasks(train, tasks)
+    write_tasks(validation, held_out)
+
+
+def check_episodes(config: DictConfig, settings: Settings) -> None:
+    """Open a few episodes of the task files; raises ConfigError for what would only fail after the engines have started."""
+    from transformers import AutoTokenizer
+
+    Status(settings.experiment_dir).set("opening a few episodes")
+    model = config.actor_rollout_ref.model
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model.tokenizer_path or model.path, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}") from error
+    renderer = ChatRenderer(tokenizer, OmegaConf.to_container(config.data.apply_chat_template_kwargs))
+    tasks = [*read_tasks(Path(config.data.train_files)), *read_tasks(Path(config.data.val_files))]
+    longest = asyncio.run(probe(settings, tasks, renderer))
+    logger.info("the longest of the probed openings has %d tokens", longest)
+
+
+def _log_path(settings: Settings) -> Path:
+    folder = settings.experiment_dir / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "driver.log"
+
+
+def _train(config: DictConfig, settings: Settings) -> None:
+    """Hand over to verl. torch, ray and verl are imported here, after everything that can be wrong cheaply."""
+    log = _log_path(settings)
+    with Console(settings.experiment_dir), log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        from agentevolver.trainer.run import run
+
+        run(for_verl(config), settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

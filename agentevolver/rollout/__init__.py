@@ -1,0 +1,1 @@
+"""Rollouts: one episode, token in and token out."""

@@ -1,0 +1,60 @@
+"""The policy's side of an episode: token ids in, sampled ids out, and one kind of error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+logger = logging.getLogger(__name__)
+
+
+class EngineError(Exception):
+    """The engine that serves the policy gave no usable reply. Ends the attempt as `llm_error`; never becomes a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What was sampled: ids with their log-probs (same length), and the weight versions that sampled them."""
+
+    ids: list[int]
+    log_probs: list[float]
+    min_version: int
+    max_version: int
+
+
+class Engine(Protocol):
+    """Whatever samples from the policy."""
+
+    async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
+        """Sample a reply to `prompt_ids`. Raises EngineError."""
+        ...
+
+
+class VerlEngine:
+    """verl's rollout servers behind the `Engine` interface.
+
+    Args:
+        server_manager: verl's `LLMServerClient`.
+        timeout_s: seconds that one call may take.
+    """
+
+    def __init__(self, server_manager: Any, timeout_s: float) -> None:
+        self._server_manager = server_manager
+        self._timeout_s = timeout_s
+
+    async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
+        """Sample through verl. `request_id` keeps the turns of an episode on one server, where their prefix is cached."""
+        try:
+            call = self._server_manager.generate(request_id=request_id, prompt_ids=prompt_ids, sampling_params=dict(sampling_params))
+            output = await asyncio.wait_for(call, self._timeout_s)
+        except TimeoutError as error:
+            raise EngineError(f"no reply within {self._timeout_s:.0f} s (actor_rollout_ref.rollout.step_timeout_s)") from error
+        except Exception as error:  # the boundary: Ray raises whatever the server raised, each as its own type
+            raise EngineError(f"{type(error).__name__}: {str(error).splitlines()[-1] if str(error) else ''}") from error
+        ids = list(output.token_ids)
+        if not ids or output.log_probs is None or len(output.log_probs) != len(ids):
+            raise EngineError(f"the server returned {len(ids)} tokens (stop reason {output.stop_reason!r}) without their log-probs")
+        version = output.extra_fields
+        return Generated(ids, [float(p) for p in output.log_probs], int(version["min_global_steps"]), int(version["max_global_steps"]))

@@ -1,0 +1,98 @@
+"""The episode as verl's agent loop: reads its task, runs one rollout, hands verl the outputs.
+
+verl makes one `Episode` per rollout; what a worker process shares between them (tokenizer, HTTP connections, limits) is made once
+per configuration and kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+
+from agentevolver.rollout.engine import VerlEngine
+from agentevolver.rollout.flows.engines import Summariser
+from agentevolver.rollout.flows.registry import flow_chooser
+from agentevolver.rollout.rows import to_outputs
+from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
+from agentevolver.schema import Task
+from agentevolver.settings import ConfigError, Settings, of_verl
+from context_manager.base import ContextLimits
+from context_manager.chat import ChatRenderer
+from context_manager.registry import context_options, template_class
+from env_service.client import AsyncEnvClient
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What the episodes of one worker process share."""
+
+    settings: Settings
+    runner: EpisodeRunner
+    slots: asyncio.Semaphore
+    eos_token_id: int
+
+
+_shared: dict[int, _Shared] = {}
+
+
+class Episode(AgentLoopBase):
+    """verl's agent loop for one rollout.
+
+    verl's own constructor is left out on purpose: it builds a tokenisation helper per rollout that this loop does not use.
+    """
+
+    def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
+        config: DictConfig = trainer_config.config
+        key = id(config)
+        if key not in _shared:
+            settings = of_verl(config)
+            runner = make_runner(settings, server_manager, tokenizer, config.data.get("apply_chat_template_kwargs"))
+            _shared[key] = _Shared(settings, runner, asyncio.Semaphore(settings.rollout.max_env_worker), tokenizer.eos_token_id)
+        self._shared = _shared[key]
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+        """Roll the row's task out and return its outputs, in order; a failed rollout returns one masked placeholder."""
+        shared = self._shared
+        task = Task.from_dict(row["task"])
+        service = shared.settings.env_service
+        validation = bool(task.metadata.get("validation"))
+        env_params = {**service.env_params, **(service.val_env_params if validation else {})}
+        async with shared.slots:
+            rollout = await shared.runner.run(task, str(row["uid"]), int(row["session_id"]), sampling_params, env_params)
+        return to_outputs(rollout, shared.eos_token_id, int(row["global_steps"]) - 1, validation=validation)
+
+
+def make_runner(
+    settings: Settings, server_manager: Any, tokenizer: Any, template_kwargs: Any = None, summariser: Summariser | None = None
+) -> EpisodeRunner:
+    """Return the runner of a worker process: its client, its engine, its context template and agent flow, its limits.
+
+    Raises ConfigError for a template or flow that cannot be used.
+    """
+    rollout, sizes, service = settings.rollout, settings.sizes, settings.env_service
+    renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}))
+    limits = ContextLimits(
+        max_prompt_tokens=sizes.max_prompt_length,
+        max_response_tokens=sizes.max_response_length,
+        max_model_len=sizes.max_model_len,
+        max_new_tokens=sizes.response_length,
+        max_observation_tokens=rollout.max_env_len,
+    )
+    policy = RolloutPolicy(
+        env_type=service.env_type,
+        max_steps=rollout.max_steps,
+        max_tries=rollout.max_rollout_tries,
+        sparse=rollout.sparse,
+        unavailable_timeout_s=service.unavailable_timeout_s,
+        no_think=rollout.use_qwen3,
+    )
+    if rollout.summary_by == "summariser" and summariser is None:
+        raise ConfigError("actor_rollout_ref.rollout.summary_by = summariser: no model plays that role here, write policy or nobody")
+    template, options = template_class(rollout.context_template), context_options(rollout)
+    client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
+    engine = VerlEngine(server_manager, rollout.step_timeout_s)
+    return EpisodeRunner(policy, client, engine, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser)

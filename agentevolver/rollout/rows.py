@@ -1,0 +1,98 @@
+"""A rollout as verl's outputs, and an output as the row of a batch.
+
+A rollout that failed still becomes one output, a placeholder marked `masked`, so that it is counted; the trainer keeps such rows
+out of every statistic and of the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+
+from agentevolver.rollout.runner import Rollout
+from agentevolver.schema import TrainingSample
+
+# What a row keeps of the dataset's row and of verl's own fields beside it.
+KEPT = ("uid", "session_id", "index", "data_source", "reward_model", "global_steps")
+
+
+def to_outputs(rollout: Rollout, eos_token_id: int, fallback_version: int, *, validation: bool) -> list[AgentLoopOutput]:
+    """Return verl's outputs of a rollout: one per training sample, or one masked placeholder if there is none.
+
+    Args:
+        rollout: what happened.
+        eos_token_id: stands for the tokens of a placeholder.
+        fallback_version: the weight version of a rollout in which nothing was sampled.
+        validation: whether the trajectory's record goes among what verl reports beside the reward, or into a field of its own.
+
+    The last output alone carries the trajectory's record.
+    """
+    trajectory, outcome = rollout.trajectory, rollout.trajectory.outcome
+    masked = not rollout.samples
+    samples = rollout.samples or [TrainingSample([eos_token_id], [eos_token_id], [0], [0.0], [-1])]
+    versions = rollout.versions or {fallback_version}
+    report = {"success": float(outcome.success) if outcome else 0.0, "masked": float(masked)}
+    outputs = []
+    for index, sample in enumerate(samples):
+        extra: dict[str, Any] = {
+            "min_global_steps": min(versions),
+            "max_global_steps": max(versions),
+            "masked": masked,
+            "step_ids": sample.step_ids,
+            "reward_extra_info": report,
+        }
+        if index == len(samples) - 1:
+            record = {"trajectory": trajectory.to_dict()}
+            extra |= {"reward_extra_info": {**report, **record}} if validation else record
+        outputs.append(
+            AgentLoopOutput(
+                prompt_ids=sample.prompt_ids,
+                response_ids=sample.response_ids,
+                response_mask=sample.response_mask,
+                response_logprobs=sample.log_probs,
+                reward_score=outcome.score if outcome else 0.0,
+                num_turns=2 * len(trajectory.steps),
+                metrics=AgentLoopMetrics(generate_sequences=rollout.generate_s, tool_calls=rollout.env_s),
+                extra_fields=extra,
+            )
+        )
+    return outputs
+
+
+def to_row(output: AgentLoopOutput, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return fields and tag of one output, as verl's trainer reads them from TransferQueue.
+
+    Tensor fields: `prompts` (P), `responses`, `response_mask`, `loss_mask`, `rollout_log_probs`, `rm_scores` (R, the score on the
+    last token), `input_ids` and `position_ids` (P + R).
+    """
+    prompts, responses = torch.tensor(output.prompt_ids), torch.tensor(output.response_ids)
+    mask = torch.tensor(output.response_mask)
+    rm_scores = torch.zeros(len(responses), dtype=torch.float32)
+    rm_scores[-1] = output.reward_score
+    input_ids = torch.cat([prompts, responses])
+    fields = {
+        "prompts": prompts,
+        "responses": responses,
+        "response_mask": mask,
+        "loss_mask": mask,
+        "rollout_log_probs": torch.tensor(output.response_logprobs, dtype=torch.float32),
+        "rm_scores": rm_scores,
+        "input_ids": input_ids,
+        "position_ids": torch.arange(len(input_ids)),
+        "num_turns": output.num_turns,
+        "extra_fields": output.extra_fields,
+        **{name: row[name] for name in KEPT},
+    }
+    tag = {
+        "status": "success",
+        "prompt_len": len(prompts),
+        "response_len": len(responses),
+        "seq_len": len(input_ids),
+        "global_steps": row["global_steps"],
+        "min_global_steps": output.extra_fields["min_global_steps"],
+        "max_global_steps": output.extra_fields["max_global_steps"],
+    }
+    return fields, tag

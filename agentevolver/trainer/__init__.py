@@ -1,0 +1,1 @@
+"""The trainer: verl's synchronous one with our episodes, our validation and our records."""

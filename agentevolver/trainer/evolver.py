@@ -1,0 +1,155 @@
+"""The trainer: verl's synchronous V1 trainer, registered as `trainer.v1.trainer_mode=agentevolver`.
+
+What it adds to verl's: rollouts that failed take no part in any statistic or gradient, and end the run when there are too many;
+trajectories and metrics are on disk before the step goes on; validation is averaged exactly. verl's loop itself is untouched.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1 import register_trainer
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.tracking import Tracking
+
+from agentevolver.settings import of_verl
+from agentevolver.tracking import RunLog, Status, supersede_metrics, write_jsonl
+from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
+from agentevolver.trainer.validation import validation_metrics
+
+logger = logging.getLogger(__name__)
+
+# verl looks for finished rollouts every 2 s, which on short episodes is most of a step.
+POLL_INTERVAL_S = 0.02
+
+
+@register_trainer("agentevolver")
+class EvolverTrainer(PPOTrainerSync):
+    """verl's `PPOTrainerSync` with our records, our validation and our treatment of failed rollouts."""
+
+    def __init__(self, config: Any) -> None:
+        self.settings = of_verl(config)
+        self.directory = self.settings.experiment_dir
+        self.status = Status(self.directory)
+        self._failures = FailureGuard(self.settings.trainer.max_failed_rollouts, self.settings.trainer.max_failed_steps)
+        self._rollout_metrics: dict[str, float] = {}
+        super().__init__(config)
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        self.trainer_mode = "sync"  # a name of our own must not turn verl's synchronous behaviour off
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = POLL_INTERVAL_S
+        return buffer
+
+    @property
+    def logger(self) -> RunLog:
+        """Where verl's loop logs a step's metrics."""
+        return self._run_log
+
+    @logger.setter
+    def logger(self, backend: Tracking) -> None:
+        self._run_log = RunLog(self.directory, backend)
+
+    def _setup(self) -> None:
+        self.status.set("loading the policy and starting vLLM")
+        super()._setup()
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        repeated = supersede_metrics(self.directory, self.global_steps)
+        if self.global_steps > 0:
+            logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
+            self.config.trainer.val_before_train = False
+
+    def on_validate_begin(self) -> None:
+        prompts, n = len(self.val_dataset), self.settings.sizes.val_n
+        self.status.set(f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps)
+        self._phase_began = time.perf_counter()
+
+    def on_step_begin(self) -> None:
+        self.status.set("training", step=self.global_steps, total_steps=self.total_training_steps)
+
+    def on_sample_begin(self) -> None:
+        self._phase_began = time.perf_counter()
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
+        """verl's first look at a step's rollouts, hence ours: record them, check them, withdraw those that failed."""
+        gen_s = time.perf_counter() - self._phase_began
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        extra = [_plain(fields) for fields in data["extra_fields"]]
+        trajectories = [fields["trajectory"] for fields in extra if "trajectory" in fields]
+        trajectories.sort(key=lambda t: (t["group_id"], t["rollout_id"]))
+        write_jsonl(self.directory / "trajectories" / f"step_{self.global_steps}.jsonl", trajectories)
+        self._failures.check(trajectories)
+        lonely = lonely_groups(trajectories)
+        withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or key.split("_")[0] in lonely]
+        self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
+        self._withdraw(batch, withdrawn)
+        return super()._balance_batch(batch, metrics, **kwargs)
+
+    def _withdraw(self, batch: KVBatchMeta, rows: list[int]) -> None:
+        """Take rows out of the gradient (mask), the group statistics (a group of their own) and verl's metrics (padding)."""
+        if not rows:
+            return
+        keys = [batch.keys[i] for i in rows]
+        mask = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])["response_mask"]
+        zeros = torch.nested.as_nested_tensor([torch.zeros_like(row) for row in mask.unbind()], layout=torch.jagged)
+        fields = TensorDict({"response_mask": zeros, "loss_mask": zeros.clone()}, batch_size=len(keys))
+        fields["uid"] = [f"withdrawn-{key}" for key in keys]
+        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+        for i in rows:
+            batch.tags[i]["is_padding"] = True
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        if self.settings.trainer.dump_samples:
+            write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", self._sample_records(batch))
+        return super()._update_actor(batch, metrics)
+
+    def _sample_records(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
+        """Return what the update is made of, one record a row, padding left out."""
+        rows = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        keys = [batch.keys[i] for i in rows]
+        tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages"]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*tensors, "extra_fields"])
+        columns = {name: [row.tolist() for row in data[name].unbind()] for name in tensors}
+        columns["step_ids"] = [_plain(fields)["step_ids"] for fields in data["extra_fields"]]
+        return [{"key": key, **{name: column[i] for name, column in columns.items()}} for i, key in enumerate(keys)]
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
+        metrics.update(self._rollout_metrics)
+
+    def _val_metrics_update(
+        self,
+        data_sources: list[str],
+        sample_uids: list[str],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        sample_turns: list[int],
+        expected_acc_counts: Any = None,
+    ) -> dict[str, float]:
+        """Replace verl's bootstrap by exact averages, and keep the validation's trajectories."""
+        infos = reward_extra_infos_dict
+        trajectories = sorted(infos["trajectory"], key=lambda t: (t["task"]["task_id"], t["rollout_id"]))
+        write_jsonl(self.directory / "validation" / f"step_{self.global_steps}.jsonl", trajectories)
+        self._failures.check(trajectories)
+        masked = [bool(value) for value in infos["masked"]]
+        values = {"reward": infos["reward"], "success": infos["success"]}
+        sources, prompts = [str(source) for source in data_sources], [str(uid) for uid in sample_uids]
+        metrics = validation_metrics(sources, prompts, values, masked, self.settings.sizes.val_n)
+        turns = [turn for turn, failed in zip(sample_turns, masked, strict=True) if not failed]
+        metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
+        metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
+        return metrics
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Return a non-tensor field as the dict that was put, whichever wrapper TransferQueue returned it in."""
+    plain: dict[str, Any] = getattr(value, "data", value)
+    return plain

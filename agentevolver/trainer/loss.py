@@ -1,0 +1,193 @@
+"""Selective boosting: verl's policy loss with an upper clip of each sample's own (paper, eq. 17).
+
+    L = -min(r A, clip(r, 1 - low, 1 + high_j) A)
+    high_j = off_cliprange_high if A > 0 and sample j was guided and its prompt does not say so, else clip_ratio_high
+
+verl's own loss function is called, with a tensor of bounds in the place of the number: dual clip, KL, entropy, aggregation over
+data-parallel ranks and importance weights are verl's, and without a bound that differs its numbers are verl's to the last bit. The bounds
+come from a column of the batch; without that column the loss is verl's. A loss mode that this was not tested with is refused.
+
+Also here: the trajectory-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, and the metrics of guided
+and unguided samples apart.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, register_policy_loss
+from verl.utils import torch_functional
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import no_padding_2_padding
+
+# Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0 or 1).
+CLIP_COLUMN = "clip_ratio_high"
+GUIDED_COLUMN = "guided"
+TRAJECTORY = "trajectory"
+# Loss modes that clip a ratio at 1 + clip_ratio_high, sample by sample.
+LOSS_MODES = ("vanilla", "gspo", "cispo", TRAJECTORY)
+# Bounds are stored as float32.
+TOLERANCE = 1e-6
+
+
+def selective_ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None, *, kl_to: str = "reference") -> tuple[Any, Any]:
+    """Return loss and metrics of a micro-batch; installed by `set_loss_fn(partial(selective_ppo_loss, config=..., kl_to=...))`.
+
+    Args:
+        config: verl's ActorConfig.
+        model_output: with `log_probs` and perhaps `entropy`, of prompts and responses.
+        data: the micro-batch, B rows; `clip_ratio_high` (B) and `guided` (B) are optional.
+        dp_group: handed on.
+        kl_to: "reference" as verl does, or "old" for the policy that sampled (paper).
+
+    Raises:
+        ValueError: samples are boosted under a loss mode that cannot be, or a column has not one number a row.
+    """
+    mode = config.policy_loss.get("loss_mode", "vanilla")
+    bounds = row_numbers(data, CLIP_COLUMN)
+    guided = row_numbers(data, GUIDED_COLUMN)
+    if kl_to == "old" and config.use_kl_loss:
+        data = data.clone(recurse=False)
+        data["ref_log_prob"] = data["old_log_probs"]
+    if bounds is None and guided is None:
+        plain: tuple[Any, Any] = ppo_loss(config=config, model_output=model_output, data=data, dp_group=dp_group)
+        return plain
+    batch = data.select("old_log_probs", "advantages", "response_mask").to_padded_tensor()
+    usual = float(config.clip_ratio_high)
+    boosted = bounds is not None and bool(((bounds - usual).abs() > TOLERANCE).any())
+    upper = token_bounds(bounds, batch["advantages"], usual) if bounds is not None and boosted else usual
+    if boosted and mode not in LOSS_MODES:
+        raise ValueError(
+            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(LOSS_MODES)}, or selective_boosting=false"
+        )
+    chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
+    loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)
+    if guided is not None:
+        log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
+        metrics.update(_apart(guided, log_prob, batch, upper, config, mode))
+    return loss, metrics
+
+
+def token_bounds(bounds: torch.Tensor, advantages: torch.Tensor, usual: float) -> torch.Tensor:
+    """Return the upper clip of every token (B, R): the row's own (B) where the advantage is positive, else the usual one."""
+    own = bounds.to(advantages.device, advantages.dtype)[:, None].expand_as(advantages)
+    return torch.where(advantages > 0, own, torch.full_like(own, usual))
+
+
+def with_bounds(config: Any, upper: torch.Tensor, like: torch.Tensor) -> Any:
+    """Return a copy of verl's configuration with tensors as its clips: a clamp takes two tensors or two numbers, never one of each."""
+    view = copy.copy(config)
+    # The dataclass is frozen against accidents; this is a copy that lives as long as the call.
+    object.__setattr__(view, "clip_ratio_high", upper)
+    object.__setattr__(view, "clip_ratio_low", torch.full_like(like, float(config.clip_ratio_low)))
+    return view
+
+
+def row_numbers(data: Any, name: str) -> torch.Tensor | None:
+    """Return a column as floats (B), None if the batch has no such column; raises ValueError if it has not one number a row."""
+    if name not in data:
+        return None
+    column = data[name]
+    values = column.values() if getattr(column, "is_nested", False) else torch.as_tensor(column)
+    if values.numel() != len(data):
+        raise ValueError(f"column {name!r} holds {values.numel()} numbers for {len(data)} rows, expected one a row")
+    return values.reshape(-1).float()
+
+
+@register_policy_loss(TRAJECTORY)
+def compute_policy_loss_trajectory(
+    old_log_prob: torch.Tensor,
+    log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    response_mask: torch.Tensor,
+    loss_agg_mode: str = "seq-mean-token-mean",
+    config: Any = None,
+    rollout_is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """The clipped objective with one ratio a trajectory, pi(tau) / pi_old(tau), as eq. 17 writes it.
+
+    The ratio is the product over the response's tokens, its logarithm clamped to +-20 as verl does. With `seq-mean-token-mean` each
+    trajectory counts 1/N, as in the equation. Shapes as in verl's own losses: (B, R).
+    """
+    log_ratio = ((log_prob - old_log_prob) * response_mask).sum(dim=-1, keepdim=True).expand_as(log_prob)
+    loss, metrics = compute_policy_loss_vanilla(
+        old_log_prob=torch.zeros_like(log_prob),
+        log_prob=log_ratio,
+        advantages=advantages,
+        response_mask=response_mask,
+        loss_agg_mode=loss_agg_mode,
+        config=config,
+        rollout_is_weights=rollout_is_weights,
+    )
+    metrics["actor/ppo_kl"] = torch_functional.masked_mean(old_log_prob - log_prob, response_mask).detach().item()
+    return loss, metrics
+
+
+def ratios(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tensor, mode: str) -> torch.Tensor:
+    """Return the ratio that a loss mode clips, for every token (B, R)."""
+    log_ratio = (log_prob - old_log_prob) * mask
+    if mode in ("gspo", TRAJECTORY):
+        log_ratio = log_ratio.sum(dim=-1, keepdim=True).expand_as(log_prob)
+    if mode == "gspo":
+        log_ratio = log_ratio / mask.sum(dim=-1, keepdim=True).clamp(min=1)
+    return torch.exp(log_ratio.clamp(-20.0, 20.0))
+
+
+def _apart(
+    guided: torch.Tensor, log_prob: torch.Tensor, batch: Any, upper: torch.Tensor | float, config: Any, mode: str
+) -> dict[str, Metric]:
+    """Return sums over the tokens of guided and of unguided samples. Every micro-batch gives the same keys, as verl requires."""
+    mask, advantages = batch["response_mask"].float(), batch["advantages"]
+    ratio = ratios(log_prob, batch["old_log_probs"], mask, mode)
+    over = ratio > 1 + upper
+    under = ratio < 1 - float(config.clip_ratio_low)
+    clipped = torch.where(advantages > 0, over, (advantages < 0) & under)
+    sums = {}
+    for name, rows in (("guided", guided > 0), ("unguided", guided <= 0)):
+        weight = mask * rows.to(mask.device)[:, None]
+        for quantity, values in (("tokens", torch.ones_like(mask)), ("clipped", clipped.float()), ("ratio", ratio)):
+            sums[f"actor/{name}_{quantity}_sum"] = Metric(AggregationType.SUM, (values * weight).sum().item())
+    return sums
+
+
+def finish_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step's metrics with the sums of guided and unguided tokens as means: `actor/guided/clipfrac`, `actor/guided/ratio`, ..."""
+    done = {key: value for key, value in metrics.items() if not key.endswith("_sum") or "guided_" not in key}
+    for name in ("guided", "unguided"):
+        tokens = float(metrics.get(f"actor/{name}_tokens_sum", 0.0))
+        if tokens > 0:
+            done[f"actor/{name}/clipfrac"] = float(metrics[f"actor/{name}_clipped_sum"]) / tokens
+            done[f"actor/{name}/ratio"] = float(metrics[f"actor/{name}_ratio_sum"]) / tokens
+    return done
+
+
+def guidance_metrics(
+    guided: Sequence[bool], boosted: Sequence[bool], scores: Sequence[float], advantages: Sequence[float], tokens: Sequence[int]
+) -> dict[str, float]:
+    """Return what sets a step's guided rows apart from the others.
+
+    Args:
+        guided: whether a text was injected into the row's rollout.
+        boosted: whether the row has the wider clip.
+        scores: its rollout's outcome.
+        advantages: its mean advantage over the tokens that are trained on.
+        tokens: how many those are.
+    """
+    if not guided:
+        return {}
+    total = max(sum(tokens), 1)
+    out = {
+        "exp_manager/guided_share": sum(map(bool, guided)) / len(guided),
+        "exp_mask_ratio": sum(count for count, wide in zip(tokens, boosted, strict=True) if wide) / total,
+    }
+    for name, wanted in (("guided", True), ("unguided", False)):
+        rows = [i for i, flag in enumerate(guided) if bool(flag) is wanted]
+        if rows:
+            out[f"exp_manager/{name}/reward"] = sum(scores[i] for i in rows) / len(rows)
+            out[f"exp_manager/{name}/advantage"] = sum(advantages[i] for i in rows) / len(rows)
+            out[f"exp_manager/{name}/tokens"] = sum(tokens[i] for i in rows) / len(rows)
+    return out

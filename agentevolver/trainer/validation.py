@@ -1,0 +1,75 @@
+"""Validation metrics: exact averages, and the best of k without bias. Pure functions.
+
+`avg@n` is the plain mean over all rollouts of a prompt. `best@k` is the expected maximum of k rollouts drawn from the n without
+replacement (the pass@k estimator of Chen et al. 2021, section 2.1, for any score), not a bootstrap, which underestimates it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import comb
+
+import numpy as np
+
+
+def best_at_k(scores: Sequence[float], k: int) -> float:
+    """Return the expected maximum of `k` of the scores, drawn without replacement.
+
+    With the scores sorted upwards as s_1..s_n this is sum_i s_i C(i-1, k-1) / C(n, k); for scores of 0 and 1 it is
+    1 - C(n-c, k) / C(n, k), the unbiased pass@k of c successes. Raises ValueError unless 1 <= k <= n.
+    """
+    n = len(scores)
+    if not 1 <= k <= n:
+        raise ValueError(f"best@{k} needs between 1 and {n} rollouts")
+    ordered = sorted(scores)
+    return float(sum(score * comb(i, k - 1) for i, score in enumerate(ordered)) / comb(n, k))
+
+
+def sizes_of_k(n: int) -> list[int]:
+    """Return the k that are reported for n rollouts: 2, 4, 8 … below n, and n itself."""
+    return [2**i for i in range(1, n.bit_length()) if 2**i < n] + [n]
+
+
+def validation_metrics(
+    data_sources: Sequence[str], prompts: Sequence[str], values: Mapping[str, Sequence[float]], masked: Sequence[bool], n: int
+) -> dict[str, float]:
+    """Return the metrics of one validation, named as AgentEvolver and verl name them.
+
+    Args:
+        data_sources: per rollout, what its prompt belongs to.
+        prompts: per rollout, an id that all rollouts of one prompt share.
+        values: per name ("reward", "success") one number per rollout.
+        masked: per rollout, whether it failed; failed rollouts are counted and take no part in any average.
+        n: rollouts asked for per prompt.
+
+    A prompt with fewer than k rollouts left has no best@k and is left out of it.
+    """
+    metrics: dict[str, float] = {}
+    for source in sorted(set(data_sources)):
+        rows = [i for i, s in enumerate(data_sources) if s == source]
+        metrics[f"val-aux/{source}/failed_rollouts"] = float(sum(masked[i] for i in rows))
+        groups: dict[str, list[int]] = defaultdict(list)
+        for i in rows:
+            if not masked[i]:
+                groups[prompts[i]].append(i)
+        if not groups:
+            continue
+        for name, numbers in values.items():
+            per_prompt = [[float(numbers[i]) for i in group] for group in groups.values()]
+            metrics.update(_of_prompts(source, name, per_prompt, n))
+    return metrics
+
+
+def _of_prompts(source: str, name: str, per_prompt: list[list[float]], n: int) -> dict[str, float]:
+    core = "val-core" if name == "reward" else "val-aux"
+    metrics = {
+        f"{core}/{source}/{name}/mean@{n}": float(np.mean([np.mean(scores) for scores in per_prompt])),
+        f"val-aux/{source}/{name}/std@{n}": float(np.mean([np.std(scores) for scores in per_prompt])),
+    }
+    for k in sizes_of_k(n):
+        best = [best_at_k(scores, k) for scores in per_prompt if len(scores) >= k]
+        if best and k > 1:
+            prefix = core if k == n else "val-aux"
+            metrics[f"{prefix}/{source}/{name}/best@{k}/mean"] = float(np.mean(best))
+    return metrics

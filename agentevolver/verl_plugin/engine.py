@@ -1,0 +1,60 @@
+"""verl's FSDP2 engine on a CPU, loaded in every worker by `actor_rollout_ref.model.external_lib`.
+
+Two things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine:
+- its process group names the device twice ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips that when a group exists;
+- the reference model is offloaded through pinned memory, which needs an accelerator; it is left unwrapped instead.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+
+def init_gloo_process_group() -> None:
+    """Join the worker group that Ray laid out (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), once per process."""
+    if os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ and not dist.is_initialized():
+        dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+
+
+class _EveryRankLoads:
+    """A device mesh that tells verl's loader "this is rank 0", so that an unwrapped module has real weights on every rank."""
+
+    def get_coordinate(self) -> list[int]:
+        return [0]
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
+class CpuEngine(FSDPEngineWithLMHead):
+    """FSDP2 on gloo for the model that trains; the plain module for one that is only read (`forward_only`)."""
+
+    device_mesh: Any
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        if not self.engine_config.forward_only:
+            wrapped: torch.nn.Module = super()._build_fsdp_module(module)
+            return wrapped
+        precision: dict[str, Any] = self.engine_config.mixed_precision or {}
+        self._autocast_dtype = PrecisionType.to_dtype(precision.get("param_dtype", "bf16"))
+        self.scaler = None
+        return module
+
+    def _build_module(self) -> torch.nn.Module:
+        if not self.engine_config.forward_only:
+            trained: torch.nn.Module = super()._build_module()
+            return trained
+        mesh, self.device_mesh = self.device_mesh, _EveryRankLoads()
+        try:
+            read_only: torch.nn.Module = super()._build_module()
+            return read_only
+        finally:
+            self.device_mesh = mesh
+
+
+init_gloo_process_group()

@@ -1,0 +1,150 @@
+"""The CPU as a verl platform, chosen by `VERL_PLATFORM=cpu` (set by the `device: cpu` config group).
+
+verl asks its platform for everything that would be `torch.cuda.*`. Here those calls have their honest CPU meaning or do nothing.
+A worker still asks Ray for one "GPU": the launcher declares logical ones, because verl counts its resource pools in GPUs.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import torch
+from verl.plugin.platform import PlatformBase, PlatformRegistry
+
+
+def _resident_bytes(*_: Any) -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+class _CpuDeviceModule(types.ModuleType):
+    """Stands where `torch.cuda` stands: the functions that verl calls on its device module."""
+
+    def is_available(self) -> bool:
+        return True
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def set_device(self, *_: Any) -> None:
+        return
+
+    def synchronize(self, *_: Any) -> None:
+        return
+
+    def empty_cache(self) -> None:
+        return
+
+    def ipc_collect(self) -> None:
+        return
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def get_rng_state(self, *_: Any) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: torch.Tensor, *_: Any) -> None:
+        torch.set_rng_state(state)
+
+    def get_device_name(self, *_: Any) -> str:
+        return "cpu"
+
+    def mem_get_info(self, *_: Any) -> tuple[int, int]:
+        memory = psutil.virtual_memory()
+        return memory.available, memory.total
+
+    def reset_peak_memory_stats(self, *_: Any) -> None:
+        return
+
+    memory_allocated = memory_reserved = max_memory_allocated = max_memory_reserved = staticmethod(_resident_bytes)
+
+
+@PlatformRegistry.register(platform="cpu")
+class CpuPlatform(PlatformBase):
+    """verl's platform interface for a machine without an accelerator: gloo, no IPC, one device."""
+
+    _device_module = _CpuDeviceModule("agentevolver_cpu_device")
+
+    @property
+    def device_name(self) -> str:
+        return "cpu"
+
+    @property
+    def vendor_name(self) -> str:
+        return "cpu"
+
+    @property
+    def device_module(self) -> types.ModuleType:
+        return self._device_module
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_platform_available(self, use_smi_check: bool = False) -> bool:
+        """Never auto-detected: a CUDA machine has a CPU too, so the choice is the configuration's."""
+        return False
+
+    def current_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def device_count(self) -> int:
+        return 1
+
+    def set_device(self, device_index: int) -> None:
+        return
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        return
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def set_allocator_settings(self, settings: str) -> None:
+        return
+
+    def empty_cache(self) -> None:
+        return
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        return "CUDA_VISIBLE_DEVICES"
+
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        yield
+
+    def profiler_start(self) -> None:
+        return
+
+    def profiler_stop(self) -> None:
+        return
+
+    def ray_resource_name(self) -> str:
+        return "GPU"
+
+    def ray_noset_envvars(self) -> list[str]:
+        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
+
+    def is_ipc_supported(self) -> bool:
+        return False
+
+    def cudart(self) -> Any:
+        return None

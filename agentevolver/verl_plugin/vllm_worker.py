@@ -1,0 +1,35 @@
+"""How a vLLM worker on a CPU takes new weights (`rollout.engine_kwargs.vllm.worker_extension_cls`).
+
+vLLM's CPU linear layers pack their weights for oneDNN and drop the originals, so verl's way (load into the live model) finds
+nothing to load into. vLLM's own `reload_weights` restores the layers first, and takes the tensors that verl sends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
+from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+
+
+class CpuWorkerExtension(vLLMColocateWorkerExtension):
+    """verl's worker extension with the weight update replaced."""
+
+    def update_weights_from_ipc(
+        self, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
+    ) -> None:
+        """Receive all buckets from the trainer through shared memory, then reload layer by layer.
+
+        Raises ValueError for LoRA adapters, which vLLM's CPU build reloads by another path that is not supported here.
+        """
+        if peft_config:
+            raise ValueError("LoRA weights cannot be synchronised to vLLM on a CPU: set actor_rollout_ref.model.lora_rank to 0")
+        weights: list[tuple[str, torch.Tensor]] = []
+
+        def keep(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:
+            weights.extend((name, tensor.clone()) for name, tensor in bucket)
+
+        receiver = BucketedWeightReceiver(zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm)
+        receiver.receive_weights(on_bucket_received=keep)
+        self.reload_weights(weights_iterator=iter(weights))

@@ -1,0 +1,1 @@
+"""What the policy sees each turn, and which training samples an episode becomes. Imports neither torch nor verl."""

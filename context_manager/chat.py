@@ -1,0 +1,179 @@
+"""Chat messages to token ids, once each, for any chat template.
+
+A conversation is never tokenised as a whole again after its opening: what follows an assistant turn is rendered on its own (the
+close of that turn, the new messages, the next generation prompt) and appended to the ids that the engine really saw. Where a
+conversation is edited, its pieces (opening, assistant turns, what was said after each, generation prompt) are put together anew, each
+still tokenised once. A chat template that cannot be taken apart that way is refused with `ChatTemplateError` when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from jinja2 import TemplateError
+
+_MARKER = "\u241eassistant\u241e"
+_USER = {"role": "user", "content": "-"}
+
+
+class ChatTemplateError(ValueError):
+    """The tokenizer's chat template cannot be continued turn by turn, or not taken apart."""
+
+
+class ChatTokenizer(Protocol):
+    """What is used of a Hugging Face tokenizer."""
+
+    eos_token: str
+    eos_token_id: int
+
+    def apply_chat_template(self, conversation: Sequence[dict[str, Any]], **kwargs: Any) -> Any: ...
+
+    def encode(self, text: str, add_special_tokens: bool = ...) -> list[int]: ...
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = ...) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """What a chat template writes around messages: before a user message at the start, before a reply that is to be sampled, and
+    before an assistant message of the past (without the opened or empty thought that some put before a reply)."""
+
+    start: str
+    generation: str
+    generation_ids: list[int]
+    header_ids: list[int]
+
+
+class ChatRenderer:
+    """Renders messages through a tokenizer's own chat template.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        template_kwargs: passed to the template (`enable_thinking`, say).
+        stop_token_ids: further ids that end an assistant turn, beside the tokenizer's eos.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, template_kwargs: dict[str, Any] | None = None, stop_token_ids: Sequence[int] = ()) -> None:
+        self.tokenizer = tokenizer
+        self.template_kwargs = dict(template_kwargs or {})
+        self.stop_token_ids = frozenset({tokenizer.eos_token_id, *stop_token_ids})
+
+    def _render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=generate, **self.template_kwargs
+            )
+        except TemplateError as error:
+            roles = ", ".join(str(message["role"]) for message in messages)
+            raise ChatTemplateError(f"the chat template refuses messages of the roles {roles}: {error}") from error
+        return text
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of `text`, without any special token that it does not spell out itself."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of sampled ids, without special tokens: what the environment is given."""
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def raw_text(self, ids: Sequence[int]) -> str:
+        """Return the text of sampled ids with their special tokens, the one that closes the turn left out."""
+        return self.tokenizer.decode(ids[:-1] if self.ends_turn(ids) else ids, skip_special_tokens=False)
+
+    def opening(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """Return the ids of a conversation's first messages and the generation prompt after them."""
+        return self.encode(self._render(messages))
+
+    def ends_turn(self, ids: Sequence[int]) -> bool:
+        """Whether the last sampled id closes the assistant turn (false: the reply was cut by the token limit)."""
+        return bool(ids) and ids[-1] in self.stop_token_ids
+
+    def continuation(self, messages: Sequence[dict[str, Any]], *, closed: bool) -> list[int]:
+        """Return the ids that follow an assistant turn: its close, the new messages, the next generation prompt.
+
+        `closed` says that the sampled ids already hold the turn's closing token, which is then not repeated. When they do not, the
+        close is part of the continuation and so never counts as sampled.
+        """
+        return self.encode(self._after_assistant(messages, closed))
+
+    def _after_assistant(self, messages: Sequence[dict[str, Any]], closed: bool) -> str:
+        rendered = self._render([_USER, {"role": "assistant", "content": _MARKER}, *messages])
+        _, found, tail = rendered.rpartition(_MARKER)
+        if not found:
+            raise ChatTemplateError("the chat template rewrites an earlier assistant message, so a conversation cannot be continued")
+        if closed:
+            if not tail.startswith(self.tokenizer.eos_token):
+                raise ChatTemplateError(
+                    f"the chat template closes an assistant message with {tail[:16]!r}, the tokenizer's eos is {self.tokenizer.eos_token!r}"
+                )
+            tail = tail[len(self.tokenizer.eos_token) :]
+        return tail
+
+    # ---- the pieces of a conversation that is edited ----
+
+    @cached_property
+    def _pieces(self) -> _Pieces:
+        start, asked = self._render([_USER], generate=False), self._render([_USER])
+        past = self._render([_USER, {"role": "assistant", "content": _MARKER}, _USER], generate=False)
+        if not (asked.startswith(start) and past.startswith(start) and _MARKER in past) or asked == start:
+            raise ChatTemplateError("the chat template writes a message differently once others follow it: use context_template causal")
+        generation, header = asked[len(start) :], past[len(start) : past.index(_MARKER)]
+        ids = self.encode(generation)
+        if self.encode(asked) != self.encode(start) + ids:
+            raise ChatTemplateError(
+                f"the generation prompt {generation!r} does not begin with a token of its own, so a conversation cannot be put together "
+                "from pieces: use context_template causal"
+            )
+        return _Pieces(start, generation, ids, self.encode(header))
+
+    @property
+    def generation(self) -> list[int]:
+        """The ids of the generation prompt alone."""
+        return self._pieces.generation_ids
+
+    @property
+    def opens_thought(self) -> bool:
+        """Whether the generation prompt already opens a thought, so that replies begin inside it."""
+        return self._pieces.generation.rstrip().endswith("<think>")
+
+    def head(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """Return the ids of a conversation's first messages, without a generation prompt."""
+        return self.encode(self._without_generation(self._render(messages)))
+
+    def follow(self, messages: Sequence[dict[str, Any]], *, closed: bool | None) -> list[int]:
+        """Return the ids of messages without a generation prompt: after an assistant turn that is `closed` or not, the rest of its close
+        included; or, for None, after the user message that ends the opening."""
+        if closed is not None:
+            return self.encode(self._without_generation(self._after_assistant(messages, closed)))
+        rendered, start = self._render([_USER, *messages]), self._pieces.start
+        if not rendered.startswith(start):
+            raise ChatTemplateError("the chat template writes a message differently once others follow it: use context_template causal")
+        return self.encode(self._without_generation(rendered[len(start) :]))
+
+    def assistant(self, text: str) -> list[int]:
+        """Return the ids of an assistant message of the past: its header and `text`, not closed yet."""
+        return self._pieces.header_ids + self.encode(text)
+
+    def _without_generation(self, rendered: str) -> str:
+        generation = self._pieces.generation
+        if not rendered.endswith(generation):
+            raise ChatTemplateError(
+                f"the chat template ends with {rendered[-24:]!r} here and with {generation!r} elsewhere: use context_template causal"
+            )
+        return rendered[: -len(generation)]
+
+    def clip(self, text: str, max_tokens: int) -> str:
+        """Return `text` cut to about `max_tokens` tokens, its head and its tail kept and the gap named."""
+        if len(text.encode()) <= max_tokens:  # a token is at least one byte
+            return text
+        ids = self.encode(text)
+        if len(ids) <= max_tokens:
+            return text
+        gap = f"\n[{len(ids) - max_tokens} tokens cut]\n"
+        room = max(max_tokens - len(self.encode(gap)), 2)
+        head, tail = room - room // 2, room // 2
+        decode = self.tokenizer.decode
+        return f"{decode(ids[:head])}{gap}{decode(ids[-tail:])}"

@@ -1,0 +1,119 @@
+"""The self-managed context: messages carry ids, and the policy itself says which it keeps, removes or compresses.
+
+It may say so in any reply, between `<context>` and `</context>`, which the environment never sees; and it is asked once a prompt would
+exceed the trigger. Either way its decisions are sampled tokens like any others, trained on with the rest. The budget holds whatever it
+says: when the prompt is still too long after it was asked, older turns go, and what it kept before the context is full. The newest turn
+and the opening are out of its reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from context_manager.base import Message, SideCall
+from context_manager.commands import Command, commands_of, without_blocks
+from context_manager.trimming import TrimmingTemplate
+
+GUIDE = (
+    "Your context is small. Messages carry ids like [m2]; your reply before it is m1. To free room, add commands to a reply, one a line: "
+    "<context>\nremove m1 m2\ncompress m4: short text\nkeep m6\n</context>"
+)
+REQUEST = (
+    "Your context holds {used} of {limit} tokens and must shrink. Reply with commands alone, one a line: remove IDS, "
+    "compress ID: short text, keep IDS. Tokens by id: {sizes}"
+)
+REMOVED = "(removed)"
+
+
+class SelfManagedTemplate(TrimmingTemplate):
+    """Carries out the policy's commands on its context."""
+
+    reads: ClassVar[frozenset[str]] = TrimmingTemplate.reads
+    _asked_at = -1
+
+    def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Say in the first message how it is done."""
+        messages[0]["content"] = f"{messages[0]['content']}\n\n{GUIDE}"
+        return messages
+
+    def shown(self, message: dict[str, Any], number: int) -> dict[str, Any]:
+        """Put the message's id before it."""
+        return {**message, "content": f"[m{number}] {message['content']}"}
+
+    def remembered(self, text: str, sampled_ids: Sequence[int]) -> str:
+        """Forget commands once they were given."""
+        return without_blocks(text)
+
+    def action(self, text: str) -> str:
+        """Keep commands from the environment."""
+        return without_blocks(text)
+
+    def replied(self, text: str) -> None:
+        """Carry out the commands of a reply."""
+        self._carry_out(commands_of(text))
+
+    def housekeeping(self) -> SideCall | None:
+        """Ask the policy what may go, once between two replies."""
+        if self._asked_at == len(self.recorder.snapshots) or not self.too_long or not (within := self._within_reach()):
+            return None
+        # As much of the conversation as leaves room for the question: at its end stands what the policy is not asked about.
+        shown = self.timeline.messages
+        for turn in reversed(self.timeline.turns()):
+            sizes = ", ".join(f"m{message.number} {self._size(message)}" for message in shown if message in within)
+            request = REQUEST.format(used=len(self.timeline.prompt()), limit=self.trigger, sizes=sizes)
+            call = self.policy_call("context", request, shown)
+            if call is not None:
+                return call
+            shown = shown[: -len(turn)]
+            if not within.intersection(shown):
+                break
+        return None
+
+    def settle(self, call: SideCall, text: str) -> None:
+        """Carry out what the policy answered."""
+        self._asked_at = len(self.recorder.snapshots)
+        self._carry_out(commands_of(text, asked=True))
+
+    def edit(self) -> None:
+        """Hold the budget."""
+        self.fit()
+
+    def _within_reach(self) -> set[Message]:
+        turns = self.timeline.turns()
+        newest = set(turns[-1]) if turns else set()
+        return {message for message in self.timeline.messages if message not in newest}
+
+    def _size(self, message: Message) -> int:
+        """About how many tokens a message has."""
+        return len(message.ids) if message.ids is not None else len(self.renderer.encode(message.content))
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        by_number = {message.number: message for message in self._within_reach()}
+        for command in commands:
+            for number in command.numbers:
+                if (message := by_number.get(number)) is not None:
+                    by_number[number] = self._do(command, message)
+
+    def _do(self, command: Command, message: Message) -> Message:
+        """Carry a command out on a message; returns the message that now has its number."""
+        timeline = self.timeline
+        if message not in timeline.messages:
+            return message
+        if command.verb == "keep":
+            self.note_edit("keep", [message])
+            return timeline.pin(message)
+        if command.verb == "compress":
+            text = self.renderer.clip(command.text, self.note_tokens)
+            if len(text) >= len(message.content):
+                return message
+            self.note_edit("compress", [message], text)
+            return timeline.rewrite(message, text if message.ids is not None else f"[m{message.number}] {text}")
+        self.note_edit("remove", [message])
+        place = timeline.messages.index(message)
+        between = timeline.messages[place - 1 : place] + timeline.messages[place + 1 : place + 2]
+        if message.ids is None and len(between) == 2 and all(neighbour.ids is not None for neighbour in between):
+            # Two replies in a row are something that no chat template expects.
+            return timeline.rewrite(message, f"[m{message.number}] {REMOVED}")
+        timeline.drop([message])
+        return message

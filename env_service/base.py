@@ -1,0 +1,90 @@
+"""The contract of an environment: one instance is one episode of one task.
+
+An environment knows nothing of HTTP, Ray or the agent. The host creates it, calls it from one thread at a time, and closes it.
+What a method raises reaches the caller as a typed error and never as a reward: `ValueError` means that the caller asked for
+something wrong (HTTP 400), anything else that the environment failed (HTTP 500).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, NotRequired, TypedDict
+
+
+class Message(TypedDict):
+    """A chat message: `role` is one of system, user, assistant, tool."""
+
+    role: str
+    content: str
+    tool_calls: NotRequired[list[dict[str, Any]]]
+
+
+class InitState(TypedDict):
+    """What the agent sees first: the opening messages (the last one from the user) and facts about the instance."""
+
+    state: list[Message]
+    info: dict[str, Any]
+
+
+class StepResult(TypedDict):
+    """What follows an action: the observation messages, the immediate reward, whether the episode is over."""
+
+    state: list[Message]
+    reward: float
+    is_terminated: bool
+    info: dict[str, Any]
+
+
+class BaseEnv(ABC):
+    """One episode of one task.
+
+    Class attributes declare how the service may host it:
+
+    - `isolation`: "shared" lets one process hold many instances (pure Python that is cheap and cannot harm its neighbours);
+      "isolated" gives each instance a process of its own, taken from a warm pool (anything that executes an agent's code).
+    - `call_timeout_s`: seconds that one call may take before the service gives it up with HTTP 504.
+    - `memory_mb`: MiB of address space that an isolated instance may take beyond what importing the environment took; 0 means no limit.
+    """
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
+    call_timeout_s: ClassVar[float] = 60.0
+    memory_mb: ClassVar[int] = 1024
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Keep the ids; raise ValueError if the task does not exist or a parameter is wrong."""
+        self.task_id = task_id
+        self.instance_id = instance_id
+        self.params = dict(params or {})
+
+    @classmethod
+    def warm_up(cls) -> None:
+        """Prepare a fresh process for the one instance that it will hold; does nothing unless overridden.
+
+        Called once in each isolated process while it waits in the warm stock, so that what takes long (starting a helper process, reading
+        tasks) is done before somebody asks. Never called in a shared host. An exception fails the create that the process is then used
+        for. Whatever it starts must end with the process: most warmed-up processes of a service that stops were never used.
+        """
+
+    @abstractmethod
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Return the opening messages. `params["is_open_query"]` asks for an episode without a task (exploration)."""
+
+    @abstractmethod
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Apply one assistant message and return what the environment answers."""
+
+    @abstractmethod
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Grade the episode in 0..1 from the environment's own state; `params["sparse"]` (default true) asks for 0 or 1."""
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        """Return facts about the instance (tools, say) as JSON-ready data."""
+        return None
+
+    def close(self) -> None:
+        """Free what the instance holds. Called once; must not raise for an episode that ended early."""
+
+    @staticmethod
+    @abstractmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of a split, always in the same order; raise ValueError for an unknown split."""

@@ -1,0 +1,210 @@
+"""Runs the contract against an environment and says in plain words what is wrong.
+
+Each check is a function whose docstring is the promise it tests; it returns nothing when the promise holds and raises `Broken` (or
+`Failed`) when not. Checks make a handful of instances and release them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from env_service.probes import Failed, Probe, Refused
+
+ODD_TEXTS = (
+    "",
+    " \n\t",
+    "\U0001d518 \u0000 \u202e \U0001f600",
+    "```python\nwhile",
+    "<tool_call>{",
+    "x" * 20_000,
+    '{"name": "", "arguments": [[[[',
+)
+NO_SUCH = "no such thing 7f3a"
+
+
+class Broken(Exception):
+    """A promise of the contract does not hold; the message says which and how."""
+
+
+class Finding(NamedTuple):
+    """The result of one check; `problem` is empty when the promise holds."""
+
+    promise: str
+    problem: str
+
+
+class Subject(NamedTuple):
+    """What the checks look at."""
+
+    probe: Probe
+    split: str
+    action: str
+
+
+def run_checks(probe: Probe, *, split: str = "train", action: str = "hello") -> Iterator[Finding]:
+    """Yield a finding for each check. `action` is any text that the environment understands as a step."""
+    subject = Subject(probe, split, action)
+    for check in CHECKS:
+        promise = (check.__doc__ or "").strip().rstrip(".")
+        try:
+            check(subject)
+        except Broken as error:
+            yield Finding(promise, str(error))
+        except Refused as error:
+            yield Finding(promise, f"it raised ValueError (HTTP 400): {error}")
+        except Failed as error:
+            yield Finding(promise, str(error))
+        else:
+            yield Finding(promise, "")
+
+
+@contextlib.contextmanager
+def _episode(subject: Subject, task_id: str | None = None, params: dict[str, Any] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    chosen = task_id if task_id is not None else subject.probe.tasks(subject.split)[0]
+    instance_id, state = subject.probe.create(chosen, params or {})
+    try:
+        yield instance_id, state
+    finally:
+        subject.probe.release(instance_id)
+
+
+def _say(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _expect(condition: bool, problem: str) -> None:
+    if not condition:
+        raise Broken(problem)
+
+
+def lists_tasks(subject: Subject) -> None:
+    """get_query_list returns distinct task ids, in the same order each time."""
+    first, second = subject.probe.tasks(subject.split), subject.probe.tasks(subject.split)
+    _expect(bool(first), f"split {subject.split!r} has no tasks")
+    _expect(first == second, "two calls returned different lists")
+    doubles = sorted({task for task in first if first.count(task) > 1}) if len(first) < 5000 else []
+    _expect(len(set(first)) == len(first), f"ids occur more than once, e.g. {doubles[:3]}")
+
+
+def refuses_unknown_splits(subject: Subject) -> None:
+    """get_query_list raises ValueError for a split that does not exist."""
+    try:
+        tasks = subject.probe.tasks(NO_SUCH)
+    except Refused:
+        return
+    raise Broken(f"split {NO_SUCH!r} returned {len(tasks)} tasks")
+
+
+def refuses_unknown_tasks(subject: Subject) -> None:
+    """Creating an instance of a task that does not exist raises ValueError."""
+    try:
+        instance_id, _ = subject.probe.create(NO_SUCH, {})
+    except Refused:
+        return
+    subject.probe.release(instance_id)
+    raise Broken(f"task {NO_SUCH!r} was accepted")
+
+
+def opens(subject: Subject) -> None:
+    """get_init_state returns messages, the last one from the user and with text, and facts that JSON can hold."""
+    with _episode(subject) as (_, state):
+        _expect(bool(state["state"][-1]["content"].strip()), "the user's message is empty")
+
+
+def opens_without_a_task(subject: Subject) -> None:
+    """params.is_open_query opens an episode for exploration."""
+    with _episode(subject, params={"is_open_query": True}):
+        pass
+
+
+def opens_alike(subject: Subject) -> None:
+    """Two instances of a task start alike, so that a group of rollouts is comparable."""
+    with _episode(subject) as (_, first), _episode(subject) as (_, second):
+        _expect(first["state"] == second["state"], f"they start differently: {first['state'][-1]} and {second['state'][-1]}")
+
+
+def steps(subject: Subject) -> None:
+    """A step returns messages, a finite reward, a boolean end and facts that JSON can hold."""
+    with _episode(subject) as (instance_id, _):
+        result = subject.probe.step(instance_id, _say(subject.action))
+        _expect(bool(result["state"]) or result["is_terminated"], "the agent gets no observation although the episode goes on")
+
+
+def steps_alike(subject: Subject) -> None:
+    """The same action at the same state is answered alike."""
+    with _episode(subject) as (first, _), _episode(subject) as (second, _):
+        one, other = (subject.probe.step(instance_id, _say(subject.action)) for instance_id in (first, second))
+        _expect(one["state"] == other["state"], f"answers differ: {one['state']} and {other['state']}")
+
+
+def bears_any_text(subject: Subject) -> None:
+    """Whatever an agent writes is answered by an observation, never by an exception."""
+    texts = list(ODD_TEXTS)
+    while texts:
+        with _episode(subject) as (instance_id, _):
+            is_over = False
+            while texts and not is_over:
+                text = texts.pop(0)
+                try:
+                    is_over = subject.probe.step(instance_id, _say(text))["is_terminated"]
+                except (Refused, Failed) as error:
+                    raise Broken(f"the action {text[:40]!r} raised: {error}") from error
+
+
+def grades(subject: Subject) -> None:
+    """evaluate returns 0 or 1 by default, a score in 0..1 with sparse=false, at any moment, and always the same at the same state."""
+    with _episode(subject) as (instance_id, _):
+        for moment in ("before the first step", "after a step"):
+            if moment == "after a step":
+                subject.probe.step(instance_id, _say(subject.action))
+            sparse = subject.probe.evaluate(instance_id, {"sparse": True})
+            _expect(sparse in (0.0, 1.0), f"sparse score {moment} is {sparse}")
+            _expect(subject.probe.evaluate(instance_id, {}) == sparse, f"the default is not the sparse score {moment}")
+            dense = subject.probe.evaluate(instance_id, {"sparse": False})
+            _expect(subject.probe.evaluate(instance_id, {"sparse": False}) == dense, f"two evaluations {moment} differ")
+
+
+def starts_unsolved(subject: Subject) -> None:
+    """A task is not solved before the agent did anything."""
+    with _episode(subject) as (instance_id, _):
+        _expect(subject.probe.evaluate(instance_id, {}) == 0.0, "the score is 1 before the first step")
+
+
+def keeps_instances_apart(subject: Subject) -> None:
+    """What one instance does changes nothing in another."""
+    with _episode(subject) as (quiet, _), _episode(subject) as (busy, _):
+        before = subject.probe.evaluate(quiet, {"sparse": False})
+        subject.probe.step(busy, _say(subject.action))
+        _expect(subject.probe.evaluate(quiet, {"sparse": False}) == before, "a step of a neighbour changed the score")
+
+
+def tells_facts(subject: Subject) -> None:
+    """get_info returns what JSON can hold."""
+    with _episode(subject) as (instance_id, _):
+        subject.probe.info(instance_id)
+
+
+def closes_early(subject: Subject) -> None:
+    """An instance that ended before its first step closes without an exception."""
+    instance_id, _ = subject.probe.create(subject.probe.tasks(subject.split)[0], {})
+    subject.probe.release(instance_id)
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    lists_tasks,
+    refuses_unknown_splits,
+    refuses_unknown_tasks,
+    opens,
+    opens_without_a_task,
+    opens_alike,
+    steps,
+    steps_alike,
+    bears_any_text,
+    grades,
+    starts_unsolved,
+    keeps_instances_apart,
+    tells_facts,
+    closes_early,
+)

@@ -1,0 +1,191 @@
+"""Command line of the environment service. Imports what a command needs only when it runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    return int(options.run(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m env_service", description="Gym-style environments for LLM agents behind HTTP.")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    with_defaults = argparse.ArgumentDefaultsHelpFormatter
+    _add_serve(commands.add_parser("serve", help="serve environments over HTTP", formatter_class=with_defaults))
+    _add_list(commands.add_parser("list", help="list the environments that can be served"))
+    _add_new(commands.add_parser("new", help="write a working skeleton of a new environment"))
+    _add_check(commands.add_parser("check", help="run the contract against an environment", formatter_class=with_defaults))
+    _add_bench(commands.add_parser("bench", help="measure a running service", formatter_class=with_defaults))
+    return parser
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_list)
+    _add_env_module(parser)
+
+
+def _add_new(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_new)
+    parser.add_argument("name", help="name of the environment and its package")
+    parser.add_argument("--dir", default=".", help="folder to write the package into")
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_check)
+    parser.add_argument("name", help="name of the environment")
+    _add_env_module(parser)
+    parser.add_argument("--url", help="check it through this running service instead of in this process")
+    parser.add_argument("--split", default="train", help="split whose first task is used")
+    parser.add_argument("--action", default="hello", help="a text that the environment takes as a step")
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_bench)
+    parser.add_argument("name", help="name of the environment")
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the running service")
+    parser.add_argument("--instances", type=_positive, default=64, help="instances open at once")
+    parser.add_argument("--steps", type=_positive, default=20, help="steps of each")
+    parser.add_argument("--pause-s", type=float, default=0.1, help="seconds between two steps of an instance")
+    parser.add_argument("--action", default="hello", help="text of every step")
+
+
+def _add_env_module(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--env-module", action="append", default=[], metavar="NAME=PKG.MOD:CLASS", help="make a class known under a name")
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_serve)
+    add = parser.add_argument
+    add("--env", action="append", required=True, metavar="NAME", help="environment to serve; may be given several times")
+    _add_env_module(parser)
+    add("--host", "--portal", default="127.0.0.1", help="address to bind; anything but loopback needs ENV_SERVICE_TOKEN")
+    add("--port", type=int, default=8080, help="port to bind; 0 takes a free one")
+    add("--ray-address", metavar="ADDRESS", help="Ray cluster to join; without it a private one is started")
+    add("--max-instances", type=_positive, metavar="N", help="open instances per environment (4096 shared, 256 isolated)")
+    add("--shared-hosts", type=_positive, default=2, metavar="N", help="processes for the instances of a shared environment")
+    add("--threads", type=_positive, default=32, metavar="N", help="calls that one shared host runs at a time")
+    add("--warm", type=_positive, default=4, metavar="N", help="isolated processes kept ready")
+    add("--memory-mb", type=_not_negative, metavar="MB", help="memory an isolated process may add; 0: no limit; else the class decides")
+    add("--shared-memory-mb", type=_not_negative, default=4096, metavar="MB", help="memory a shared host may add; 0: no limit")
+    add("--idle-s", type=float, default=3600.0, metavar="S", help="release an instance that nobody has used for so long")
+    add("--max-body-bytes", type=_positive, default=2 * 1024 * 1024, metavar="N", help="largest request body")
+    add("--max-reply-bytes", type=_positive, default=16 * 1024 * 1024, metavar="N", help="largest reply of an environment")
+    add("--pass-env", action="append", default=[], metavar="NAME", help="let isolated environments see this secret variable")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return number
+
+
+def _not_negative(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} must not be negative")
+    return number
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from env_service.registry import RegistryError, resolve
+
+    try:
+        environments = resolve(options.env, options.env_module)
+    except RegistryError as error:
+        return _fail(str(error))
+    from env_service.server import StartError, serve, take_token
+    from env_service.settings import ServiceSettings
+
+    chosen = {name: value for name, value in vars(options).items() if name not in ("run", "env", "env_module", "pass_env")}
+    try:
+        token = take_token(options.host)
+        serve(ServiceSettings(environments, token=token, pass_env=tuple(options.pass_env), **chosen))
+    except StartError as error:
+        return _fail(str(error))
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from env_service.registry import RegistryError, known_environments
+
+    try:
+        known = known_environments(options.env_module)
+    except RegistryError as error:
+        return _fail(str(error))
+    width = max(len(name) for name in known)
+    for name in sorted(known):
+        print(f"{name:{width}}  {known[name]}")
+    return 0
+
+
+def _new(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from env_service.skeleton import SkeletonError, write_skeleton
+
+    try:
+        written = write_skeleton(options.name, Path(options.dir))
+    except (SkeletonError, OSError) as error:
+        return _fail(str(error))
+    for path in written:
+        print(f"wrote {path}")
+    env_class = "".join(part.capitalize() for part in options.name.split("_")) + "Env"
+    print(f"try it: python -m env_service check {options.name} --env-module {options.name}={options.name}.env:{env_class} --action 50")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from env_service.checker import run_checks
+    from env_service.probes import HttpProbe, LocalProbe, Probe
+    from env_service.registry import RegistryError, load, resolve
+
+    probe: Probe
+    if options.url:
+        probe = HttpProbe(options.url, options.name)
+    else:
+        try:
+            probe = LocalProbe(load(resolve([options.name], options.env_module)[options.name]))
+        except RegistryError as error:
+            return _fail(str(error))
+    problems = 0
+    for finding in run_checks(probe, split=options.split, action=options.action):
+        problems += bool(finding.problem)
+        print(f"{'BROKEN' if finding.problem else 'ok    '} {finding.promise}")
+        if finding.problem:
+            print("       " + finding.problem.replace("\n", "\n       "))
+    print(f"{options.name}: {problems} broken" if problems else f"{options.name}: keeps the contract")
+    return 1 if problems else 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from env_service.client import EnvServiceError
+    from env_service.load import run_load
+
+    load = run_load(
+        options.url, options.name, instances=options.instances, steps=options.steps, action=options.action, pause_s=options.pause_s
+    )
+    try:
+        report = asyncio.run(load)
+    except EnvServiceError as error:
+        return _fail(str(error))
+    print(f"{report.instances} instances, {report.steps} steps in {report.seconds:.2f} s: {report.steps_per_s:.0f} steps/s")
+    print(f"create: median {report.create_ms[0]:.1f} ms, p99 {report.create_ms[1]:.1f} ms")
+    print(f"step:   median {report.step_ms[0]:.1f} ms, p99 {report.step_ms[1]:.1f} ms")
+    return 0
+
+
+def _fail(message: str) -> int:
+    print(f"env_service: {message}", file=sys.stderr)
+    return 1

@@ -1,0 +1,272 @@
+"""Clients of an environment service: `AsyncEnvClient` for rollouts, `EnvClient` for scripts.
+
+Both return what the environment said or raise one of the types of `client_errors`; they never make an answer up. Both time out,
+retry only where that is safe (`exchange.py`), and keep connections open. A client may be shared by any number of tasks or threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from env_service import exchange
+from env_service.base import InitState, Message, StepResult
+from env_service.client_errors import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout, EnvUnavailable
+from env_service.exchange import Call, RetryPolicy, Schedule
+
+if TYPE_CHECKING:
+    import aiohttp
+    import urllib3
+
+__all__ = ["AsyncEnvClient", "EnvClient", "EnvCrashed", "EnvRequestError", "EnvServiceError", "EnvTimeout", "EnvUnavailable", "RetryPolicy"]
+
+CONNECT_TIMEOUT_S = 10.0
+HEALTH_TIMEOUT_S = 5.0
+
+
+class _Base:
+    """Address, token, and which instances this client holds."""
+
+    def __init__(self, base_url: str, *, token: str | None, timeout_s: float, retry: RetryPolicy | None) -> None:
+        if not base_url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url {base_url!r} must start with http:// or https://")
+        self.base_url = base_url.rstrip("/")
+        self.timeout_s = timeout_s
+        self.retry = retry or RetryPolicy()
+        self._headers = {"Content-Type": "application/json"}
+        token = token or os.environ.get(exchange.TOKEN_VARIABLE)
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._held: set[str] = set()
+
+    def _understand(self, call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes) -> dict[str, Any]:
+        created_here = call.instance_id in self._held and call.route != "/release"
+        body = exchange.understand(call, url, status, headers, payload, created_here)
+        if call.instance_id is not None:
+            if call.route == "/create":
+                self._held.add(call.instance_id)
+            elif call.route == "/release":
+                self._held.discard(call.instance_id)
+        return body
+
+
+class AsyncEnvClient(_Base):
+    """Client on aiohttp; use it as an async context manager, or call `close` at the end."""
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8080",
+        *,
+        token: str | None = None,
+        timeout_s: float = 300.0,
+        retry: RetryPolicy | None = None,
+        max_connections: int = 512,
+    ) -> None:
+        super().__init__(base_url, token=token, timeout_s=timeout_s, retry=retry)
+        self._max_connections = max_connections
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def health(self) -> bool:
+        """Whether the service says that instances can be created."""
+        import aiohttp
+
+        try:
+            timeout = aiohttp.ClientTimeout(total=HEALTH_TIMEOUT_S)
+            async with self._opened().get(f"{self.base_url}/healthz", timeout=timeout) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def get_env_profile(self, env_type: str, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of a split."""
+        return cast(list[str], (await self._send(exchange.profile_call(env_type, split, params)))["data"])
+
+    async def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
+    ) -> InitState:
+        """Open an instance; its id is in `info["instance_id"]`."""
+        return cast(InitState, (await self._send(exchange.create_call(env_type, task_id, instance_id, params)))["data"])
+
+    async def step(
+        self, instance_id: str, action: Message | dict[str, Any], params: dict[str, Any] | None = None, step_index: int | None = None
+    ) -> StepResult:
+        """Apply an action. Number the steps from 0 to make lost replies harmless."""
+        return cast(StepResult, (await self._send(exchange.step_call(instance_id, action, params, step_index)))["data"])
+
+    async def evaluate(
+        self, instance_id: str, messages: list[Message] | dict[str, Any] | None = None, params: dict[str, Any] | None = None
+    ) -> float:
+        """Return the score of the episode in 0..1."""
+        return float((await self._send(exchange.ask_call("/evaluate", instance_id, messages, params)))["data"])
+
+    async def get_tools_info(
+        self, instance_id: str, messages: list[Message] | dict[str, Any] | None = None, params: dict[str, Any] | None = None
+    ) -> Any:
+        """Return what the environment tells about the instance, its tools say."""
+        return (await self._send(exchange.ask_call("/get_info", instance_id, messages, params)))["data"]
+
+    async def release_instance(self, instance_id: str) -> bool:
+        """Give the instance back; false if the service does not have it (any more)."""
+        return bool((await self._send(exchange.release_call(instance_id)))["success"])
+
+    async def _send(self, call: Call) -> dict[str, Any]:
+        payload = call.encoded()
+        schedule = Schedule(self.retry, call.safe)
+        while True:
+            try:
+                return await self._try(call, payload)
+            except EnvServiceError as error:
+                delay = schedule.wait_s(error)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    async def _try(self, call: Call, payload: bytes) -> dict[str, Any]:
+        import aiohttp
+
+        url = self.base_url + call.route
+        try:
+            async with self._opened().post(url, data=payload, headers={**self._headers, **call.headers}) as response:
+                return self._understand(call, url, response.status, response.headers, await response.read())
+        except aiohttp.ClientConnectorError as error:
+            raise exchange.refused(call, url, error) from error
+        except TimeoutError as error:  # aiohttp's timeouts are TimeoutErrors, too, and must be told from broken connections
+            raise exchange.too_slow(call, url, self.timeout_s) from error
+        except aiohttp.ClientError as error:
+            raise exchange.broken(call, url, error) from error
+
+    def _opened(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=30.0),
+                timeout=aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=CONNECT_TIMEOUT_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+class EnvClient(_Base):
+    """Client on urllib3 with the same methods, for code without an event loop. Safe to share between threads."""
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8080",
+        *,
+        token: str | None = None,
+        timeout_s: float = 300.0,
+        retry: RetryPolicy | None = None,
+        max_connections: int = 32,
+    ) -> None:
+        super().__init__(base_url, token=token, timeout_s=timeout_s, retry=retry)
+        self._max_connections = max_connections
+        self._lock = threading.Lock()
+        self._manager: urllib3.PoolManager | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        with self._lock:
+            manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.clear()
+
+    def health(self) -> bool:
+        """Whether the service says that instances can be created."""
+        import urllib3
+
+        try:
+            response = self._opened().request("GET", f"{self.base_url}/healthz", timeout=HEALTH_TIMEOUT_S)
+        except urllib3.exceptions.HTTPError:
+            return False
+        return response.status == 200
+
+    def get_env_profile(self, env_type: str, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of a split."""
+        return cast(list[str], self._send(exchange.profile_call(env_type, split, params))["data"])
+
+    def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
+    ) -> InitState:
+        """Open an instance; its id is in `info["instance_id"]`."""
+        return cast(InitState, self._send(exchange.create_call(env_type, task_id, instance_id, params))["data"])
+
+    def step(
+        self, instance_id: str, action: Message | dict[str, Any], params: dict[str, Any] | None = None, step_index: int | None = None
+    ) -> StepResult:
+        """Apply an action. Number the steps from 0 to make lost replies harmless."""
+        return cast(StepResult, self._send(exchange.step_call(instance_id, action, params, step_index))["data"])
+
+    def evaluate(
+        self, instance_id: str, messages: list[Message] | dict[str, Any] | None = None, params: dict[str, Any] | None = None
+    ) -> float:
+        """Return the score of the episode in 0..1."""
+        return float(self._send(exchange.ask_call("/evaluate", instance_id, messages, params))["data"])
+
+    def get_tools_info(
+        self, instance_id: str, messages: list[Message] | dict[str, Any] | None = None, params: dict[str, Any] | None = None
+    ) -> Any:
+        """Return what the environment tells about the instance, its tools say."""
+        return self._send(exchange.ask_call("/get_info", instance_id, messages, params))["data"]
+
+    def release_instance(self, instance_id: str) -> bool:
+        """Give the instance back; false if the service does not have it (any more)."""
+        return bool(self._send(exchange.release_call(instance_id))["success"])
+
+    def _send(self, call: Call) -> dict[str, Any]:
+        payload = call.encoded()
+        schedule = Schedule(self.retry, call.safe)
+        while True:
+            try:
+                return self._try(call, payload)
+            except EnvServiceError as error:
+                delay = schedule.wait_s(error)
+                if delay is None:
+                    raise
+            time.sleep(delay)
+
+    def _try(self, call: Call, payload: bytes) -> dict[str, Any]:
+        import urllib3
+
+        url = self.base_url + call.route
+        try:
+            response = self._opened().request("POST", url, body=payload, headers={**self._headers, **call.headers})
+        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
+            raise exchange.refused(call, url, error) from error
+        except urllib3.exceptions.TimeoutError as error:
+            raise exchange.too_slow(call, url, self.timeout_s) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise exchange.broken(call, url, error) from error
+        return self._understand(call, url, response.status, response.headers, response.data)
+
+    def _opened(self) -> urllib3.PoolManager:
+        import urllib3
+
+        with self._lock:
+            if self._manager is None:
+                timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=self.timeout_s)
+                self._manager = urllib3.PoolManager(maxsize=self._max_connections, timeout=timeout, retries=False)
+            return self._manager

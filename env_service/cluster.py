@@ -1,0 +1,210 @@
+"""Ray: joining a cluster or starting a private one, and placing host actors on its nodes.
+
+All blocking Ray calls run in one thread that lives as long as the cluster does (Ray ties the processes it starts to the thread that
+started them). Actors live in a namespace of their own, never restart by themselves and ask for no logical CPU, so that neither a
+trainer that has reserved every CPU of a shared cluster nor a 2-core machine can keep them waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from env_service.host import ZYGOTE_START_S, Description, Host, HostSpec
+from env_service.scratch import new_folder, remove_folder
+from env_service.wire import Address
+
+logger = logging.getLogger(__name__)
+
+OBJECT_STORE_BYTES = 80 * 1024 * 1024
+CALL_TIMEOUT_S = 60.0
+T = TypeVar("T")
+
+
+class HostFailed(Exception):
+    """A host could not be started or did not answer; the message says why."""
+
+
+class HostHandle(Protocol):
+    """A started host, wherever it runs."""
+
+    node: str
+
+    async def describe(self) -> Description:
+        """Return what the environment class declares; raise HostFailed."""
+
+    async def serve(self, address: Address, worker: str, secret: str) -> None:
+        """Make the host dial the service as a shared worker; raise HostFailed."""
+
+    async def open_nursery(self) -> None:
+        """Make the host ready to fork; raise HostFailed."""
+
+    async def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
+        """Fork a process for each (worker, secret); raise HostFailed."""
+
+    async def reap(self, workers: list[str]) -> None:
+        """Kill forked workers that have not ended; raise HostFailed."""
+
+    def kill(self) -> None:
+        """End the host and everything in it; never raises."""
+
+
+class Launcher(Protocol):
+    """Starts hosts. `Cluster` is the real one."""
+
+    async def launch(self, spec: HostSpec) -> HostHandle:
+        """Start a host on the node with the fewest; raise HostFailed."""
+
+    def is_remote(self, node: str) -> bool:
+        """Whether workers of this node must dial over TCP."""
+
+    @property
+    def interface(self) -> str:
+        """This node's address in the cluster."""
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the cluster had at the start."""
+
+
+class RayHost:
+    """A host that is a Ray actor."""
+
+    def __init__(self, actor: Any, node: str, on_kill: Callable[[], None]) -> None:
+        self.node = node
+        self._actor = actor
+        self._on_kill = on_kill
+
+    async def describe(self) -> Description:
+        """Return what the environment class declares."""
+        return Description(*await self._ask("describe"))
+
+    async def serve(self, address: Address, worker: str, secret: str) -> None:
+        """Make the actor dial the service."""
+        await self._ask("serve", address, worker, secret)
+
+    async def open_nursery(self) -> None:
+        """Make the actor start its zygote, which imports the environment."""
+        await self._ask("open_nursery", timeout_s=ZYGOTE_START_S + 10.0)
+
+    async def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
+        """Fork workers."""
+        await self._ask("spawn", address, workers)
+
+    async def reap(self, workers: list[str]) -> None:
+        """Kill workers that hang."""
+        await self._ask("reap", workers)
+
+    def kill(self) -> None:
+        """Kill the actor."""
+        import ray
+
+        self._on_kill()
+        try:
+            ray.kill(self._actor)
+        except (ray.exceptions.RayError, ValueError) as error:
+            logger.info("a host was gone before it was killed: %s", error)
+
+    async def _ask(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        import ray
+
+        try:
+            return await asyncio.wait_for(getattr(self._actor, method).remote(*arguments), timeout_s)
+        except TimeoutError as error:
+            raise HostFailed(f"a host did not answer `{method}` within {timeout_s:g} s") from error
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            raise HostFailed(f"{type(cause).__name__}: {cause}") from error
+        except ray.exceptions.RayError as error:
+            raise HostFailed(_cause(error)) from error
+
+
+def _cause(error: BaseException) -> str:
+    """Return the line of Ray's report that says what happened (actors that fail in __init__ report whole tracebacks)."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("env_service.", "ray.exceptions."))]
+    return (telling or lines or [type(error).__name__])[-1]
+
+
+class Cluster:
+    """The Ray cluster that this service uses."""
+
+    def __init__(self, address: str | None) -> None:
+        self._address = address
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
+        self._actor_class: Any = None
+        self._node = ""
+        self._hosts: Counter[str] = Counter()
+        self._folder: str | None = None
+        self.interface = "127.0.0.1"
+        self.nodes = 1
+
+    async def start(self) -> None:
+        """Join or start; raises ConnectionError or RuntimeError of Ray."""
+        await self._in_thread(self._start)
+
+    async def launch(self, spec: HostSpec) -> RayHost:
+        """Start a host actor on the node that has the fewest."""
+        import ray
+
+        try:
+            return await self._in_thread(partial(self._launch, spec))
+        except (ray.exceptions.RayError, ConnectionError, RuntimeError, OSError) as error:
+            raise HostFailed(f"Ray cannot start a host: {error}") from error
+
+    def is_remote(self, node: str) -> bool:
+        """Whether this node is another one than the service's."""
+        return node != self._node
+
+    async def stop(self) -> None:
+        """Leave the cluster; a private one ends."""
+        await self._in_thread(self._stop)
+        self._thread.shutdown(wait=False)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _start(self) -> None:
+        import ray
+
+        namespace = f"env_service-{secrets.token_hex(4)}"
+        common: dict[str, Any] = {"namespace": namespace, "log_to_driver": False, "logging_level": logging.ERROR}
+        if self._address is None:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a private helper cluster has nothing to report to Ray's makers
+            self._folder = new_folder()
+            private = {"address": "local", "num_cpus": 1, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+            ray.init(_temp_dir=self._folder, **private, **common)
+        else:
+            ray.init(address=self._address, **common)
+        context = ray.get_runtime_context()
+        self._node = context.get_node_id()
+        self.interface = ray.util.get_node_ip_address()
+        self.nodes = sum(node["Alive"] for node in ray.nodes())
+        self._actor_class = ray.remote(num_cpus=0, max_restarts=0, enable_task_events=False)(Host)
+        logger.info("Ray is ready at %s (namespace %s)", context.gcs_address, namespace)
+
+    def _launch(self, spec: HostSpec) -> RayHost:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        if not alive:
+            raise HostFailed("the Ray cluster has no node that is alive")
+        node = min(alive, key=lambda candidate: (self._hosts[candidate], candidate != self._node))
+        self._hosts[node] += 1
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        actor = self._actor_class.options(scheduling_strategy=strategy).remote(spec)
+        return RayHost(actor, node, partial(self._hosts.subtract, [node]))
+
+    def _stop(self) -> None:
+        import ray
+
+        ray.shutdown()
+        remove_folder(self._folder)

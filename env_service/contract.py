@@ -1,0 +1,113 @@
+"""Checks what an environment returns, next to the environment, before it travels.
+
+An environment that breaks the contract (`base.py`) has failed: `ContractError` names the method, the value and the rule. Nothing is
+repaired silently, and a reward or score that is not a finite number never leaves the worker.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from env_service.base import BaseEnv
+
+ROLES = frozenset({"system", "user", "assistant", "tool"})
+
+
+class ContractError(Exception):
+    """The environment returned something that the contract does not allow."""
+
+
+def shorten(value: Any, limit: int = 120) -> str:
+    """Return a repr that fits into an error message, whatever the object does in its own `__repr__`."""
+    try:
+        text = repr(value)
+    except Exception as error:  # a foreign __repr__ may raise anything; the message must still be built
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def _fail(method: str, rule: str, value: Any) -> ContractError:
+    return ContractError(f"`{method}` must return {rule}, got {shorten(value)}")
+
+
+def _number(method: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str):
+        raise _fail(method, f"a number as {name}", value)
+    number = float(value)
+    if not math.isfinite(number):
+        raise _fail(method, f"a finite number as {name}", value)
+    return number
+
+
+def _messages(method: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise _fail(method, "a list of messages as `state`", value)
+    for message in value:
+        if not isinstance(message, dict) or message.get("role") not in ROLES or not isinstance(message.get("content"), str):
+            raise _fail(method, f"messages with a role of {sorted(ROLES)} and a text as `content`", message)
+    return value
+
+
+def _info(method: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise _fail(method, "a dict with text keys as `info`", value)
+    return value
+
+
+def checked_init_state(value: Any) -> dict[str, Any]:
+    """Return an init state that holds to the contract: messages, the last one from the user, and a dict of facts."""
+    if not isinstance(value, dict):
+        raise _fail("get_init_state", "a dict with `state` and `info`", value)
+    state = _messages("get_init_state", value.get("state"))
+    if not state or state[-1]["role"] != "user":
+        raise _fail("get_init_state", "messages of which the last one is from the user", value)
+    return {**value, "state": state, "info": _info("get_init_state", value.get("info"))}
+
+
+def checked_step(value: Any) -> dict[str, Any]:
+    """Return a step result that holds to the contract: messages, finite reward, a boolean end, a dict of facts."""
+    if not isinstance(value, dict):
+        raise _fail("step", "a dict with `state`, `reward`, `is_terminated` and `info`", value)
+    terminated = value.get("is_terminated")
+    if not isinstance(terminated, bool):
+        raise _fail("step", "a bool as `is_terminated`", terminated)
+    return {
+        **value,
+        "state": _messages("step", value.get("state")),
+        "reward": _number("step", "`reward`", value.get("reward")),
+        "is_terminated": terminated,
+        "info": _info("step", value.get("info")),
+    }
+
+
+def checked_score(value: Any) -> float:
+    """Return a score in 0..1."""
+    score = _number("evaluate", "the score", value)
+    if not 0.0 <= score <= 1.0:
+        raise _fail("evaluate", "a score in 0..1", value)
+    return score
+
+
+def checked_tasks(value: Any) -> list[str]:
+    """Return a list of task ids."""
+    if not isinstance(value, list) or not all(isinstance(task, str) for task in value):
+        raise _fail("get_query_list", "a list of task ids (texts)", value)
+    return value
+
+
+def checked_class(value: Any, spec: str) -> type[BaseEnv]:
+    """Return the class if it can be hosted; raise ContractError that says what is missing."""
+    if not isinstance(value, type) or not issubclass(value, BaseEnv):
+        raise ContractError(f"`{spec}` is {shorten(value)}; an environment must be a subclass of env_service.base.BaseEnv")
+    missing = sorted(getattr(value, "__abstractmethods__", ()))
+    if missing:
+        raise ContractError(f"`{spec}` does not implement {', '.join(missing)}")
+    if value.isolation not in ("shared", "isolated"):
+        raise ContractError(f"`{spec}` declares isolation={value.isolation!r}; use 'shared' or 'isolated'")
+    timeout = value.call_timeout_s
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
+        raise ContractError(f"`{spec}` declares call_timeout_s={timeout!r}; use a positive number of seconds")
+    if isinstance(value.memory_mb, bool) or not isinstance(value.memory_mb, int) or value.memory_mb < 0:
+        raise ContractError(f"`{spec}` declares memory_mb={value.memory_mb!r}; use a number of MiB, 0 for no limit")
+    return value

@@ -1,0 +1,1 @@
+"""The environments that ship with the service, one folder each."""

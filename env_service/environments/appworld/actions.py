@@ -1,0 +1,95 @@
+"""Finds the code in an assistant message.
+
+All blocks fenced as python are taken, in order; the last one may lack its closing fence, because sampling may have stopped there.
+Text inside `<think>...</think>` is thought, not action, and blocks in it are not taken. Tool calls named `appworld` with an argument
+`code` count as blocks too, and come instead of the text. What cannot be executed becomes a `problem` that the agent reads, never an
+exception.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from env_service.base import Message
+
+TOOL_NAME = "appworld"
+# A fence opens a line, or follows text if it names python: ```x``` in a sentence opens nothing.
+_OPENING = re.compile(
+    r"^[ \t]*```[ \t]*(?P<start>[\w+-]*)[^\n`]*\n|```[ \t]*(?P<inline>python3?|py)[ \t]*\r?\n", re.MULTILINE | re.IGNORECASE
+)
+_CLOSING = re.compile(r"```[ \t]*(?=\r?\n|\Z)")
+_PYTHON = frozenset({"python", "py", "python3"})
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Code blocks to execute in order, and what is wrong with the message if there are none or if parts of it cannot be used."""
+
+    blocks: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def parse(message: Message, *, is_simple: bool = False) -> Action:
+    """Return the code of a message. With `is_simple` a text without any fence is code as a whole."""
+    if calls := message.get("tool_calls"):
+        return _from_tool_calls(calls)
+    text = _without_thought(message.get("content") or "")
+    blocks, languages = _fenced(text)
+    if blocks:
+        return Action(blocks)
+    if is_simple and not languages and text.strip():
+        return Action([text.strip()])
+    return Action(problems=[_nothing_to_run(text, languages)])
+
+
+def _without_thought(text: str) -> str:
+    _, closing, after = text.rpartition("</think>")
+    if closing:
+        return after
+    return text.partition("<think>")[0]
+
+
+def _fenced(text: str) -> tuple[list[str], list[str]]:
+    """Return the python blocks, and the languages of all other fences ("" for none)."""
+    blocks, others, position = [], [], 0
+    while opening := _OPENING.search(text, position):
+        closing = _CLOSING.search(text, opening.end())
+        end, position = (closing.start(), closing.end()) if closing else (len(text), len(text))
+        language = opening["start"] or opening["inline"] or ""
+        if language.lower() in _PYTHON:
+            code = text[opening.end() : end].strip("\r\n").rstrip()
+            blocks += [code] if code.strip() else []
+        else:
+            others.append(language)
+    return blocks, others
+
+
+def _nothing_to_run(text: str, languages: list[str]) -> str:
+    if not text.strip():
+        return "Your message was empty."
+    if languages:
+        found = ", ".join(repr(language) if language else "no language" for language in languages)
+        return f"Your message has a code block, but marked with {found} instead of python."
+    return "Your message contains no code."
+
+
+def _from_tool_calls(calls: list[dict[str, Any]]) -> Action:
+    action = Action()
+    for call in calls:
+        function = call.get("function", call)
+        name, arguments = function.get("name"), function.get("arguments")
+        if name != TOOL_NAME:
+            action.problems.append(f"There is no tool called {name!r}; the only one is {TOOL_NAME!r}.")
+            continue
+        try:
+            code = (json.loads(arguments) if isinstance(arguments, str) else arguments)["code"]
+        except (ValueError, KeyError, TypeError):
+            code = None
+        if isinstance(code, str) and code.strip():
+            action.blocks.append(code)
+        else:
+            action.problems.append(f'The arguments of {TOOL_NAME!r} must be a JSON object like {{"code": "print(1)"}}.')
+    return action

@@ -1,0 +1,216 @@
+"""AppWorld as an environment: one instance is one episode of one task, in a worker process of its own.
+
+The instance itself runs no agent's code, so the service may hold many in one process (`isolation="shared"`): the isolation is here, in
+`workers`, whose fork server must outlive single instances.
+
+Everything an agent may write leads to an observation, an endless loop and a KeyboardInterrupt included. What the caller asks wrongly
+raises ValueError; a worker that dies, or an AppWorld that fails, raises `workers.WorkerError`, and the episode is lost: it gets no grade.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.environments.appworld import prompts
+from env_service.environments.appworld.actions import parse
+from env_service.environments.appworld.folders import EpisodeFolder
+from env_service.environments.appworld.installation import Installation
+from env_service.environments.appworld.settings import AppworldParams, difficulty_of, split_name
+from env_service.environments.appworld.workers import Worker, WorkerDied, WorkerTimeout, ask_once
+
+log = logging.getLogger(__name__)
+
+# Code that swallows AppWorld's own time limit is given this much longer; then its process is killed.
+KILL_AFTER_S = 5.0
+
+
+class AppworldEnv(BaseEnv):
+    """Everyday apps operated by Python code; see `settings.AppworldParams` for the parameters."""
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
+    call_timeout_s: ClassVar[float] = 150.0
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Check the ids and parameters; raises ValueError for wrong ones, AppworldNotInstalled if AppWorld is missing."""
+        super().__init__(task_id, instance_id, params)
+        self._settings = AppworldParams().updated(params)
+        self._installation = Installation.find()
+        self._installation.check_task(task_id)
+        self._folder: EpisodeFolder | None = None
+        self._worker: Worker | None = None
+        self._grade: dict[str, Any] | None = None
+        self._stop_reason: str | None = None
+        self._interactions = 0
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Open the world and return the opening messages; `params` count on top of those of the constructor and restart the episode."""
+        self._settings = settings = self._settings.updated(params)
+        self.close()
+        self._stop_reason, self._interactions = None, 0
+        self._folder = EpisodeFolder()
+        self._worker = Worker(self._installation)
+        facts = self._worker.ask(
+            "open",
+            task_id=self.task_id,
+            directory=str(self._folder.path),
+            is_open_query=settings.is_open_query,
+            random_seed=settings.random_seed,
+        )
+        if not facts["is_confined"]:
+            log.warning("this kernel has no Landlock: an agent's code could read the answers of AppWorld's tasks from disk")
+        state = prompts.opening(facts, is_simple=settings.simple, with_prompt=settings.prompt, is_open_query=settings.is_open_query)
+        info = {
+            "instance_id": self.instance_id,
+            "task_id": self.task_id,
+            "instruction": None if settings.is_open_query else facts["instruction"],
+            "supervisor": facts["supervisor"],
+            "datetime": facts["datetime"],
+            "is_open_query": settings.is_open_query,
+            "max_interactions": settings.max_interactions,
+        }
+        return {"state": state, "info": info}
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Execute all code blocks of a message in order, until one fails or completes the task.
+
+        The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether one failed,
+        `interactions`, and `stop_reason` (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
+        """
+        worker = self._running()
+        settings = self._settings.updated(params)
+        found = parse(action, is_simple=settings.simple)
+        self._interactions += 1
+        self._grade = None
+        results = self._execute(worker, found.blocks, settings)
+        problems = [*found.problems, *self._notices(results, len(found.blocks), settings)]
+        is_tool_call = bool(action.get("tool_calls"))
+        if found.blocks:
+            text = prompts.executed([r["output"] for r in results], len(found.blocks), problems, is_simple=settings.simple)
+        else:
+            text = prompts.nothing_executed(problems, is_simple=settings.simple, is_tool_call=is_tool_call)
+        info = {
+            "blocks": len(found.blocks),
+            "executed": len(results),
+            "failed": any(result["failed"] for result in results),
+            "interactions": self._interactions,
+            "stop_reason": self._stop_reason,
+        }
+        return {
+            "state": [{"role": "tool" if is_tool_call else "user", "content": text}],
+            "reward": self.evaluate(params=params) if self._stop_reason else 0.0,
+            "is_terminated": self._stop_reason is not None,
+            "info": info,
+        }
+
+    def _running(self) -> Worker:
+        if self._worker is None:
+            raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
+        if self._stop_reason:
+            raise ValueError(f"the episode of task {self.task_id!r} is over ({self._stop_reason}); create a new instance")
+        return self._worker
+
+    def _execute(self, worker: Worker, blocks: list[str], settings: AppworldParams) -> list[dict[str, Any]]:
+        """Return the results of the blocks that were executed; the last one may have failed, timed out, or completed the task."""
+        deadline = time.monotonic() + settings.timeout_s
+        max_chars = max(200, settings.max_output_chars // max(1, len(blocks)))
+        results: list[dict[str, Any]] = []
+        for code in blocks:
+            limit = max(1, math.ceil(deadline - time.monotonic()))
+            try:
+                result = worker.ask("execute", limit + KILL_AFTER_S, code=code, limit_s=limit, max_chars=max_chars)
+            except WorkerTimeout:
+                self._stop_reason = "code_timeout"
+                text = f"Execution failed. The code did not stop when its {settings.timeout_s:g} seconds were over; the session was ended."
+                result = {"output": text, "failed": True, "completed": False}
+            results.append(result)
+            if result["completed"]:
+                self._stop_reason = "finished"
+            if result["failed"] or self._stop_reason:
+                break
+        return results
+
+    def _notices(self, results: list[dict[str, Any]], total: int, settings: AppworldParams) -> list[str]:
+        notices = []
+        if skipped := total - len(results):
+            reason = "the task is completed" if self._stop_reason == "finished" else f"block {len(results)} failed"
+            notices.append(f"Not executed, because {reason}: {skipped} more block{'s' if skipped > 1 else ''}.")
+        if self._stop_reason is None and self._interactions >= settings.max_interactions:
+            self._stop_reason = "max_interactions"
+            notices.append(f"The limit of {settings.max_interactions} interactions is reached; the episode is over.")
+        return notices
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Grade the saved state of the world: 1 if all checks pass, else 0; 0 if there was no task.
+
+        With `sparse` false: (passes - baseline) / (checks - baseline), at least 0, where the baseline is how many checks pass if the task
+        is called completed at once. So doing nothing is worth 0 and a solution 1.
+        """
+        if self._folder is None:
+            raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
+        if self._settings.is_open_query:
+            return 0.0
+        grade = self._graded()
+        if self._settings.updated(params).sparse:
+            return 1.0 if grade["success"] else 0.0
+        passes, total = len(grade["passes"]), grade["num_checks"]
+        untouched = baseline(self._installation, self.task_id)
+        return max(0.0, (passes - untouched) / (total - untouched)) if total > untouched else float(grade["success"])
+
+    def _graded(self) -> dict[str, Any]:
+        if self._worker is not None and not self._worker.is_open and self._stop_reason != "code_timeout":
+            raise WorkerDied(f"the episode of task {self.task_id!r} was lost with its worker; it has no grade")
+        if self._grade is None and self._folder is not None:
+            self._grade = ask_once(self._installation, "grade", task_id=self.task_id, directory=str(self._folder.path))
+        return self._grade or {}
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return facts about the running world; `params["what"]` picks which.
+
+        - "apis" (default): descriptions of all APIs by app.
+        - "docs": the full documentation of the app `params["app_name"]`.
+        - "state": what has changed since the start, as names of tables; whether the task is completed; the number of API calls.
+        - "checks": the requirements of the task that the state fulfils (`passes`) and those it does not (`failures`); not for the agent.
+        """
+        wanted = dict(params or {})
+        what, app_name = wanted.pop("what", "apis"), wanted.pop("app_name", None)
+        if wanted or what not in ("apis", "docs", "state", "checks") or (what == "docs") != (app_name is not None):
+            raise ValueError(f"get_info of appworld understands what=apis|state|checks, or what=docs with app_name; got {params!r}")
+        if self._worker is None:
+            raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
+        if what == "checks":
+            return self._graded()
+        fields = {"app_name": app_name} if app_name else {}
+        result: dict[str, Any] = self._worker.ask("state" if what == "state" else "docs", **fields)
+        return result
+
+    def close(self) -> None:
+        """Kill the worker and delete the folder of the episode."""
+        worker, folder = self._worker, self._folder
+        self._worker = self._folder = self._grade = None
+        if worker is not None:
+            worker.close()
+        if folder is not None:
+            folder.delete()
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of train, dev (or val), test_normal (or test), test_challenge; `difficulty` 1, 2 or 3 narrows the list."""
+        name, difficulty = split_name(split), difficulty_of(params)
+        tasks: list[str] = ask_once(Installation.find(), "task_ids", split=name, difficulty=difficulty)
+        return tasks
+
+
+@lru_cache(maxsize=4096)
+def baseline(installation: Installation, task_id: str) -> int:
+    """Return how many checks of a task pass if it is called completed at once, without an answer."""
+    folder = EpisodeFolder()
+    try:
+        grade = ask_once(installation, "baseline", task_id=task_id, directory=str(folder.path))
+    finally:
+        folder.delete()
+    return len(grade["passes"])

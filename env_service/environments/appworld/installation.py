@@ -1,0 +1,54 @@
+"""Where AppWorld is on this machine: the Python of its venv, and the root that holds its data.
+
+Both come from the person who starts the service (`APPWORLD_PYTHON`, `APPWORLD_ROOT`, or what setup.sh makes by default), never from a
+request. What is missing raises `AppworldNotInstalled`, whose message is the remedy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_REPOSITORY = Path(__file__).resolve().parents[3]
+_TASK_ID = re.compile(r"[A-Za-z0-9]+_[0-9]+")
+SETUP = "bash env_service/environments/appworld/setup.sh"
+
+
+class AppworldNotInstalled(RuntimeError):
+    """The venv or the data of AppWorld is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """- `python`: the interpreter of the venv that holds the pip package `appworld`.
+    - `root`: the folder whose `data/` holds tasks, base databases and API documentation.
+    """
+
+    python: Path
+    root: Path
+
+    @classmethod
+    def find(cls) -> Installation:
+        """Return the installation that the environment variables or the defaults name; raises AppworldNotInstalled."""
+        python = Path(os.environ.get("APPWORLD_PYTHON") or _REPOSITORY / ".venvs" / "appworld" / "bin" / "python")
+        root = Path(os.environ.get("APPWORLD_ROOT") or Path.home() / ".cache" / "agentevolver" / "appworld").expanduser().resolve()
+        if not os.access(python, os.X_OK):
+            raise AppworldNotInstalled(
+                f"AppWorld is not installed: there is no {python}. Run `{SETUP}`, "
+                "or set APPWORLD_PYTHON to the Python of a venv that has it."
+            )
+        if not (root / "data" / "tasks").is_dir():
+            raise AppworldNotInstalled(
+                f"AppWorld's data is missing: there is no {root / 'data' / 'tasks'}. Run `{SETUP} --data` "
+                "(it calls `appworld download data`), or set APPWORLD_ROOT to the folder that holds `data/`."
+            )
+        return cls(python.absolute(), root)
+
+    def check_task(self, task_id: str) -> None:
+        """Raise ValueError if there is no such task."""
+        if not _TASK_ID.fullmatch(task_id):
+            raise ValueError(f"{task_id!r} is no AppWorld task id; they look like 'fac291d_1'")
+        if not (self.root / "data" / "tasks" / task_id / "specs.json").is_file():
+            raise ValueError(f"AppWorld's data holds no task {task_id!r}")

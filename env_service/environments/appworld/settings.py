@@ -1,0 +1,86 @@
+"""The parameters of an AppWorld instance, checked on arrival: an unknown key or a wrong value raises ValueError and names the fix."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+SPLITS = {
+    "train": "train",
+    "dev": "dev",
+    "val": "dev",
+    "test": "test_normal",
+    "test_normal": "test_normal",
+    "test_challenge": "test_challenge",
+}
+MAX_TIMEOUT_S = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class AppworldParams:
+    """- `simple`: a short system message that asks for nothing but code; a message without a fence is executed as it is.
+    - `prompt`: whether there is a system message at all.
+    - `is_open_query`: explore the world of this task id without being given its task; graded 0.
+    - `sparse`: whether the score is 0 or 1, or the dense share of checks.
+    - `max_interactions`: assistant messages an episode may take; AppWorld's own default is 1000.
+    - `timeout_s`: seconds that the code of one message may run.
+    - `max_output_chars`: characters of output that an observation holds; the middle is left out.
+    - `random_seed`: seed of the world (access tokens, codes).
+    """
+
+    simple: bool = False
+    prompt: bool = True
+    is_open_query: bool = False
+    sparse: bool = True
+    max_interactions: int = 1000
+    timeout_s: float = 60.0
+    max_output_chars: int = 8000
+    random_seed: int = 100
+
+    def updated(self, params: dict[str, Any] | None) -> AppworldParams:
+        """Return a copy with `params` on top; raises ValueError."""
+        known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
+        for key, value in (params or {}).items():
+            if key not in known:
+                raise ValueError(f"unknown parameter {key!r} of appworld{_hint(key, known)}")
+            if not _fits(value, known[key]):
+                raise ValueError(f"parameter {key}={value!r} must be of type {known[key].__name__}")
+        made = replace(self, **(params or {}))
+        if made.max_interactions < 1 or made.max_output_chars < 200:
+            raise ValueError(
+                f"max_interactions={made.max_interactions} must be 1 or more, max_output_chars={made.max_output_chars} 200 or more"
+            )
+        if not 1 <= made.timeout_s <= MAX_TIMEOUT_S:
+            raise ValueError(f"timeout_s={made.timeout_s} must be between 1 and {MAX_TIMEOUT_S:g}")
+        return made
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is kind
+
+
+def _hint(key: str, known: dict[str, type]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"
+
+
+def split_name(split: str) -> str:
+    """Return AppWorld's name of a split; raises ValueError for an unknown one."""
+    if split not in SPLITS:
+        raise ValueError(f"appworld has no split {split!r}; known are {', '.join(SPLITS)}")
+    return SPLITS[split]
+
+
+def difficulty_of(params: dict[str, Any] | None) -> int | None:
+    """Return the difficulty 1, 2 or 3 that a task list is narrowed to, None for all; raises ValueError."""
+    params = params or {}
+    for key in params:
+        if key != "difficulty":
+            raise ValueError(f"unknown parameter {key!r} of the appworld task list; known is difficulty (1, 2 or 3)")
+    difficulty = params.get("difficulty")
+    if difficulty is not None and (type(difficulty) is not int or difficulty not in (1, 2, 3)):
+        raise ValueError(f"difficulty={difficulty!r} must be 1, 2 or 3")
+    return difficulty

@@ -1,0 +1,134 @@
+"""One world, open for one episode, in a process that ends with it.
+
+The process sees a root of its own under `directory`: links to the data it needs, and no ground truth, so that an agent cannot read the
+answer through AppWorld's own modules; `sandbox.confine` bars the way around. AppWorld writes the state of the world there after every
+execution, and grading reads it from there in another process.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from . import sandbox
+from .layout import EXPERIMENT, WrongRequest, data_folder, episode_root
+
+OPEN_INSTRUCTION = "There is no task in this session. Explore the apps."
+
+
+def _link_data(task_id: str, directory: str) -> list[str]:
+    """Build the data folder of the episode out of links; return the real paths that the process may read."""
+    source, target = data_folder(), episode_root(directory) / "data"
+    links = {name: source / name for name in os.listdir(source) if name not in ("tasks", "datasets")}
+    links |= {f"tasks/{task_id}/{name}": source / "tasks" / task_id / name for name in ("specs.json", "dbs")}
+    for name, real in links.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).symlink_to(real)
+    return [str(real) for real in links.values()]
+
+
+def _move_into(directory: str) -> None:
+    """Make the folder of the episode the only place that this process writes to."""
+    root = str(episode_root(directory))
+    os.environ.update(APPWORLD_ROOT=root, HOME=directory, IPYTHONDIR=f"{directory}/ipython", TMPDIR=directory)
+    os.chdir(root)
+
+
+def _readable() -> list[str]:
+    import sys
+
+    system = ["/usr", "/lib", "/lib64", "/etc/localtime", "/dev/urandom"]
+    return [sys.prefix, sys.base_prefix, str(Path(__file__).parent), *system]
+
+
+class Episode:
+    """An open `AppWorld` and what is done with it."""
+
+    def __init__(self, task_id: str, directory: str, is_open_query: bool, random_seed: int) -> None:
+        """Open the world; raises whatever AppWorld raises, OSError if the kernel refuses the fence."""
+        from appworld import AppWorld  # type: ignore[import-not-found]
+
+        allowed = _link_data(task_id, directory)
+        _move_into(directory)
+        sandbox.limit_resources()
+        self.is_confined = sandbox.confine([*_readable(), *allowed], [directory, "/dev/null"])
+        self._world = AppWorld(
+            task_id,
+            experiment_name=EXPERIMENT,
+            load_ground_truth=False,
+            max_interactions=10**9,
+            random_seed=random_seed,
+        )
+        self._is_open_query = is_open_query
+        if is_open_query:
+            for task in self._world.models.supervisor.Task.all():
+                task.instruction = OPEN_INSTRUCTION
+                task.save()
+        self._hashes = self._model_hashes()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the opening messages are made of."""
+        task = self._world.task
+        return {
+            "instruction": OPEN_INSTRUCTION if self._is_open_query else task.instruction,
+            "supervisor": {key: str(task.supervisor[key]) for key in ("first_name", "last_name", "email", "phone_number")},
+            "datetime": task.datetime.isoformat(),
+            "app_descriptions": dict(task.app_descriptions),
+            "is_confined": self.is_confined,
+        }
+
+    def execute(self, code: str, limit_s: int, max_chars: int) -> dict[str, Any]:
+        """Run code in the shell of the world; `output` is cut to `max_chars` with head and tail kept.
+
+        The limit of `limit_s` is AppWorld's, an exception raised in the agent's code; code may swallow it, or be deaf to it.
+        """
+        world = self._world
+        world.timeout_seconds = limit_s
+        try:
+            output = world.execute(code)
+        except BaseException as error:  # code can raise KeyboardInterrupt and its like, which AppWorld lets through
+            world.safety_guard.disable()
+            world.execute("pass")
+            output = f"Execution failed. Traceback:\n{type(error).__name__}: {error}"
+        kept = cut(output, max_chars)
+        with suppress(IndexError):
+            world.environment_io[-1]["output"] = kept  # AppWorld writes the whole history to disk after every execution
+        return {
+            "output": kept,
+            "chars": len(output),
+            "failed": output.startswith("Execution failed."),
+            "completed": bool(world.task_completed()),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return what has changed since the world was opened: tables by name, the task's status, the number of API calls."""
+        now = self._model_hashes()
+        changed = sorted(name for name in now if now[name] != self._hashes.get(name))
+        return {
+            "completed": bool(self._world.task_completed()),
+            "changed_models": [name for name in changed if name != "supervisor.Task"],
+            "api_calls": len(self._world.requester.requests),
+        }
+
+    def docs(self, app_name: str | None = None) -> dict[str, Any]:
+        """Return the descriptions of all APIs by app, or the full documentation of one app; raises WrongRequest if it does not exist."""
+        docs = self._world.task.api_docs
+        if app_name is None:
+            return {app: {api: doc["description"] for api, doc in apis.items()} for app, apis in docs.items()}
+        if app_name not in docs:
+            raise WrongRequest(f"no app is called {app_name!r}; known: {', '.join(docs)}")
+        return {api: dict(doc) for api, doc in docs[app_name].items()}
+
+    def _model_hashes(self) -> dict[str, Any]:
+        return dict(self._world.models.model_hashes())
+
+
+def cut(text: str, max_chars: int) -> str:
+    """Return `text`, or its head and tail with a line between them that says how much is missing."""
+    if len(text) <= max_chars:
+        return text
+    head = max_chars * 3 // 5
+    tail = max_chars - head
+    return f"{text[:head]}\n[... {len(text) - max_chars} characters left out; print less at once ...]\n{text[-tail:]}"

@@ -1,0 +1,89 @@
+"""Narrows what a process that executes an agent's code can reach, as far as the kernel allows without privileges.
+
+AppWorld replaces dangerous functions by name, in the process itself; that keeps an honest agent from harm, but a policy under training
+finds any gap that pays, and the first one is the file that holds the answer. Landlock (Linux 5.13 or newer) closes it: files outside the
+given folders cannot be opened, TCP is closed, and signals and abstract sockets stay inside. Where the kernel has no Landlock, `confine`
+says so and only the limits on memory and file size hold. It is no substitute for a container when agents are hostile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import struct
+from collections.abc import Iterable
+
+MEMORY_LIMIT_BYTES = 4 * 1024**3
+FILE_LIMIT_BYTES = 1024**3
+OOM_SCORE = "500"
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_PR_SET_NO_NEW_PRIVS = 38
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+# Highest right known to each version of the interface: 13 rights, then REFER, TRUNCATE and IOCTL_DEV.
+_ALL_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
+_ALL_LATER = (1 << 16) - 1
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
+_TCP = 0b11
+_SCOPES = 0b11
+
+
+def limit_resources() -> None:
+    """Bound the address space and the size of files, write no core files, and be killed first when memory runs out.
+
+    A limit that is lower already stays.
+    """
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+        score.write(OOM_SCORE)
+    limits = ((resource.RLIMIT_AS, MEMORY_LIMIT_BYTES), (resource.RLIMIT_FSIZE, FILE_LIMIT_BYTES), (resource.RLIMIT_CORE, 0))
+    for kind, wanted in limits:
+        _, hard = resource.getrlimit(kind)
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(kind, (limit, limit))
+
+
+def confine(readable: Iterable[str], writable: Iterable[str]) -> bool:
+    """Allow this process and its children only these folders and files, for good; return False if the kernel cannot.
+
+    Raises OSError if the kernel has Landlock but refuses a rule: half a fence is an error.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    abi = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    if abi < 1:
+        return False
+    handled = _ALL_BY_ABI.get(abi, _ALL_LATER)
+    attributes = struct.pack("QQQ", handled, _TCP if abi >= 4 else 0, _SCOPES if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    ruleset = _checked(libc.syscall(_CREATE_RULESET, attributes, size, 0), "create a ruleset")
+    try:
+        for path in readable:
+            _allow(libc, ruleset, path, handled & _READ)
+        for path in writable:
+            _allow(libc, ruleset, path, handled)
+        _checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
+        _checked(libc.syscall(_RESTRICT_SELF, ruleset, 0), "enforce the ruleset")
+    finally:
+        os.close(ruleset)
+    return True
+
+
+def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
+    if not os.path.exists(path):
+        return
+    if not os.path.isdir(path):
+        rights &= _FILE_RIGHTS
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rule = struct.pack("=Qi", rights, handle)
+        _checked(libc.syscall(_ADD_RULE, ruleset, 1, rule, 0), f"add the path {path}")
+    finally:
+        os.close(handle)
+
+
+def _checked(result: int, action: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"Landlock could not {action}: {os.strerror(code)}")
+    return result

@@ -1,0 +1,96 @@
+"""One forked worker: answers requests on its connection until the other end closes.
+
+A request is `{"op": name, ...}`, a reply `{"ok": true, "result": ...}` or `{"ok": false, "kind": "value" | "failure", "error": text}`.
+"value" means that the caller asked for something wrong, "failure" that AppWorld failed; the traceback goes to the log of the fork server.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from . import grading
+from .channel import Channel, ChannelClosed
+from .episode import Episode
+from .layout import WrongRequest
+
+log = logging.getLogger("appworld_worker")
+
+
+def warm_up() -> str:
+    """Import what every episode and every grading needs, and fill the caches they share; return the version of `appworld`.
+
+    Raises RuntimeError if the package's code was not unpacked, whatever AppWorld raises for data it cannot read.
+    """
+    import appworld  # type: ignore[import-not-found]
+    import pytest  # noqa: F401  AppWorld's evaluator imports it in every first comparison
+    from appworld.apps import build_main_app, get_all_apps  # type: ignore[import-not-found]
+    from appworld.collections.api_docs import ApiDocCollection  # type: ignore[import-not-found]
+    from appworld.common.utils import freeze_time, import_models_module  # type: ignore[import-not-found]
+
+    try:
+        for app in get_all_apps():
+            import_models_module(app)
+        build_main_app(tuple(get_all_apps()))
+    except ImportError as error:
+        raise RuntimeError(f"the apps of AppWorld are not unpacked ({error}); run setup.sh again") from error
+    ApiDocCollection.load(load_apps=tuple(get_all_apps(skip_admin=True)), include_response_schemas=True)
+    with freeze_time(datetime(2023, 5, 18)):
+        pass  # the first freeze looks through all modules
+    return str(appworld.__version__)
+
+
+class Session:
+    """The operations of a worker. Everything but `open` and what follows it is done in a process that runs no agent code."""
+
+    def __init__(self) -> None:
+        self._episode: Episode | None = None
+        self._operations: dict[str, Callable[..., Any]] = {
+            "task_ids": grading.task_ids,
+            "grade": grading.grade,
+            "baseline": grading.baseline,
+            "open": self._open,
+            "execute": lambda **fields: self._world.execute(**fields),
+            "state": lambda: self._world.state(),
+            "docs": lambda **fields: self._world.docs(**fields),
+        }
+
+    @property
+    def _world(self) -> Episode:
+        if self._episode is None:
+            raise WrongRequest("no world is open; send `open` first")
+        return self._episode
+
+    def _open(self, **fields: Any) -> dict[str, Any]:
+        if self._episode is not None:
+            raise WrongRequest("a world is already open; a worker holds one")
+        self._episode = Episode(**fields)
+        return self._episode.describe()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply to one request."""
+        name = request.pop("op", None)
+        operation = self._operations.get(str(name))
+        if operation is None:
+            return {"ok": False, "kind": "value", "error": f"unknown operation {name!r}; known: {', '.join(self._operations)}"}
+        try:
+            return {"ok": True, "result": operation(**request)}
+        except WrongRequest as error:
+            return {"ok": False, "kind": "value", "error": str(error)}
+        except Exception as error:  # AppWorld raises plain Exception for everything; the client decides what follows
+            log.exception("%s failed", name)
+            return {"ok": False, "kind": "failure", "error": f"{type(error).__name__}: {error}"}
+
+
+def serve(channel: Channel) -> None:
+    """Answer requests until the client is gone. The first reply tells the process id."""
+    session = Session()
+    try:
+        channel.send({"ok": True, "result": {"pid": os.getpid()}})
+        while True:
+            channel.send(session.answer(channel.receive()))
+    except ChannelClosed:
+        return

@@ -1,0 +1,29 @@
+"""Starts the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`, run by the AppWorld venv's Python.
+
+The folder is loaded as the package `appworld_worker` without touching `sys.path`, so `import appworld` can only find the pip package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+PACKAGE = "appworld_worker"
+
+
+def load_package() -> None:
+    """Make this folder importable as `appworld_worker`."""
+    folder = Path(__file__).resolve().parent
+    spec = importlib.util.spec_from_file_location(PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{folder} is not a package")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[PACKAGE] = module
+    spec.loader.exec_module(module)
+
+
+if __name__ == "__main__":
+    load_package()
+    sys.exit(importlib.import_module(f"{PACKAGE}.forkserver").main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""Tool calls out of text: what the model wrote in tags, and the package's reference calls.
+
+Neither is ever evaluated. A model's call is one JSON object `{"name": ..., "arguments": {...}}` between `<tool_call>` and
+`</tool_call>`; whatever is in the tags and is not that becomes a `Malformed` with the reason, in its place among the calls, and
+never an exception. A reference call is parsed by `ast` and may hold literals only.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MAX_CALLS_PER_MESSAGE = 64
+_BLANK = re.compile(r"\s*")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call by name; `positional` is used by reference calls only."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    positional: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """Something that was meant as a call and is none, with the reason for the agent to read."""
+
+    reason: str
+
+
+def parse_action(action: Mapping[str, Any]) -> list[Call | Malformed]:
+    """Return the calls of an assistant message, in order; an empty list means that the message is an answer to the user.
+
+    `tool_calls`, where the message has them, count instead of the text. Raises ValueError if the message is not one of an assistant.
+    """
+    if not isinstance(action, Mapping) or action.get("role") != "assistant":
+        raise ValueError(f"an action is a message of the role `assistant`; got {str(action)[:200]!r}")
+    content, structured = action.get("content"), action.get("tool_calls")
+    if content is not None and not isinstance(content, str):
+        raise ValueError(f"the content of an action is text; got {type(content).__name__}")
+    if structured is not None and not isinstance(structured, list):
+        raise ValueError(f"`tool_calls` of an action is a list; got {type(structured).__name__}")
+    found = [_from_structured(item) for item in structured] if structured else parse_text(content or "")
+    if len(found) > MAX_CALLS_PER_MESSAGE:
+        return [Malformed(f"one message may hold at most {MAX_CALLS_PER_MESSAGE} calls, this one holds {len(found)}; none was executed")]
+    return found
+
+
+def parse_text(text: str) -> list[Call | Malformed]:
+    """Return the calls in a model's text. Reasoning (up to `</think>`, or from an unclosed `<think>` on) is not searched."""
+    text = text.rpartition("</think>")[2].partition("<think>")[0]
+    found: list[Call | Malformed] = []
+    position = 0
+    while (start := text.find(OPEN, position)) >= 0:
+        if CLOSE in text[position:start]:
+            found.append(Malformed(f"a {CLOSE} without a {OPEN} before it"))
+        call, position = _read_block(text, start + len(OPEN))
+        found.append(call)
+    if CLOSE in text[position:]:
+        found.append(Malformed(f"a {CLOSE} without a {OPEN} before it"))
+    if not found and _is_bare_call(text):
+        found.append(Malformed(f"a call must stand between {OPEN} and {CLOSE}"))
+    return found
+
+
+def _read_block(text: str, start: int) -> tuple[Call | Malformed, int]:
+    """Read one call from behind its opening tag; return it and the position to go on from."""
+    begin = _end_of_blank(text, start)
+    try:
+        value, end = _DECODER.raw_decode(text, begin)
+    except (ValueError, RecursionError) as error:
+        close, again = text.find(CLOSE, start), text.find(OPEN, start)
+        if close >= 0 and (again < 0 or close < again):
+            return Malformed(f"the text between the tags is not valid JSON ({_explain(error, begin)})"), close + len(CLOSE)
+        return Malformed(f"a {OPEN} is not closed with {CLOSE}"), again if again >= 0 else len(text)
+    end = _end_of_blank(text, end)
+    if text.startswith(CLOSE, end):
+        return _from_object(value), end + len(CLOSE)
+    close, again = text.find(CLOSE, end), text.find(OPEN, end)
+    if close >= 0 and (again < 0 or close < again):
+        return Malformed("there is text after the JSON object; give each call its own tags"), close + len(CLOSE)
+    return Malformed(f"a {OPEN} is not closed with {CLOSE}"), again if again >= 0 else len(text)
+
+
+def _from_object(value: Any) -> Call | Malformed:
+    if not isinstance(value, dict):
+        return Malformed(f"a call is a JSON object with `name` and `arguments`, not a {_kind(value)}")
+    if set(value) != {"name", "arguments"}:
+        return Malformed(f"a call has exactly the keys `name` and `arguments`; this one has {sorted(value)}")
+    return _checked(value["name"], value["arguments"])
+
+
+def _from_structured(item: Any) -> Call | Malformed:
+    """Read a call in the OpenAI shape: `{"function": {"name": ..., "arguments": "<JSON text>" or {...}}}`."""
+    function = item.get("function", item) if isinstance(item, dict) else None
+    if not isinstance(function, dict):
+        return Malformed("an entry of `tool_calls` is an object with a `function`, which has `name` and `arguments`")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = _DECODER.decode(arguments)
+        except (ValueError, RecursionError) as error:
+            return Malformed(f"the arguments are not valid JSON ({_explain(error, 0)})")
+    return _checked(function.get("name"), arguments)
+
+
+def _checked(name: Any, arguments: Any) -> Call | Malformed:
+    if not isinstance(name, str) or not name:
+        return Malformed(f"`name` must be the name of a function, not a {_kind(name)}")
+    if not isinstance(arguments, dict):
+        return Malformed(f"`arguments` must be a JSON object of argument names and values, not a {_kind(arguments)}")
+    return Call(name, arguments)
+
+
+def _is_bare_call(text: str) -> bool:
+    """Whether the whole text is a call, or a list of calls, without its tags (a fenced one too)."""
+    body = re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip())
+    if not body.startswith(("{", "[")):
+        return False
+    try:
+        value = _DECODER.decode(body)
+    except (ValueError, RecursionError):
+        return False
+    items = value if isinstance(value, list) else [value]
+    return bool(items) and all(isinstance(item, dict) and {"name", "arguments"} <= set(item) for item in items)
+
+
+def parse_reference(text: str) -> Call:
+    """Parse one of the package's reference calls, `f(1, b='x')`; raise ValueError if it is anything but a call with literals."""
+    node = ast.parse(text, mode="eval").body
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueError(f"the reference call {text!r} is not a plain function call")
+    arguments: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise ValueError(f"the reference call {text!r} unpacks a mapping, which is not supported")
+        arguments[keyword.arg] = ast.literal_eval(keyword.value)
+    return Call(node.func.id, arguments, tuple(ast.literal_eval(argument) for argument in node.args))
+
+
+def _end_of_blank(text: str, start: int) -> int:
+    match = _BLANK.match(text, start)
+    return match.end() if match else start
+
+
+def _explain(error: Exception, begin: int) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos - begin}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "object", list: "list", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return result
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)

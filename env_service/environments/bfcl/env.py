@@ -1,0 +1,178 @@
+"""The BFCL v3 multi-turn environment: a user with several requests in a row, simulated APIs, and the benchmark's own verdict.
+
+An assistant message with calls is answered with their results; one without a call ends the turn, and the user's next request
+follows, or `[CONVERSATION_COMPLETED]` and the end. A call that cannot be read is answered with what is wrong with it and
+changes nothing; it counts as a step, not as a call. More steps in a turn than allowed end the episode unsolved, as in the benchmark.
+
+Instances share a process: each holds its own copies of the simulated APIs (pure Python on dictionaries; no files, no network),
+model text is parsed as JSON and never evaluated, and arguments that would block the process are answered without computing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.environments.bfcl import prompts
+from env_service.environments.bfcl.backend import Backend, printable
+from env_service.environments.bfcl.calls import Call, parse_action
+from env_service.environments.bfcl.grading import Referee
+from env_service.environments.bfcl.package import BfclPackage, BfclTask, ToolDoc, load_package
+from env_service.environments.bfcl.params import check_names, read_count, read_flag
+from env_service.environments.bfcl.splits import split_task_ids
+
+MAX_STEPS_PER_TURN = 20
+"""The benchmark's limit on messages with calls in one turn."""
+
+MAX_STEPS_OF_OPEN_QUERY = 64
+_CREATE_PARAMS = ("is_open_query", "max_steps_per_turn")
+_INFO_KINDS = ("task", "state", "report")
+
+
+class BfclEnv(BaseEnv):
+    """One conversation of one BFCL multi-turn task.
+
+    Parameters of `create`: `is_open_query` (an episode without the task's own requests: it ends with the first answer without a
+    call and is not graded), `max_steps_per_turn` (20, as in the benchmark).
+    """
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
+    call_timeout_s: ClassVar[float] = 30.0
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Load the task's APIs twice, for the agent and for the reference; raises ValueError for a wrong id or parameter."""
+        super().__init__(task_id, instance_id, params)
+        check_names(self.params, _CREATE_PARAMS, "create")
+        self._open = read_flag(self.params, "is_open_query", False)
+        default_steps = MAX_STEPS_OF_OPEN_QUERY if self._open else MAX_STEPS_PER_TURN
+        self._max_steps = read_count(self.params, "max_steps_per_turn", default_steps, largest=1000)
+        self._package: BfclPackage = load_package()
+        if task_id not in self._package.tasks:
+            raise ValueError(f"there is no BFCL multi-turn task {task_id!r}; an id reads like `multi_turn_base_0`")
+        self._task: BfclTask = self._package.tasks[task_id]
+        self._agent = Backend(self._task, self._package)
+        self._referee = Referee(self._task, self._package)
+        self._results: list[str] = []
+        self._turn = 0
+        self._steps_this_turn = 0
+        self._calls_this_turn = 0
+        self._stop: str | None = None
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Return the tool prompt and the user's first request, or an invitation to look around if `is_open_query` is set."""
+        asked = dict(params or {})
+        check_names(asked, _CREATE_PARAMS, "create")
+        if read_flag(asked, "is_open_query", self._open) != self._open:
+            raise ValueError("`is_open_query` must be given when the instance is created")
+        tools = self._tools()
+        request = prompts.open_request(tools) if self._open else str(self._task.questions[0])
+        return {
+            "state": [{"role": "system", "content": prompts.system_prompt(tools)}, {"role": "user", "content": request}],
+            "info": {"instance_id": self.instance_id, "query": request, **self._facts()},
+        }
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Execute the message's calls, or end the turn if it has none; raise ValueError if the episode is over or the message is none."""
+        if self._stop is not None:
+            raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
+        found = parse_action(action)
+        if not found:
+            return self._end_turn()
+        results = []
+        for item in found:
+            if isinstance(item, Call):
+                results.append(self._agent.call(item))
+                self._results.append(results[-1])
+                self._calls_this_turn += 1
+            else:
+                results.append(prompts.malformed_result(item.reason))
+        self._steps_this_turn += 1
+        if self._steps_this_turn > self._max_steps:
+            self._stop = "max_steps_per_turn"
+        readable = sum(isinstance(item, Call) for item in found)
+        return self._answer(printable(prompts.tool_responses(results)), calls=readable, malformed=len(found) - readable)
+
+    def _end_turn(self) -> StepResult:
+        if self._open:
+            self._stop = "finished"
+            return self._answer(prompts.COMPLETED)
+        self._referee.close_turn(self._agent, self._results, self._calls_this_turn)
+        self._turn += 1
+        self._steps_this_turn = self._calls_this_turn = 0
+        if self._turn == len(self._task.questions):
+            self._stop = "finished"
+            return self._answer(prompts.COMPLETED)
+        question = self._task.questions[self._turn]
+        if question is None:
+            added = self._task.held_out[self._turn]
+            question = prompts.added_functions(added, self._package.additional_functions_prompt)
+        return self._answer(question)
+
+    def _answer(self, content: str, calls: int = 0, malformed: int = 0) -> StepResult:
+        done = self._stop is not None
+        return {
+            "state": [{"role": "user", "content": content}],
+            "reward": float(done and not self._open and self._referee.solved(irrelevance=True)),
+            "is_terminated": done,
+            "info": {"turn": self._turn, "calls": calls, "malformed_calls": malformed, "stop_reason": self._stop},
+        }
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Grade the calls that this instance executed (`messages` are not needed).
+
+        Sparse (default): 1.0 if every turn passed the package's checks, else 0.0. Dense (`sparse=False`): the share of turns that
+        passed. `irrelevance=False` leaves the irrelevance check out, as the package's leaderboard script does. An open query
+        has no reference and scores 0.0: what it was for must be judged by whoever asked.
+        """
+        options = dict(params or {})
+        check_names(options, ("sparse", "irrelevance"), "evaluate")
+        sparse, irrelevance = read_flag(options, "sparse", True), read_flag(options, "irrelevance", True)
+        if self._open:
+            return 0.0
+        return float(self._referee.solved(irrelevance)) if sparse else self._referee.share(irrelevance)
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        """Return `params["what"]`: "task" (default; facts and tool schemas), "state" (see `snapshot`) or "report" (verdicts by turn)."""
+        options = dict(params or {})
+        check_names(options, ("what",), "get_info")
+        what = options.get("what", "task")
+        if what == "task":
+            return {**self._facts(), "tools": [prompts.tool_schema(doc) for doc in self._tools()]}
+        if what == "state":
+            return self.snapshot()
+        if what == "report":
+            return self._report()
+        raise ValueError(f"`what` is {what!r}; it can be: {', '.join(_INFO_KINDS)}")
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state of the APIs by class, as JSON-ready data: equal snapshots are equal states for the package's state check."""
+        return self._agent.snapshot()
+
+    def _tools(self) -> list[ToolDoc]:
+        """Return what is on offer now: an open query has everything, a task gets held-out functions when their turn comes."""
+        added = [doc for turn, docs in sorted(self._task.held_out.items()) if self._open or turn <= self._turn for doc in docs]
+        return [*self._task.tools, *added]
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "task_id": self.task_id,
+            "category": self._task.category,
+            "scenario": self._task.scenario,
+            "involved_classes": list(self._task.involved_classes),
+            "turns": len(self._task.questions),
+            "is_open_query": self._open,
+        }
+
+    def _report(self) -> dict[str, Any]:
+        verdicts = [{"error_type": verdict.error_type, "detail": verdict.detail} for verdict in self._referee.verdicts]
+        scores: Mapping[str, Any] = {
+            "solved": self._referee.solved(irrelevance=True),
+            "solved_without_irrelevance_check": self._referee.solved(irrelevance=False),
+        }
+        return {**self._facts(), "turn": self._turn, "stop_reason": self._stop, "calls": len(self._results), "verdicts": verdicts, **scores}
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of a split: train, val, test (cut by scenario) or full; see `splits` for `categories` and `split_by`."""
+        return split_task_ids(load_package().tasks, split, params)

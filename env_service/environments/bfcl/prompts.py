@@ -1,0 +1,86 @@
+"""What the agent reads: the tool prompt (the wording of the Qwen chat template), added tools, results and the end marker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from env_service.environments.bfcl.package import ToolDoc
+
+COMPLETED = "[CONVERSATION_COMPLETED]"
+"""The observation that ends an episode (AgentEvolver's marker)."""
+
+_SYSTEM = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+{tools}
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>
+
+# Conversation
+
+The results of your calls come back within <tool_response></tool_response> tags. Keep calling until the user's request is fulfilled,
+then answer without a call: that ends your turn and the user speaks next. If no function fits, or a required value is missing, answer
+without a call and say so. When a later message brings more functions, you may use them from then on."""
+
+_CALL_FORM = '<tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call>'
+
+_TYPES = {"dict": "object", "float": "number", "tuple": "array"}
+
+
+def system_prompt(tools: Iterable[ToolDoc]) -> str:
+    """Return the system message: one compact JSON schema per line, and how to call."""
+    return _SYSTEM.format(tools=_tools_block(tools))
+
+
+def added_functions(tools: Iterable[ToolDoc], sentence: str) -> str:
+    """Return the user message of a turn that brings the functions that were held back."""
+    return f"{_tools_block(tools)}\n\n{sentence}"
+
+
+def open_request(tools: Sequence[ToolDoc]) -> str:
+    """Return the user message of an episode without a task."""
+    return (
+        f"There is no fixed request. The {len(tools)} functions above work on a running system. Find out what they do and what state the "
+        "system is in. Answer without a call when you are done."
+    )
+
+
+def tool_responses(results: Iterable[str]) -> str:
+    """Return the observation after calls: one tagged result each, in the order of the calls."""
+    return "\n".join(f"<tool_response>\n{result}\n</tool_response>" for result in results)
+
+
+def malformed_result(reason: str) -> str:
+    """Return what the agent reads in place of a result when its call could not be read."""
+    return f"Malformed tool call: {reason}. Nothing was executed for it. Write: {_CALL_FORM}"
+
+
+def tool_schema(doc: ToolDoc) -> dict[str, Any]:
+    """Turn the package's document of a function into a standard tool schema (its `response` part is left out)."""
+    function = {"name": doc["name"], "description": doc["description"].strip(), "parameters": _json_schema(doc["parameters"])}
+    return {"type": "function", "function": function}
+
+
+def _tools_block(tools: Iterable[ToolDoc]) -> str:
+    lines = "\n".join(json.dumps(tool_schema(doc), ensure_ascii=False, separators=(", ", ": ")) for doc in tools)
+    return f"<tools>\n{lines}\n</tools>"
+
+
+def _json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate the package's type names; walk only where a schema can hold schemas, so that a property named `type` survives."""
+    result = dict(schema)
+    if isinstance(kind := result.get("type"), str):
+        result["type"] = _TYPES.get(kind, kind)
+    if isinstance(properties := result.get("properties"), Mapping):
+        result["properties"] = {name: _json_schema(value) for name, value in properties.items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(nested := result.get(key), Mapping):
+            result[key] = _json_schema(nested)
+    return result

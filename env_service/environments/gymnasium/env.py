@@ -1,0 +1,140 @@
+"""Gymnasium worlds as text episodes: one message, one action.
+
+A message that names no action is answered with the form and the list of actions and costs a step of the agent, not of the world.
+The episode ends when the world ends it or when the steps are spent. The grade comes from the world's own rewards.
+To serve other worlds, subclass with `worlds` of your own and start the service with `--env-module NAME=package.module:Class`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.environments.gymnasium.actions import ActionError
+from env_service.environments.gymnasium.tasks import read_task_id, task_ids
+from env_service.environments.gymnasium.toy_text import WORLDS
+from env_service.environments.gymnasium.world import World
+
+LARGEST_MAX_STEPS = 1000
+
+
+class GymnasiumEnv(BaseEnv):
+    """One episode of one world.
+
+    Parameters of `create`: `max_steps` (default: twice the shortest solution plus 5, or the world's own number) and
+    `is_open_query` (no goal is set, nothing is graded).
+    """
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
+    call_timeout_s: ClassVar[float] = 30.0
+    worlds: ClassVar[Mapping[str, World]] = {world.env_id: world for world in WORLDS}
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Make and reset the world; raises ValueError for a wrong id or parameter, RuntimeError if the world cannot be read as text."""
+        super().__init__(task_id, instance_id, params)
+        self._open, asked_steps = _read_params(self.params)
+        self._world, self._seed = read_task_id(task_id, self.worlds)
+        self._env = self._world.make(self._seed)
+        self._actions = self._world.actions(self._env)
+        self._observation, _ = self._env.reset(seed=self._seed)
+        self._plan = self._world.plan(self._env)
+        self._max_steps = asked_steps or (2 * len(self._plan) + 5 if self._plan else self._world.max_steps)
+        self._rewards: list[float] = []
+        self._steps = 0
+        self._terminated = False
+        self._stop: str | None = None
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Return the rules as system message, the goal and the first observation as the user's."""
+        if params is not None and _read_params(params)[0] != self._open:
+            raise ValueError("`is_open_query` must be given when the instance is created")
+        goal = "There is no goal: find out how this world works." if self._open else self._world.goal
+        request = f"{goal}\n\n{self._world.observe(self._env, self._observation)}"
+        system = f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} messages.".strip()
+        return {
+            "state": [{"role": "system", "content": system}, {"role": "user", "content": request}],
+            "info": {"instance_id": self.instance_id, "query": request, **self._facts()},
+        }
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Take the action that the message names; raise ValueError if the episode is over or the message is none of an assistant."""
+        if self._stop is not None:
+            raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
+        text = action.get("content") if isinstance(action, Mapping) and action.get("role") == "assistant" else None
+        if not isinstance(text, str):
+            raise ValueError(f"an action is a message of the role `assistant` with text as content; got {str(action)[:200]!r}")
+        self._steps += 1
+        parsed = self._actions.parse(text)
+        if isinstance(parsed, ActionError):
+            return self._answer(parsed.text, reward=0.0, refused=True)
+        self._observation, reward, self._terminated, truncated, _ = self._env.step(parsed)
+        self._rewards.append(float(reward))
+        self._stop = "finished" if self._terminated else "time_limit" if truncated else None
+        seen = self._world.observe(self._env, self._observation)
+        return self._answer(f"{seen}\nReward: {self._rewards[-1]:g}.", reward=self._rewards[-1], refused=False)
+
+    def _answer(self, content: str, reward: float, refused: bool) -> StepResult:
+        if self._stop is None and self._steps >= self._max_steps:
+            self._stop = "max_steps"
+        if self._stop is not None:
+            content += "\nThe episode is over."
+        return {
+            "state": [{"role": "user", "content": content}],
+            "reward": reward,
+            "is_terminated": self._stop is not None,
+            "info": {"steps": self._steps, "refused": refused, "stop_reason": self._stop},
+        }
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Grade by the world's rewards: sparse (default) 1.0 for a success, else 0.0.
+
+        Dense (`sparse=False`) gives an unsolved episode the share of the way to the goal that it came, where the world knows the
+        way, and the sparse grade where it does not. An open query has no goal and scores 0.0.
+        """
+        options = dict(params or {})
+        sparse = options.pop("sparse", True)
+        if options or not isinstance(sparse, bool):
+            raise ValueError(f"evaluate of the gymnasium environment knows only `sparse`, true or false; got {params!r}")
+        if self._open:
+            return 0.0
+        if self._world.solved(self._env, self._rewards, self._terminated):
+            return 1.0
+        progress = None if sparse else self._world.progress(self._env, self._plan)
+        return 0.0 if progress is None else progress
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        """Return the world, the rewards so far and the actions, as JSON-ready data."""
+        return {**self._facts(), "steps": self._steps, "stop_reason": self._stop, "rewards": list(self._rewards)}
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "task_id": self.task_id,
+            "world": self._world.env_id,
+            "seed": self._seed,
+            "max_steps": self._max_steps,
+            "actions": self._actions.form(),
+            "is_open_query": self._open,
+        }
+
+    def close(self) -> None:
+        """Close the world."""
+        self._env.close()
+
+    @classmethod
+    def get_query_list(cls, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of train, val or test; `params["worlds"]` picks worlds. A class method, to see a subclass's worlds."""
+        return task_ids(split, params, cls.worlds)
+
+
+def _read_params(params: Mapping[str, Any]) -> tuple[bool, int | None]:
+    """Return `is_open_query` and `max_steps`; raise ValueError for a wrong value or another name."""
+    is_open, max_steps = params.get("is_open_query", False), params.get("max_steps")
+    unknown = sorted(set(params) - {"is_open_query", "max_steps"})
+    if unknown:
+        raise ValueError(f"unknown parameter `{unknown[0]}` for create of the gymnasium environment; known: is_open_query, max_steps")
+    if not isinstance(is_open, bool):
+        raise ValueError(f"parameter `is_open_query` is {is_open!r}; it must be true or false")
+    if max_steps is not None and (isinstance(max_steps, bool) or not isinstance(max_steps, int) or not 1 <= max_steps <= LARGEST_MAX_STEPS):
+        raise ValueError(f"parameter `max_steps` is {max_steps!r}; it must be a whole number from 1 to {LARGEST_MAX_STEPS}")
+    return is_open, max_steps

@@ -1,0 +1,123 @@
+"""A world: a Gymnasium environment, and how it reads as text.
+
+`World` describes any registered environment whose action space is discrete or text and whose observations are built of discrete
+and text spaces; the observation is then shown as it is, and the episode counts as solved by its own reward. A subclass says more:
+rules, a drawn observation, a plan, progress. Worlds are written in Python on the server's side and chosen by name; a request
+never imports anything. The gymnasium package is imported when a world is first made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from env_service.environments.gymnasium.actions import NamedActions, TextActions
+
+INSTALL_LINE = "pip install gymnasium==1.4.0"
+_READABLE_SPACES = ("Discrete", "MultiDiscrete", "MultiBinary", "Text")
+
+
+def gymnasium_module(name: str = "gymnasium") -> Any:
+    """Import a module of the gymnasium package; raise RuntimeError with the line to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise RuntimeError(f"the gymnasium environment could not import `{name}` ({error}); install it with: {INSTALL_LINE}") from error
+
+
+class World:
+    """One registered environment in words.
+
+    - `env_id`: the id in Gymnasium's registry, and the name in task ids.
+    - `goal`: what the user asks for.
+    - `rules`: what the system message says about the world.
+    - `action_names`: a name for each action of a discrete space, in order; numbers if there are none.
+    - `max_steps`: the agent's messages in an episode where no plan tells a better number.
+    - `success_return`: the sum of rewards from which an episode counts as solved; None takes the reward threshold of the
+      registry, or anything above 0.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        *,
+        goal: str,
+        rules: str = "",
+        action_names: Sequence[str] = (),
+        max_steps: int = 50,
+        success_return: float | None = None,
+    ) -> None:
+        self.env_id = env_id
+        self.goal = goal
+        self.rules = rules
+        self.action_names = tuple(action_names)
+        self.max_steps = max_steps
+        self.success_return = success_return
+
+    def make(self, seed: int) -> Any:
+        """Return a new environment for a seed (not yet reset)."""
+        return gymnasium_module().make(self.env_id, disable_env_checker=True)
+
+    def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
+        """Yield a text for each seed that is the same for seeds that start the same task; the splits keep one of them."""
+        for seed in seeds:
+            yield str(seed)
+
+    def observe(self, env: Any, observation: Any) -> str:
+        """Return what the agent reads for an observation."""
+        return f"Observation: {_as_text(observation)}"
+
+    def plan(self, env: Any) -> list[int] | None:
+        """Return a shortest solution from the present state, [] if it is solved; None if none exists or none is known."""
+        return None
+
+    def progress(self, env: Any, start_plan: Sequence[int] | None) -> float | None:
+        """Return how far an unsolved episode came, in 0..1; None where nothing but success can be measured."""
+        if not start_plan:
+            return None
+        rest = self.plan(env)
+        return 0.0 if rest is None else max(0.0, 1.0 - len(rest) / len(start_plan))
+
+    def solved(self, env: Any, rewards: Sequence[float], terminated: bool) -> bool:
+        """Whether the rewards so far make a success."""
+        wanted = self.success_return if self.success_return is not None else env.spec.reward_threshold
+        return sum(rewards) >= wanted if wanted is not None else sum(rewards) > 0
+
+    def actions(self, env: Any) -> NamedActions | TextActions:
+        """Return the reader of actions; raise RuntimeError if the spaces are not discrete or text."""
+        space = env.action_space
+        _check_readable(env.observation_space, self.env_id)
+        kind = type(space).__name__
+        if kind == "Text":
+            return TextActions(space)
+        if kind != "Discrete":
+            raise RuntimeError(f"the action space of {self.env_id} is {space}; only discrete and text spaces can be written as text")
+        names = self.action_names or tuple(str(number) for number in range(int(space.start), int(space.start) + int(space.n)))
+        if len(names) != int(space.n):
+            raise RuntimeError(f"{self.env_id} has {int(space.n)} actions, its world names {len(names)}")
+        return NamedActions(names, int(space.start))
+
+
+def _check_readable(space: Any, env_id: str) -> None:
+    kind = type(space).__name__
+    if kind == "Tuple":
+        parts: Iterable[Any] = space.spaces
+    elif kind == "Dict":
+        parts = space.spaces.values()
+    elif kind in _READABLE_SPACES:
+        return
+    else:
+        raise RuntimeError(f"the observation space of {env_id} holds {space}; only discrete and text spaces can be read as text")
+    for part in parts:
+        _check_readable(part, env_id)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_as_text(item)}" for key, item in value.items())
+    if isinstance(value, (tuple, list)) or (hasattr(value, "shape") and value.shape):
+        return "(" + ", ".join(_as_text(item) for item in value) + ")"
+    return str(value)

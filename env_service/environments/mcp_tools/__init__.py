@@ -1,0 +1,1 @@
+"""Any MCP servers as an environment, with verifiable tasks; registered as "mcp"."""

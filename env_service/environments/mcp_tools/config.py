@@ -1,0 +1,131 @@
+"""The server-side configuration: which MCP servers an instance gets, where its tasks are, how long calls may take.
+
+It comes from the file that `ENV_MCP_CONFIG` names (the shipped example otherwise) and from nowhere else: no request can name a
+command, a URL or a path. Keys are strict; a wrong file raises ConfigError that names the file, the place and the value.
+
+Texts of the servers may hold `${INSTANCE_DIR}` (a folder of the episode's own), `${CONFIG_DIR}`, `${PYTHON}` (this interpreter)
+and `${env:NAME}` (a variable of the service, for a token).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+
+CONFIG_VARIABLE = "ENV_MCP_CONFIG"
+EXAMPLE = Path(__file__).with_name("example") / "config.json"
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+
+
+class ConfigError(RuntimeError):
+    """The server's own configuration is wrong; no request can mend it."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StdioServer(_Strict):
+    """A server that is started as a process and spoken to over its standard input and output."""
+
+    type: Literal["stdio"] = "stdio"
+    command: str = Field(min_length=1)
+    args: list[str] = []
+    env: dict[str, str] = {}
+    """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER; nothing else of the service's environment is passed on."""
+    cwd: str = "${INSTANCE_DIR}"
+
+
+class HttpServer(_Strict):
+    """A server that runs already and speaks streamable HTTP. Its state is shared by all instances, unless it keeps sessions apart."""
+
+    type: Literal["http", "streamable-http"] = "http"
+    url: str = Field(pattern=r"^https?://")
+    headers: dict[str, str] = {}
+
+
+def _kind(value: Any) -> str:
+    given = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    if given is not None:
+        return "http" if given in ("http", "streamable-http") else str(given)
+    return "http" if isinstance(value, dict) and "url" in value else "stdio"
+
+
+Server = Annotated[Annotated[StdioServer, Tag("stdio")] | Annotated[HttpServer, Tag("http")], Discriminator(_kind)]
+
+
+class McpConfig(_Strict):
+    """One configuration file."""
+
+    mcpServers: dict[str, Server] = Field(min_length=1)  # the name that MCP clients share
+    tasks: list[str] = Field(min_length=1)
+    """Task files (JSON lines), relative to this file."""
+    start_timeout_s: float = Field(default=30.0, gt=0, le=60)
+    """For all servers to start and list their tools; they start side by side."""
+    call_timeout_s: float = Field(default=30.0, gt=0, le=60)
+    """For one tool call; the agent is told when it is over."""
+    max_calls: int = Field(default=8, gt=0)
+    """Tool calls of one message that are carried out."""
+    max_result_chars: int = Field(default=8000, ge=100)
+    """Characters of one tool result that the agent sees: the first quarter and the last three quarters."""
+
+
+def config_path(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the configuration file in use."""
+    return Path((os.environ if environ is None else environ).get(CONFIG_VARIABLE) or EXAMPLE).resolve()
+
+
+def load_config(path: Path) -> McpConfig:
+    """Read and check a configuration file; raises ConfigError."""
+    try:
+        return McpConfig.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read the MCP configuration {path}: {error.strerror}; set {CONFIG_VARIABLE}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"MCP configuration {path}, at `{place}`: {first['msg']} (got {str(first['input'])[:100]!r})") from error
+
+
+def task_paths(path: Path, config: McpConfig) -> tuple[Path, ...]:
+    """Return the task files of a configuration that was read from `path`."""
+    return tuple((path.parent / name).resolve() for name in config.tasks)
+
+
+def _value_of(name: str, known: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    if name in known:
+        return known[name]
+    if name.startswith("env:"):
+        variable = name.removeprefix("env:")
+        if variable in environ:
+            return environ[variable]
+        raise ConfigError(f"the MCP configuration asks for ${{{name}}}, but the service has no variable {variable} (see --pass-env)")
+    raise ConfigError(f"the MCP configuration holds ${{{name}}}; known are {', '.join(f'${{{key}}}' for key in known)} and ${{env:NAME}}")
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_mapped(item, change) for item in value]
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    return value
+
+
+def resolved(server: StdioServer | HttpServer, config_dir: Path, instance_dir: Path,
+             environ: Mapping[str, str] | None = None) -> StdioServer | HttpServer:  # fmt: skip
+    """Return a server with its placeholders filled in for one instance; raises ConfigError for an unknown one."""
+    known = {"INSTANCE_DIR": str(instance_dir), "CONFIG_DIR": str(config_dir), "PYTHON": sys.executable}
+    source = os.environ if environ is None else environ
+
+    def fill(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda match: _value_of(match[1], known, source), text)
+
+    return type(server).model_validate(_mapped(server.model_dump(), fill))

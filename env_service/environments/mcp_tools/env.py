@@ -1,0 +1,190 @@
+"""The "mcp" environment: fulfil a request with the tools of MCP servers that the service's operator configured.
+
+What the agent writes leads to an observation, a tool's failure and time-out included. A server that does not start or dies raises
+ServerError (the environment failed), a judge without a verdict JudgeError; what the caller asks wrongly raises ValueError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import shutil
+import time
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.environments.mcp_tools import prompts
+from env_service.environments.mcp_tools.calls import BadCall, Call, parse, visible_text
+from env_service.environments.mcp_tools.config import McpConfig, config_path, load_config, resolved, task_paths
+from env_service.environments.mcp_tools.folders import new_folder
+from env_service.environments.mcp_tools.grading import Record, grade
+from env_service.environments.mcp_tools.judge import read_judge
+from env_service.environments.mcp_tools.servers import Connect, ServerError, Servers, connector
+from env_service.environments.mcp_tools.tasks import SPLITS, McpTask, load_tasks
+
+_FLAGS = {"is_open_query": False, "sparse": True}
+_STEP_BUDGET_S = 90.0
+"""Seconds for all calls of one message."""
+
+
+def _read_flags(params: dict[str, Any] | None, flags: dict[str, bool]) -> dict[str, bool]:
+    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or false."""
+    for name, value in (params or {}).items():
+        if name not in _FLAGS:
+            near = difflib.get_close_matches(name, _FLAGS, 1)
+            raise ValueError(f"unknown parameter {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_FLAGS)}"))
+        if not isinstance(value, bool):
+            raise ValueError(f"parameter {name}={value!r} must be true or false")
+    return {**flags, **(params or {})}
+
+
+def _load() -> tuple[Path, McpConfig, dict[str, McpTask]]:
+    path = config_path()
+    config = load_config(path)
+    return path, config, load_tasks(task_paths(path, config), judge=read_judge() is not None)
+
+
+def connects_of(config: McpConfig, config_dir: Path, folder: Path) -> tuple[dict[str, Connect], dict[str, Path]]:
+    """Return how to reach each configured server for one instance, and where each logs."""
+    logs = {name: folder / f".{name}.log" for name in config.mcpServers}
+    connects = {name: connector(resolved(server, config_dir, folder), logs[name]) for name, server in config.mcpServers.items()}
+    return connects, logs
+
+
+class McpEnv(BaseEnv):
+    """One request and one set of servers of its own. Parameters: `is_open_query`, `sparse`."""
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
+    call_timeout_s: ClassVar[float] = 120.0
+    memory_mb: ClassVar[int] = 0  # it would bind the servers, too, and Node.js reserves gigabytes of address space at its start
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Look the task up and begin to start the servers; raises ValueError for an unknown task or parameter."""
+        super().__init__(task_id, instance_id, params)
+        self._flags = _read_flags(params, _FLAGS)
+        path, self._config, tasks = _load()
+        if task_id not in tasks:
+            near = difflib.get_close_matches(task_id, tasks, 1)
+            raise ValueError(f"unknown task {task_id!r} of the mcp environment" + (f"; did you mean {near[0]!r}?" if near else ""))
+        self._task = tasks[task_id]
+        self._judge = read_judge()
+        self._record = Record(new_folder())
+        self._is_set_up = False
+        self._grades: dict[bool, float] = {}
+        self._counts = {"steps": 0, "calls": 0, "errors": 0}
+        try:
+            connects, logs = connects_of(self._config, path.parent, self._record.folder)
+        except BaseException:
+            shutil.rmtree(self._record.folder, ignore_errors=True)
+            raise
+        self._servers = Servers(connects, self._config.start_timeout_s, logs)
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Return tools and request, once the servers stand and the task's setup calls are done; raises ServerError."""
+        self._flags = _read_flags(params, self._flags)
+        self._servers.wait_started()
+        self._set_up()
+        query = prompts.OPEN_QUERY if self._flags["is_open_query"] else self._task.question
+        system = prompts.system_prompt(self._servers.tools.values())
+        facts = {"query": query, "is_open_query": self._flags["is_open_query"], "tools": list(self._servers.tools)}
+        return {
+            "state": [{"role": "system", "content": system}, {"role": "user", "content": query}],
+            "info": {"instance_id": self.instance_id, "task_id": self.task_id, **facts},
+        }
+
+    def _set_up(self) -> None:
+        """Carry out the task's setup calls, once."""
+        if self._is_set_up:
+            return
+        self._is_set_up = True
+        for call in self._task.setup:
+            if call.tool not in self._servers.tools:
+                raise ServerError(f"setup of task {self.task_id!r} calls {call.tool!r}, which no server has")
+            result = self._servers.call(call.tool, call.arguments, self._config.call_timeout_s)
+            if result.is_error:
+                raise ServerError(f"setup of task {self.task_id!r}: {call.tool!r} failed: {result.text[:300]}")
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Carry out the message's calls, or take a message without any as the final one.
+
+        The reward is 0 until the end, then what `evaluate` says. Raises ValueError after the end, ServerError if a server is gone.
+        """
+        if self._record.final_text is not None:
+            raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
+        self._counts["steps"] += 1
+        calls = parse(action)
+        if not calls:
+            self._record.final_text = visible_text(action)
+            return self._reply([{"role": "user", "content": "The task is closed."}], over=True)
+        texts = self._carry_out(calls)
+        if action.get("tool_calls"):
+            return self._reply([{"role": "tool", "content": text} for text in texts])
+        return self._reply([{"role": "user", "content": prompts.responses(texts)}])
+
+    def _reply(self, state: list[Message], *, over: bool = False) -> StepResult:
+        reward = self.evaluate() if over else 0.0
+        info = {**self._counts, "stop_reason": "finished" if over else None}
+        return {"state": state, "reward": reward, "is_terminated": over, "info": info}
+
+    def _carry_out(self, calls: list[Call | BadCall]) -> list[str]:
+        """Carry out the calls one after the other and return what each gave."""
+        deadline = time.monotonic() + _STEP_BUDGET_S
+        texts = []
+        for number, call in enumerate(calls):
+            if number >= self._config.max_calls:
+                texts.append(f"Not carried out: a message may hold {self._config.max_calls} calls.")
+            elif time.monotonic() >= deadline:
+                texts.append("Not carried out: the time for the calls of one message is used up.")
+            else:
+                texts.append(self._carry_out_one(call, deadline - time.monotonic()))
+        return texts
+
+    def _carry_out_one(self, call: Call | BadCall, left_s: float) -> str:
+        if isinstance(call, BadCall):
+            self._counts["errors"] += 1
+            return f"Error: {call.reason}"
+        if call.name not in self._servers.tools:
+            self._counts["errors"] += 1
+            near = difflib.get_close_matches(call.name, self._servers.tools, 1)
+            return f"Error: there is no function {repr(call.name)[:80]}" + (f"; did you mean {near[0]!r}?" if near else ".")
+        result = self._servers.call(call.name, call.arguments, min(self._config.call_timeout_s, left_s))
+        self._counts["calls"] += 1
+        self._counts["errors"] += result.is_error
+        self._record.calls.append((call.name, call.arguments, result))
+        text = prompts.clipped(result.text, self._config.max_result_chars)
+        return f"Error: {text}" if result.is_error else text
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds. 0 before the end or without a task.
+
+        Only what `step` was given and what the servers did counts, never `messages`. Raises JudgeError if a judge gives no verdict.
+        """
+        sparse = _read_flags(params, self._flags)["sparse"]
+        if self._flags["is_open_query"] or self._record.final_text is None:
+            return 0.0
+        if sparse not in self._grades:
+            self._grades[sparse] = grade(self._task, self._record, self._judge, sparse=sparse)
+        return self._grades[sparse]
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the tools as OpenAI-style schemas, and the counts so far."""
+        self._servers.wait_started()
+        return {"tools": [prompts.tool_schema(tool) for tool in self._servers.tools.values()], "counts": dict(self._counts)}
+
+    def close(self) -> None:
+        """Stop the servers and remove the instance's folder."""
+        try:
+            self._servers.close()
+        finally:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(self._record.folder)
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the ids of train, dev or test, in file order; takes no parameters. Raises ValueError."""
+        if split not in SPLITS:
+            raise ValueError(f"unknown split {split!r} of the mcp environment; use one of {', '.join(SPLITS)}")
+        if params:
+            raise ValueError(f"unknown parameter {sorted(params)[0]!r}: the task list of the mcp environment takes none")
+        return [task.id for task in _load()[2].values() if task.split == split]

@@ -1,0 +1,99 @@
+"""Holding an episode to its task's checks.
+
+Guarantees: a check sees the final answer, the instance's folder and the results that tools really gave, never what the agent claims
+of them. A state that is missing or not JSON fails its check; a judge without a verdict raises JudgeError.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from env_service.environments.mcp_tools.calls import final_answer
+from env_service.environments.mcp_tools.json_path import PathError, find
+from env_service.environments.mcp_tools.judge import JudgeClient
+from env_service.environments.mcp_tools.servers import ToolResult
+from env_service.environments.mcp_tools.tasks import Exact, JsonPath, Judge, McpTask, Regex
+
+_LARGEST_STATE = 10 * 2**20
+_LONGEST_MATCHED = 4000
+
+
+@dataclass
+class Record:
+    """What happened in an episode."""
+
+    folder: Path
+    final_text: str | None = None
+    calls: list[tuple[str, dict[str, Any], ToolResult]] = field(default_factory=list)
+
+    def last_result(self, tool: str) -> ToolResult | None:
+        """Return the last result of a tool that was not an error."""
+        return next((result for name, _, result in reversed(self.calls) if name == tool and not result.is_error), None)
+
+    def as_text(self) -> str:
+        """Return the calls and the final message for a judge."""
+        lines = [f"call {name} {json.dumps(arguments)}\nresult: {result.text[:1000]}" for name, arguments, result in self.calls]
+        return "\n".join([*lines, f"final message: {self.final_text}"])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).strip(" .`\"'")
+
+
+def _state(record: Record, file: str) -> Any:
+    path = (record.folder / file).resolve()
+    if not path.is_relative_to(record.folder.resolve()) or path.stat().st_size > _LARGEST_STATE:
+        raise PathError(f"state file {file!r} lies outside the instance's folder or is too large")
+    return json.loads(path.read_bytes())
+
+
+def _json_path_holds(check: JsonPath, record: Record) -> bool:
+    try:
+        if check.file is not None:
+            value = _state(record, check.file)
+        else:
+            result = record.last_result(check.tool or "")
+            if result is None:
+                return False
+            value = result.data
+        found = find(value, check.path)
+    except (OSError, ValueError, RecursionError, PathError):
+        return False
+    return _same_json(found, check.equals)
+
+
+def _same_json(left: Any, right: Any) -> bool:
+    """Compare as JSON does: true is not 1, but 1 is 1.0."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same_json(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(_same_json(a, b) for a, b in zip(left, right, strict=True))
+    return bool(left == right)
+
+
+def _holds(check: Exact | Regex | JsonPath | Judge, task: McpTask, record: Record, judge: JudgeClient | None) -> bool:
+    if isinstance(check, JsonPath):
+        return _json_path_holds(check, record)
+    answer = final_answer(record.final_text or "")
+    if isinstance(check, Exact):
+        wanted = [check.answer] if isinstance(check.answer, str) else check.answer
+        return _plain(answer) in map(_plain, wanted)
+    if isinstance(check, Regex):
+        return re.search(check.pattern, answer[:_LONGEST_MATCHED]) is not None
+    assert judge is not None, "tasks with a judge are refused at load where there is none"
+    return judge.is_met(task.question, check.rubric, record.as_text())
+
+
+def grade(task: McpTask, record: Record, judge: JudgeClient | None, *, sparse: bool) -> float:
+    """Return 1 if every check holds, else 0; without `sparse`, the share of checks that hold. 0 before the final message."""
+    if record.final_text is None:
+        return 0.0
+    if sparse:
+        return float(all(_holds(check, task, record, judge) for check in task.checks))
+    return sum(_holds(check, task, record, judge) for check in task.checks) / len(task.checks)

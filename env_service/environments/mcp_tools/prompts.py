@@ -1,0 +1,56 @@
+"""What the agent reads: the tools in the wording of the Qwen chat template, the task, and the results of its calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from env_service.environments.mcp_tools.servers import Tool
+
+_SYSTEM = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{tools}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>
+
+# Conversation
+
+The results of your calls come back within <tool_response></tool_response> tags. Keep calling until the user's request is fulfilled.
+A message without a call is your final one and ends the task: if the user asked for something, finish it with a line "Answer: ..."."""
+
+OPEN_QUERY = (
+    "There is no task. Explore the functions above: find out what they do, which state they work on and what they refuse. "
+    "Write a message without a call when you are done."
+)
+
+
+def tool_schema(tool: Tool) -> dict[str, Any]:
+    """Return a tool as an OpenAI-style schema."""
+    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema}}
+
+
+def system_prompt(tools: Iterable[Tool]) -> str:
+    """Return the system message: one compact schema per line."""
+    return _SYSTEM.format(tools="\n".join(json.dumps(tool_schema(tool), ensure_ascii=False) for tool in tools))
+
+
+def clipped(text: str, most: int) -> str:
+    """Keep the first quarter and the last three quarters of `most` characters."""
+    if len(text) <= most:
+        return text
+    head = most // 4
+    return f"{text[:head]}\n... {len(text) - most} characters left out ...\n{text[head - most :]}"
+
+
+def responses(texts: Iterable[str]) -> str:
+    """Return the observation after calls, one tagged result each."""
+    return "\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in texts)

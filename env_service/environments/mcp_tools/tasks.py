@@ -1,0 +1,151 @@
+"""Tasks for MCP servers: JSON lines of `{"id", "question", "checks": [...]}`, optional `split` and `setup`.
+
+`setup` calls tools before the agent's first turn, so that a task begins in a known state. A check is one of
+
+- `exact`: the final answer equals `answer` (or one of them), but for case and white space;
+- `regex`: the final answer matches `pattern` somewhere;
+- `json_path`: a value at `path`, of a state file in the instance's folder or of the last result of a tool, equals `equals`;
+- `judge`: an LLM judge holds the episode to `rubric`. Refused at load unless the service has a judge.
+
+A wrong line raises TaskFileError naming file and line; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from env_service.environments.mcp_tools.json_path import parse_path
+
+SPLITS = ("train", "dev", "test")
+
+
+class TaskFileError(RuntimeError):
+    """A task file on the server is wrong."""
+
+
+def _valid_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return pattern
+
+
+def _valid_path(path: str) -> str:
+    parse_path(path)
+    return path
+
+
+def _inner_file(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError("a state file must lie in the instance's folder")
+    return name
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Exact(_Strict):
+    """The final answer equals the text, or one of the texts."""
+
+    type: Literal["exact"]
+    answer: str | list[str]
+
+
+class Regex(_Strict):
+    """The final answer matches somewhere; case counts unless the pattern says (?i)."""
+
+    type: Literal["regex"]
+    pattern: Annotated[str, AfterValidator(_valid_pattern)]
+
+
+class JsonPath(_Strict):
+    """A value of the world equals what it should: in a state file (`file`), or in the last result of a tool (`tool`)."""
+
+    type: Literal["json_path"]
+    path: Annotated[str, AfterValidator(_valid_path)] = "$"
+    equals: Any = None
+    file: Annotated[str, AfterValidator(_inner_file)] | None = None
+    tool: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> JsonPath:
+        if (self.file is None) == (self.tool is None):
+            raise ValueError("give either `file` or `tool`")
+        return self
+
+
+class Judge(_Strict):
+    """An LLM judge answers whether the rubric is met."""
+
+    type: Literal["judge"]
+    rubric: str = Field(min_length=1)
+
+
+Check = Annotated[Exact | Regex | JsonPath | Judge, Field(discriminator="type")]
+
+
+class SetupCall(_Strict):
+    """A tool call before the first turn."""
+
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+class McpTask(_Strict):
+    """One request with its checks; all of them must hold."""
+
+    id: str = Field(min_length=1)
+    question: str = Field(min_length=1)
+    checks: list[Check] = Field(min_length=1)
+    split: Literal["train", "dev", "test"] = "train"
+    setup: list[SetupCall] = []
+
+
+def _read(path: Path, *, judge: bool) -> list[McpTask]:
+    tasks = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            task = McpTask.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise TaskFileError(f"{path}, line {number}, at `{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
+        if not judge and any(isinstance(check, Judge) for check in task.checks):
+            raise TaskFileError(
+                f"{path}, line {number}: task {task.id!r} needs a judge; set ENV_MCP_JUDGE_URL and ENV_MCP_JUDGE_MODEL, or leave it out"
+            )
+        tasks.append(task)
+    return tasks
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise TaskFileError(f"cannot read the task file {path}: {error.strerror}") from error
+    return status.st_mtime_ns, status.st_size
+
+
+def load_tasks(paths: tuple[Path, ...], *, judge: bool) -> dict[str, McpTask]:
+    """Return all tasks by id, in file order; `judge` says whether the service has one. A file that changed is read again."""
+    return _loaded(paths, tuple(_stamp(path) for path in paths), judge)
+
+
+@lru_cache(maxsize=4)
+def _loaded(paths: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], judge: bool) -> dict[str, McpTask]:
+    tasks: dict[str, McpTask] = {}
+    for path in paths:
+        for task in _read(path, judge=judge):
+            if task.id in tasks:
+                raise TaskFileError(f"{path}: task id {task.id!r} occurs twice")
+            tasks[task.id] = task
+    return tasks

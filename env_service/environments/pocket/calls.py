@@ -1,0 +1,107 @@
+"""A tool call as data, read from and written in either syntax.
+
+`parse` never raises anything but `CallError`, whose text is meant for the agent; text that is no call cannot become one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from env_service.base import Message
+from env_service.environments.pocket.tools import Param
+
+Syntax = Literal["compact", "json"]
+SYNTAXES: tuple[Syntax, ...] = ("compact", "json")
+_THINK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
+_MARK = "<tool_call>"
+HOW_TO = {
+    "compact": "write TOOL ARGS on one line",
+    "json": 'write <tool_call>{"name": TOOL, "arguments": {...}}</tool_call>',
+}
+
+
+class CallError(Exception):
+    """A call that cannot be carried out; the text tells the agent why, and nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`args` in the order they were given; `keys` names them in a JSON call and is None in a compact one."""
+
+    tool: str
+    args: tuple[str, ...] = ()
+    keys: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return " ".join((self.tool, *self.args))
+
+
+def parse(action: Message, syntax: Syntax) -> Call:
+    """Read the one call of an assistant message: native `tool_calls`, a JSON call, or the first non-empty line.
+
+    Both syntaxes are always understood; `syntax` only decides which one an error explains. Raises CallError.
+    """
+    native = action.get("tool_calls")
+    if native:
+        return _from_json(native[0].get("function", native[0]), syntax)
+    text = _THINK.sub("", str(action.get("content") or "")).strip()
+    at = text.find(_MARK)
+    if at >= 0:
+        return _from_json(_decode(text[at + len(_MARK) :], syntax), syntax)
+    if text.startswith("{"):
+        return _from_json(_decode(text, syntax), syntax)
+    words = text.splitlines()[0].strip("` ").split() if text else []
+    if not words:
+        raise CallError(f"empty call , {HOW_TO[syntax]}")
+    tool = words[0].lower()
+    return Call(tool, tuple(words[1:]) if tool == "done" else tuple(w.lower() for w in words[1:]))
+
+
+def _decode(text: str, syntax: Syntax) -> Any:
+    try:
+        return json.JSONDecoder().raw_decode(text.lstrip())[0]
+    except (ValueError, RecursionError) as error:
+        raise CallError(f"broken json , {HOW_TO[syntax]}") from error
+
+
+def _from_json(data: Any, syntax: Syntax) -> Call:
+    arguments = data.get("arguments", {}) if isinstance(data, dict) else None
+    if isinstance(arguments, str):
+        arguments = _decode(arguments, syntax) if arguments.strip() else {}
+    if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not isinstance(arguments, dict):
+        raise CallError(f"not a call , {HOW_TO[syntax]}")
+    tool = data["name"].strip().lower().replace("_", ".")
+    given = {str(k): _text(v, syntax) for k, v in arguments.items() if v is not None}
+    if tool != "done":
+        given = {k: v.lower() for k, v in given.items()}
+    return Call(tool, tuple(given.values()), tuple(given))
+
+
+def _text(value: Any, syntax: Syntax) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int):
+        return str(value).strip()
+    raise CallError(f"arguments are words or whole numbers , {HOW_TO[syntax]}")
+
+
+def render(call: Call, signature: Sequence[Param], syntax: Syntax) -> str:
+    """Write a positional call as an agent would; `signature` names its arguments for JSON."""
+    if syntax == "compact":
+        return str(call)
+    arguments: dict[str, str | int] = {
+        p.key: int(a) if a.isdigit() and p.kind in ("hour", "amount", "qty") else a for p, a in zip(signature, call.args, strict=False)
+    }
+    return f"{_MARK}{json.dumps({'name': call.tool, 'arguments': arguments})}</tool_call>"
+
+
+def usage(tool: str, signature: Sequence[Param], syntax: Syntax) -> str:
+    """The usage line of a tool: placeholders in capitals, fixed words as they are to be written."""
+    shown = [(p.key, p.kind if p.kind == "yes" else p.kind.upper()) for p in signature]
+    if syntax == "compact":
+        return " ".join((tool, *(text for _, text in shown)))
+    return tool + " {" + ", ".join(f'"{key}": {text}' for key, text in shown) + "}"

@@ -1,0 +1,113 @@
+"""PocketWorld as an environment: one instance is one episode of one task, or of exploring without one.
+
+Everything an agent may write leads to an observation, never to an exception; what the caller asks wrongly (an unknown task or parameter,
+a step after the end) raises ValueError.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.environments.pocket.calls import CallError, parse
+from env_service.environments.pocket.grading import score
+from env_service.environments.pocket.prompts import opening, tool_schema
+from env_service.environments.pocket.settings import PocketParams
+from env_service.environments.pocket.tasks import OPEN, Task, make_task, open_world, read_list_params, split_id, task_ids
+from env_service.environments.pocket.tools import TOOLS
+from env_service.environments.pocket.world import World
+
+
+class PocketEnv(BaseEnv):
+    """A little world of apps, worked by short text calls; see `settings.PocketParams` for the parameters."""
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
+    call_timeout_s: ClassVar[float] = 10.0
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Build the start state; raises ValueError for a wrong id or parameter."""
+        super().__init__(task_id, instance_id, params)
+        self._settings = PocketParams().updated(params)
+        self._begin()
+
+    def _begin(self) -> None:
+        is_open = self._settings.is_open_query or split_id(self.task_id)[0] == OPEN
+        self.task: Task | None = None if is_open else make_task(self.task_id)
+        self.world: World = open_world(self.task_id, self._settings.syntax)
+        self.max_steps = len(self.task.solution) + self._settings.slack if self.task else self._settings.explore_steps
+        self.steps = 0
+        self.errors = 0
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Return the two opening messages; `params` given here count on top of those of the constructor and restart the episode."""
+        self._settings = self._settings.updated(params)
+        self._begin()
+        messages = opening(
+            self.world.site,
+            self.task.query if self.task else None,
+            syntax=self._settings.syntax,
+            verbose=self._settings.verbose,
+        )
+        facts = {"site": f"k{self.world.site}", "max_steps": self.max_steps, "is_open_query": self.task is None}
+        if self.task:
+            facts |= {"query": self.task.query, "family": self.task.family, "level": self.task.level}
+        return {"state": messages, "info": {"instance_id": self.instance_id, "task_id": self.task_id, **facts}}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `done` was called or the step budget is spent."""
+        return self.world.answer is not None or self.steps >= self.max_steps
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Carry out the one call of an assistant message. The reward is 0 until the episode is over, then what `evaluate` says.
+
+        `info`: steps, errors so far, whether this call was refused, and `stop_reason` (finished, max_steps or None).
+        Raises ValueError if the episode is over.
+        """
+        if self.is_over:
+            raise ValueError(f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance")
+        self.steps += 1
+        try:
+            answer, refused = self.world.carry_out(parse(action, self._settings.syntax)), False
+        except CallError as error:
+            answer, refused = f"err {error}", True
+        self.errors += refused
+        stop = "finished" if self.world.answer is not None else "max_steps" if self.is_over else None
+        return {
+            "state": [{"role": "user", "content": answer}],
+            "reward": self.evaluate() if stop else 0.0,
+            "is_terminated": stop is not None,
+            "info": {"steps": self.steps, "errors": self.errors, "refused": refused, "stop_reason": stop},
+        }
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Grade the state as it is now: sparse 0 or 1, or the dense share of checks beyond doing nothing; 0 without a task."""
+        sparse = self._settings.updated(params).sparse
+        return score(self.task, self.world, sparse=sparse) if self.task else 0.0
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return facts about the instance; `params["what"]` picks which.
+
+        - "tools" (default): the tools as OpenAI-style schemas under `tools`, with arguments in the usual order: sites may differ.
+        - "state": what tasks are graded on (`facts`: rows by table and key), the answer given (null before `done`), and `steps`.
+        """
+        wanted = dict(params or {})
+        what = wanted.pop("what", "tools")
+        if wanted or what not in ("tools", "state"):
+            raise ValueError(f"get_info of pocket understands what=tools or what=state; got {params!r}")
+        if what == "tools":
+            return {"tools": [tool_schema(tool) for tool in TOOLS.values()]}
+        facts: dict[str, Any] = {}
+        for (table, *key), value in self.world.tables.facts().items():
+            shown = list(value) if isinstance(value, tuple) else value
+            if key:
+                facts.setdefault(str(table), {})[" ".join(map(str, key))] = shown
+            else:
+                facts[str(table)] = shown
+        return {"facts": facts, "answer": self.world.answer, "steps": self.steps}
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of train, dev, test or hard; `n` and `levels` narrow or widen the list. Raises ValueError."""
+        n, levels = read_list_params(params or {})
+        return task_ids(split, n, levels)

@@ -1,0 +1,64 @@
+"""Grading from state alone: what changed, what should have, and nothing else.
+
+A task passes if the episode was finished with `done`, the answer (if one is asked for) is right, every fact the reference solution
+changed has its goal value, and no other fact changed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from env_service.environments.pocket.tasks import Task
+from env_service.environments.pocket.world import Facts, Row, World
+
+Path = tuple[str | int, ...]
+Change = tuple[Row | int | None, Row | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold at the end of an episode."""
+
+    name: str
+    passed: bool
+
+
+def diff(before: Facts, after: Facts) -> dict[Path, Change]:
+    """The facts that differ, as path -> (before, after); None stands for absent."""
+    return {p: (before.get(p), after.get(p)) for p in sorted({*before, *after}, key=str) if before.get(p) != after.get(p)}
+
+
+def same_answer(given: str | None, wanted: str) -> bool:
+    """Compare answers up to case, surrounding space and a closing full stop."""
+    return given is not None and given.strip().rstrip(".").strip().casefold() == wanted.casefold()
+
+
+def checks(task: Task, world: World) -> list[Check]:
+    """The task's checks in a world; the last one is that nothing else changed."""
+    return _checks(task, world.tables.facts(), world.answer)
+
+
+def _checks(task: Task, now: Facts, answer: str | None) -> list[Check]:
+    expected = diff(task.start, task.goal)
+    out = [Check("finished", answer is not None)]
+    if task.answer is not None:
+        out.append(Check("answer", same_answer(answer, task.answer)))
+    out += [Check(f"{' '.join(map(str, path))} is {_shown(goal)}", now.get(path) == goal) for path, (_, goal) in expected.items()]
+    out.append(Check("nothing else changed", set(diff(task.start, now)) <= set(expected)))
+    return out
+
+
+def _shown(value: Row | int | None) -> str:
+    if value is None:
+        return "gone"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def score(task: Task, world: World, *, sparse: bool = True) -> float:
+    """Sparse: 1 if every check passes, else 0. Dense: the share of checks beyond what an immediate `done` passes, scaled to 0..1."""
+    results = [c.passed for c in checks(task, world)]
+    if sparse:
+        return float(all(results))
+    idle = math.fsum(c.passed for c in _checks(task, task.start, "")) / len(results)
+    return max(0.0, (math.fsum(results) / len(results) - idle) / (1.0 - idle))

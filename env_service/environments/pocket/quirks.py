@@ -1,0 +1,130 @@
+"""Sites and their quirks: the part of PocketWorld that experience can carry from one task to another.
+
+A site is a number 0..31 with five hidden bits. The 16 train sites hold every combination of even parity once (so each bit, pair,
+triple and quadruple of bits is balanced); the held-out sites hold those of odd parity: a held-out site is a combination never trained on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.tools import AMOUNT, CONFIRM, DAY, HOUR, NAME, TOOLS, Param
+
+N_SITES = 32
+TRAIN_SITES = tuple(range(0, 16))
+TEST_SITES = tuple(range(16, 24))
+HARD_SITES = tuple(range(24, 32))
+_USUAL = {t.name: t.params for t in TOOLS.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """How a site bends the tools.
+
+    - `guard`: what a guarded call (changing or removing what exists) wants: its manual read first, or a trailing `yes`. No site has `none`:
+      it is what an agent believes that knows nothing of the site.
+    - `pay`: which argument of bank.pay comes first.
+    - `login`: whether bank and buying want a login with the PIN.
+    - `plan`: which argument of cal.add comes first.
+    - `look`: whether a product must be looked up before it is bought.
+    """
+
+    guard: Literal["none", "doc", "yes"]
+    pay: Literal["name", "amount"]
+    login: Literal["pin", "open"]
+    plan: Literal["name", "day"]
+    look: Literal["first", "free"]
+
+
+def _bits(combination: int) -> list[int]:
+    return [combination >> i & 1 for i in range(5)]
+
+
+def _arrange() -> tuple[Quirks, ...]:
+    even = [c for c in range(32) if sum(_bits(c)) % 2 == 0]
+    odd = [c for c in range(32) if sum(_bits(c)) % 2 == 1]
+    # Splitting by the parity of the first two bits keeps every single bit balanced within the 8 sites of each half.
+    halves = [[c for c in odd if (_bits(c)[0] ^ _bits(c)[1]) == side] for side in (0, 1)]
+    rng = random.Random("pocket-sites-1")
+    order = [c for block in (even, *halves) for c in rng.sample(block, len(block))]
+    return tuple(
+        Quirks(
+            guard=("doc", "yes")[b[0]],
+            pay=("name", "amount")[b[1]],
+            login=("pin", "open")[b[2]],
+            plan=("name", "day")[b[3]],
+            look=("first", "free")[b[4]],
+        )
+        for b in map(_bits, order)
+    )
+
+
+_SITES = _arrange()
+
+
+def quirks_of(site: int) -> Quirks:
+    """Return the quirks of a site; raises ValueError if there is no such site."""
+    if not 0 <= site < N_SITES:
+        raise ValueError(f"site k{site} does not exist: sites are k0 to k{N_SITES - 1}")
+    return _SITES[site]
+
+
+def signature(tool: str, quirks: Quirks | None) -> tuple[Param, ...]:
+    """The parameters of a tool in the order a site wants them; without quirks, in the usual order."""
+    if quirks is None:
+        return _USUAL[tool]
+    if tool == "bank.pay" and quirks.pay == "amount":
+        return (AMOUNT, NAME)
+    if tool == "cal.add" and quirks.plan == "day":
+        return (DAY, HOUR, NAME)
+    if quirks.guard == "yes" and TOOLS[tool].guarded:
+        return (*_USUAL[tool], CONFIRM)
+    return _USUAL[tool]
+
+
+def demands(tool: str, quirks: Quirks) -> tuple[str, ...]:
+    """What a site wants before a call of this tool, in the words its manual uses."""
+    out = []
+    if quirks.login == "pin" and TOOLS[tool].needs_login:
+        out.append("login first")
+    if quirks.look == "first" and tool == "shop.buy":
+        out.append("find first")
+    return tuple(out)
+
+
+def reorder(call: Call, quirks: Quirks) -> Call:
+    """Write a call given with the usual arguments the way a site wants it."""
+    usual = dict(zip((p.key for p in _USUAL[call.tool]), call.args, strict=False))
+    usual[CONFIRM.key] = "yes"
+    return Call(call.tool, tuple(usual[p.key] for p in signature(call.tool, quirks) if p.key in usual))
+
+
+def adapt(plan: Iterable[Call], quirks: Quirks, pin: str, before: Sequence[Call] = ()) -> list[Call]:
+    """Turn a plan that knows the tools but no quirks into one that works on a site.
+
+    `before` holds calls that were already carried out. Inserts manuals, login and look-ups just before they are needed.
+    """
+    out: list[Call] = []
+    seen = {(c.tool, c.args) for c in before}
+
+    def need(call: Call) -> None:
+        if (call.tool, call.args) not in seen:
+            out.append(call)
+            seen.add((call.tool, call.args))
+
+    for call in plan:
+        if quirks.look == "first" and call.tool == "shop.buy":
+            need(Call("shop.find", call.args[:1]))
+        if quirks.login == "pin" and TOOLS[call.tool].needs_login and ("bank.login", (pin,)) not in seen:
+            need(Call("me.pin"))
+            need(Call("bank.login", (pin,)))
+        if quirks.guard == "doc" and TOOLS[call.tool].guarded:
+            need(Call("doc", (call.tool,)))
+        ready = reorder(call, quirks)
+        out.append(ready)
+        seen.add((ready.tool, ready.args))
+    return out

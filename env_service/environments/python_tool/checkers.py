@@ -1,0 +1,135 @@
+r"""Whether an answer equals the reference: `exact` text, `numeric` value, or `math-verify` for any expression.
+
+numeric: integers must match exactly, other numbers within a relative 1e-6 (or the task's absolute tolerance). Understood are
+integers, decimals, powers of ten, fractions (`3/4`, `\frac{3}{4}`), per cent, thousands separators, and `x = 3`.
+math-verify parses LaTeX, so it runs in a sandbox of its own: an answer that hangs or floods it is a wrong answer, not a failure.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from fractions import Fraction
+
+from env_service.environments.python_tool.packages import GRADER_PACKAGES, metadata_of, paths_of
+from env_service.environments.python_tool.sandbox.host import Sandbox
+from env_service.environments.python_tool.sandbox.limits import Limits
+from env_service.environments.python_tool.tasks import PythonTask
+
+RELATIVE_TOLERANCE = Fraction(1, 10**6)
+_LONGEST_ANSWER = 2000
+_LONGEST_NUMBER = 400
+_LARGEST_EXPONENT = 400
+_GRADER_LIMITS = Limits(wall_s=30.0, cpu_s=30)
+
+_FRACTION = re.compile(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
+_SHORT_FRACTION = re.compile(r"\\[dt]?frac(\d)(\d)")
+_NAMED = re.compile(r"[A-Za-z]\w*\s*=\s*(.+)", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(\D|$))")
+_TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}")
+
+
+def _unwrapped(text: str) -> str:
+    """Drop what only typesets: dollar signs, \\text{}, thin spaces, a final full stop, quotes around the whole."""
+    text = text.strip().strip("$").replace("\\!", "").replace("\\,", " ").replace("\\left", "").replace("\\right", "")
+    text = _TEXT.sub(r"\1", text).replace("\N{MINUS SIGN}", "-").strip()
+    if text.endswith(".") and not text.endswith(".."):
+        text = text[:-1].strip()
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'`":
+        text = text[1:-1]
+    return text.strip()
+
+
+def _plain_number(text: str) -> Fraction | None:
+    match = _NUMBER.fullmatch(text.replace(" ", ""))
+    if match is None or len(text) > _LONGEST_NUMBER or abs(int((match[2] or "e0")[1:])) > _LARGEST_EXPONENT:
+        return None
+    return Fraction(match[0])
+
+
+def parse_number(text: str) -> Fraction | None:
+    """Return the rational number that the text writes, or None if it writes none."""
+    text = _unwrapped(text)
+    if named := _NAMED.fullmatch(text):
+        text = named[1]
+    text = _SHORT_FRACTION.sub(r"\1/\2", _FRACTION.sub(r"\1/\2", text))
+    text = _THOUSANDS.sub("", text)
+    per_cent = text.endswith("%")
+    text = text.removesuffix("%").removesuffix("\\").strip()
+    above, slash, below = text.partition("/")
+    numerator = _plain_number(above.strip(" ()"))
+    denominator = _plain_number(below.strip(" ()")) if slash else Fraction(1)
+    if numerator is None or not denominator:
+        return None
+    return numerator / denominator / (100 if per_cent else 1)
+
+
+def same_number(reference: str, answer: str, tolerance: float | None = None) -> bool:
+    """Whether both texts write the same number; raises ValueError if the reference writes none."""
+    wanted, given = parse_number(reference), parse_number(answer)
+    if wanted is None:
+        raise ValueError(f"the reference answer {reference!r} is not a number")
+    if given is None:
+        return False
+    if tolerance is not None:
+        return abs(wanted - given) <= Fraction(tolerance)
+    if wanted.denominator == 1:
+        return wanted == given
+    return abs(wanted - given) <= RELATIVE_TOLERANCE * abs(wanted)
+
+
+def _comparable(text: str) -> str:
+    """Ignore white space beside punctuation, and collapse the rest."""
+    return re.sub(r"\s*([^\w\s])\s*", r"\1", " ".join(_unwrapped(text).split()))
+
+
+def same_text(reference: str, answer: str) -> bool:
+    """Whether both texts are equal but for white space and typesetting."""
+    return _comparable(reference) == _comparable(answer)
+
+
+_GRADER = """
+from math_verify import LatexExtractionConfig, parse, verify
+config = [LatexExtractionConfig(boxed_match_priority=0)]
+gold = parse("\\\\boxed{" + REFERENCE + "}", config)
+verdict = "unreadable" if not gold else verify(gold, parse("\\\\boxed{" + ANSWER + "}", config))
+print(NONCE, verdict)
+"""
+
+
+def _is_one_expression(answer: str) -> bool:
+    """Refuse text that would leave its box: several candidates must not be graded as one."""
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", answer):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0 and "\\boxed" not in answer
+
+
+def same_expression(reference: str, answer: str) -> bool:
+    """Whether math-verify holds both for the same expression; raises ValueError if it cannot read the reference."""
+    if not _is_one_expression(answer):
+        return False
+    nonce = secrets.token_hex(8)
+    constants = f"REFERENCE, ANSWER, NONCE = {reference!r}, {answer!r}, {nonce!r}\n"
+    sandbox = Sandbox(_GRADER_LIMITS, [*paths_of(GRADER_PACKAGES), metadata_of("antlr4-python3-runtime")])
+    try:
+        result = sandbox.run(constants + _GRADER)
+    finally:
+        sandbox.close()
+    if f"{nonce} unreadable" in result.output:
+        raise ValueError(f"math-verify cannot read the reference answer {reference!r}")
+    return f"{nonce} True" in result.output
+
+
+def is_correct(task: PythonTask, answer: str) -> bool:
+    """Grade an answer by the task's checker; raises ValueError for a reference that its checker cannot read."""
+    if len(answer) > _LONGEST_ANSWER:
+        return False
+    if task.checker == "exact":
+        return same_text(task.answer, answer)
+    if task.checker == "numeric":
+        return same_number(task.answer, answer, task.tolerance)
+    return same_text(task.answer, answer) or same_expression(task.answer, answer)

@@ -1,0 +1,186 @@
+"""The "python" environment: solve a maths or code problem with a sandboxed interpreter.
+
+Whatever the agent writes leads to an observation. A sandbox that cannot be set up raises `SandboxUnavailable` (the environment
+failed): code is never run without one. What the caller asks wrongly raises ValueError. The grade depends only on the final answer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.environments.python_tool import prompts
+from env_service.environments.python_tool.actions import Answer, Code, Nothing, parse
+from env_service.environments.python_tool.checkers import is_correct
+from env_service.environments.python_tool.sandbox.host import MAX_CODE_BYTES, RunResult, Sandbox
+from env_service.environments.python_tool.settings import Settings, read_settings
+from env_service.environments.python_tool.tasks import SPLITS, PythonTask, load_tasks
+
+_FLAGS = {"is_open_query": False, "stateful": True, "sparse": True}
+
+_spare: tuple[int, Sandbox] | None = None
+"""A sandbox started by `warm_up`, and the process that started it."""
+
+
+def _read_flags(params: dict[str, Any] | None, flags: dict[str, bool]) -> dict[str, bool]:
+    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or false."""
+    for name, value in (params or {}).items():
+        if name not in _FLAGS:
+            near = difflib.get_close_matches(name, _FLAGS, 1)
+            raise ValueError(f"unknown parameter {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_FLAGS)}"))
+        if not isinstance(value, bool):
+            raise ValueError(f"parameter {name}={value!r} must be true or false")
+    return {**flags, **(params or {})}
+
+
+def _start(settings: Settings) -> Sandbox:
+    """Return a sandbox that stands or is being built: the spare one if it fits."""
+    global _spare
+    if _spare is not None:
+        owner, sandbox = _spare
+        _spare = None
+        if owner == os.getpid():
+            if sandbox.is_alive() and sandbox.limits == settings.limits and sandbox.packages == settings.package_paths:
+                return sandbox
+            sandbox.close()
+    return Sandbox(settings.limits, settings.package_paths)
+
+
+class PythonEnv(BaseEnv):
+    """One problem and one interpreter. Parameters: `is_open_query`, `stateful` (false: every run starts afresh), `sparse`."""
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
+    call_timeout_s: ClassVar[float] = 90.0
+    memory_mb: ClassVar[int] = 0  # the interpreter has a limit of its own, which this one would silently lower
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Look the task up and start building the sandbox; raises ValueError for an unknown task or parameter."""
+        super().__init__(task_id, instance_id, params)
+        self._flags = _read_flags(params, _FLAGS)
+        self._settings = read_settings()
+        tasks = load_tasks(self._settings.task_files)
+        if task_id not in tasks:
+            near = difflib.get_close_matches(task_id, tasks, 1)
+            raise ValueError(f"unknown task {task_id!r} of the python environment" + (f"; did you mean {near[0]!r}?" if near else ""))
+        self._task: PythonTask = tasks[task_id]
+        self._answer: str | None = None
+        self._grade: float | None = None
+        self._counts = {"steps": 0, "calls": 0, "errors": 0, "timeouts": 0, "restarts": 0}
+        self._sandbox = _start(self._settings)
+
+    @classmethod
+    def warm_up(cls) -> None:
+        """Start one sandbox ahead for the next instance of this process. Optional: a sandbox takes some 50 ms to build."""
+        global _spare
+        if _spare is None or _spare[0] != os.getpid():
+            settings = read_settings()
+            load_tasks(settings.task_files)
+            _spare = os.getpid(), Sandbox(settings.limits, settings.package_paths)
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Return the protocol and the problem, once the sandbox stands; raises SandboxUnavailable if it cannot."""
+        self._flags = _read_flags(params, self._flags)
+        self._sandbox.wait_ready()
+        query = prompts.OPEN_QUERY if self._flags["is_open_query"] else self._task.question
+        system = prompts.system_prompt(self._settings, stateful=self._flags["stateful"])
+        facts = {"query": query, "family": self._task.family, "level": self._task.level, "checker": self._task.checker}
+        return {
+            "state": [{"role": "system", "content": system}, {"role": "user", "content": query}],
+            "info": {"instance_id": self.instance_id, "task_id": self.task_id, "is_open_query": self._flags["is_open_query"], **facts},
+        }
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Run the message's code, or take its answer and end the episode.
+
+        The reward is 0 until the end, then what `evaluate` says. `info`: `status` (ok, error, timeout, output_limit, died, no_action,
+        answered), counts so far, and `wall_s` of a run. Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
+        """
+        if self._answer is not None:
+            raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
+        self._counts["steps"] += 1
+        asked = parse(action)
+        if isinstance(asked, Code) and len(asked.source.encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
+            asked = Nothing(f"The code is longer than the {MAX_CODE_BYTES} bytes allowed.", asked.style)
+        if isinstance(asked, Answer):
+            self._answer = asked.text
+            return self._reply("The answer was taken.", "answered", reward=self.evaluate(), over=True)
+        if isinstance(asked, Nothing):
+            return self._reply(prompts.framed(asked.reason, asked.style), "no_action", structured=asked.style == "structured")
+        lost = self._revive()
+        result = self._sandbox.run(asked.source)
+        text = prompts.observation(asked, result, self._settings.limits, lost_before=lost)
+        self._account(result)
+        return self._reply(text, result.status, structured=asked.style == "structured", wall_s=round(result.wall_s, 4))
+
+    def _revive(self) -> bool:
+        """Replace an interpreter that was killed since the last run; return whether that was needed."""
+        if self._sandbox.is_alive():
+            return False
+        self._replace()
+        return True
+
+    def _replace(self) -> None:
+        self._sandbox.close()
+        self._sandbox = Sandbox(self._settings.limits, self._settings.package_paths)
+        self._counts["restarts"] += 1
+
+    def _account(self, result: RunResult) -> None:
+        """Count a run, and start the next interpreter at once where this one is gone."""
+        self._counts["calls"] += 1
+        self._counts["errors"] += result.status == "error"
+        self._counts["timeouts"] += result.status == "timeout"
+        if not result.alive:
+            self._replace()
+        elif not self._flags["stateful"]:
+            self._sandbox.close()
+            self._sandbox = Sandbox(self._settings.limits, self._settings.package_paths)
+
+    def _reply(self, text: str, status: str, *, reward: float = 0.0, over: bool = False, structured: bool = False,
+               **facts: Any) -> StepResult:  # fmt: skip
+        return {
+            "state": [{"role": "tool" if structured else "user", "content": text}],
+            "reward": reward,
+            "is_terminated": over,
+            "info": {"status": status, **self._counts, **facts},
+        }
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Return 1 if the answer that ended the episode is right, else 0 (there is no partial credit, so `sparse` changes nothing).
+
+        Only an answer given to `step` counts, never text in `messages`. 0 without a task.
+        """
+        _read_flags(params, self._flags)
+        if self._answer is None or self._flags["is_open_query"]:
+            return 0.0
+        if self._grade is None:
+            self._grade = float(is_correct(self._task, self._answer))
+        return self._grade
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the tool's schema, the limits, the packages and the counts so far."""
+        return {
+            "tools": [prompts.tool_schema()],
+            "limits": self._settings.limits.to_dict(),
+            "packages": list(self._settings.packages),
+            "counts": dict(self._counts),
+        }
+
+    def close(self) -> None:
+        """End the interpreter and wait for its processes."""
+        self._sandbox.close()
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the ids of train, dev or test, in file order; `level` (1 to 4) and `family` narrow the list. Raises ValueError."""
+        if split not in SPLITS:
+            raise ValueError(f"unknown split {split!r} of the python environment; use one of {', '.join(SPLITS)}")
+        filters = dict(params or {})
+        for name, kind in (("level", int), ("family", str)):
+            if name in filters and type(filters[name]) is not kind:
+                raise ValueError(f"parameter {name}={filters[name]!r} must be of type {kind.__name__}")
+        if unknown := sorted(set(filters) - {"level", "family"}):
+            raise ValueError(f"unknown parameter {unknown[0]!r}; known: level, family")
+        tasks = load_tasks(read_settings().task_files).values()
+        return [task.id for task in tasks if task.split == split and all(getattr(task, key) == value for key, value in filters.items())]

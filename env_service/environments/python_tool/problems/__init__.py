@@ -1,0 +1,1 @@
+"""Generated maths and code-tracing problems with their answers, and the script that makes them."""

@@ -1,0 +1,84 @@
+"""What the server's operator may set, through environment variables `ENV_PYTHON_*` only; a request can set none of it.
+
+An unknown variable of that prefix, or a value that cannot be read, raises SettingsError that names it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from env_service.environments.python_tool.packages import DEFAULT_PACKAGES, is_installed, paths_of
+from env_service.environments.python_tool.sandbox.limits import Limits
+
+PREFIX = "ENV_PYTHON_"
+LONGEST_WALL_S = 45.0
+"""Seconds that one piece of code may be allowed at most, below the time-out of a call on the environment."""
+
+
+class SettingsError(RuntimeError):
+    """The server's own configuration is wrong; no request can mend it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """- `limits`: bounds of the interpreter, each from `ENV_PYTHON_<NAME>`, `ENV_PYTHON_WALL_S` for instance.
+    - `packages`: import names that the code may use (`ENV_PYTHON_PACKAGES`, comma-separated; empty for none).
+    - `package_paths`: where they are on this host.
+    - `task_files`: further task files (`ENV_PYTHON_TASKS`, separated like PATH).
+    """
+
+    limits: Limits
+    packages: tuple[str, ...]
+    package_paths: tuple[str, ...]
+    task_files: tuple[str, ...]
+
+
+def _known_names() -> list[str]:
+    return [PREFIX + name for name in ("PACKAGES", "TASKS", *(field.name.upper() for field in fields(Limits)))]
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    known = _known_names()
+    for name in environ:
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise SettingsError(f"unknown variable {name}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"))
+
+
+def _limits(environ: Mapping[str, str]) -> Limits:
+    values: dict[str, float | int] = {}
+    for field in fields(Limits):
+        text = environ.get(PREFIX + field.name.upper())
+        if text is None:
+            continue
+        try:
+            values[field.name] = float(text) if isinstance(field.default, float) else int(text)
+        except ValueError as error:
+            raise SettingsError(f"{PREFIX}{field.name.upper()}={text!r} is not a number") from error
+    try:
+        limits = Limits(**values)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise SettingsError(f"{PREFIX}*: {error}") from error
+    if limits.wall_s > LONGEST_WALL_S:
+        raise SettingsError(f"{PREFIX}WALL_S={limits.wall_s:g} is more than the {LONGEST_WALL_S:g} s that a call leaves room for")
+    return limits
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from `environ` (default: this process's); raises SettingsError."""
+    environ = os.environ if environ is None else environ
+    _refuse_unknown(environ)
+    listed = environ.get(PREFIX + "PACKAGES")
+    if listed is None:
+        packages = tuple(name for name in DEFAULT_PACKAGES if is_installed(name))
+    else:
+        packages = tuple(name.strip() for name in listed.split(",") if name.strip())
+    try:
+        paths = tuple(paths_of(packages))
+    except ValueError as error:
+        raise SettingsError(f"{PREFIX}PACKAGES: {error}") from error
+    files = tuple(path for path in environ.get(PREFIX + "TASKS", "").split(os.pathsep) if path)
+    return Settings(_limits(environ), packages, paths, files)

@@ -1,0 +1,161 @@
+"""What both clients share: requests, the meaning of answers, and when to try again. No I/O.
+
+A request is repeated only where that is safe: if it certainly was not carried out (connection refused, 503), or if carrying it out
+twice does no harm (every route but a step without `step_index`). Waits grow with full jitter, respect Retry-After, and are bounded in
+number and in total time.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from env_service.client_errors import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout, EnvUnavailable, Repeat
+
+TOKEN_VARIABLE = "ENV_SERVICE_TOKEN"
+LOST_CODES = frozenset({"instance_lost", "unknown_instance"})
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """At most `tries` attempts within `budget_s` seconds; waits are uniform in 0..min(cap_s, base_s * 2**attempt)."""
+
+    tries: int = 40
+    base_s: float = 0.25
+    cap_s: float = 8.0
+    budget_s: float = 120.0
+
+
+class Schedule:
+    """The waits between the attempts of one request."""
+
+    def __init__(self, policy: RetryPolicy, safe: bool) -> None:
+        self._policy = policy
+        self._safe = safe
+        self._attempt = 0
+        self._started = time.monotonic()
+
+    def wait_s(self, error: EnvServiceError) -> float | None:
+        """Return the seconds to wait before the next attempt, or None if `error` is the last word."""
+        policy = self._policy
+        self._attempt += 1
+        allowed = error.repeat is Repeat.ALWAYS or (error.repeat is Repeat.IF_SAFE and self._safe)
+        if not allowed or self._attempt >= policy.tries:
+            return None
+        delay = random.uniform(0.0, min(policy.cap_s, policy.base_s * 2**self._attempt))
+        if error.retry_after_s is not None:
+            delay = max(delay, error.retry_after_s * random.uniform(0.5, 1.0))
+        if time.monotonic() - self._started + delay > policy.budget_s:
+            return None
+        return delay
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: `safe` says that carrying it out twice does no harm."""
+
+    route: str
+    body: dict[str, Any]
+    safe: bool
+    instance_id: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        """Return the JSON body; raise EnvRequestError for what JSON cannot hold."""
+        try:
+            return orjson.dumps({key: value for key, value in self.body.items() if value is not None}, option=orjson.OPT_SERIALIZE_NUMPY)
+        except TypeError as error:
+            raise EnvRequestError(f"the request is not JSON: {error}", url=self.route, instance_id=self.instance_id) from error
+
+
+def profile_call(env_type: str, split: str, params: dict[str, Any] | None) -> Call:
+    """Return the request for the task ids of a split."""
+    return Call("/get_env_profile", {"env_type": env_type, "params": {**(params or {}), "split": split}}, safe=True)
+
+
+def create_call(env_type: str, task_id: str, instance_id: str | None, params: dict[str, Any] | None) -> Call:
+    """Return the request for a new instance; its id is chosen here and its key makes a repetition find the first one's result."""
+    chosen = instance_id or uuid.uuid4().hex
+    body = {"env_type": env_type, "task_id": task_id, "instance_id": chosen, "params": params or {}}
+    return Call("/create", body, safe=True, instance_id=chosen, headers={"Idempotency-Key": uuid.uuid4().hex})
+
+
+def step_call(instance_id: str, action: Mapping[str, Any], params: dict[str, Any] | None, step_index: int | None) -> Call:
+    """Return the request for a step; with a number, repeating it is safe."""
+    body = {"instance_id": instance_id, "messages": dict(action), "params": params or {}, "step_index": step_index}
+    return Call("/step", body, safe=step_index is not None, instance_id=instance_id)
+
+
+def ask_call(route: str, instance_id: str, messages: Any, params: dict[str, Any] | None) -> Call:
+    """Return the request for /evaluate or /get_info."""
+    return Call(route, {"instance_id": instance_id, "messages": messages, "params": params or {}}, safe=True, instance_id=instance_id)
+
+
+def release_call(instance_id: str) -> Call:
+    """Return the request that gives an instance back."""
+    return Call("/release", {"instance_id": instance_id}, safe=True, instance_id=instance_id)
+
+
+def understand(call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes, created_here: bool) -> dict[str, Any]:
+    """Return the body of a success; raise the typed error of anything else.
+
+    `created_here` says that this client created the instance and has not released it: "unknown" then means that it was lost.
+    """
+    try:
+        body = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        body = None
+    if status == 200 and isinstance(body, dict) and "data" in body:
+        return body
+    facts = body if isinstance(body, dict) else {}
+    code = facts.get("code")
+    detail = facts.get("detail") or payload[:300].decode("utf-8", "replace") or "(empty answer)"
+    common: dict[str, Any] = {
+        "url": url,
+        "instance_id": call.instance_id,
+        "status": status,
+        "code": code,
+        "error_id": facts.get("error_id"),
+    }
+    if code == "instance_lost" or (code == "unknown_instance" and created_here):
+        raise EnvCrashed(f"the instance is gone: {detail}; create a new one and start the episode again", **common)
+    if status in (502, 503):
+        message = f"the service has no room or is not ready: {detail}; try later or raise --max-instances"
+        repeat = Repeat.ALWAYS if status == 503 else Repeat.IF_SAFE
+        raise EnvUnavailable(message, repeat=repeat, retry_after_s=_seconds(headers.get("Retry-After")), **common)
+    if status == 504:
+        raise EnvTimeout(f"{detail}; release the instance and create a new one", **common)
+    if 400 <= status < 500:
+        raise EnvRequestError(f"refused with {status}: {detail}", **common)
+    raise EnvCrashed(f"failed with {status}: {detail}; release the instance and create a new one", **common)
+
+
+def refused(call: Call, url: str, cause: Exception) -> EnvUnavailable:
+    """Return the error of a connection that could not be made: the request was certainly not carried out."""
+    message = f"cannot connect: {cause}; is the service running there (python -m env_service serve)?"
+    return EnvUnavailable(message, url=url, instance_id=call.instance_id, repeat=Repeat.ALWAYS)
+
+
+def broken(call: Call, url: str, cause: Exception) -> EnvUnavailable:
+    """Return the error of a connection that broke: the request may or may not have been carried out."""
+    message = f"the connection broke: {cause or type(cause).__name__}; the request may have been carried out"
+    return EnvUnavailable(message, url=url, instance_id=call.instance_id, repeat=Repeat.IF_SAFE)
+
+
+def too_slow(call: Call, url: str, timeout_s: float) -> EnvTimeout:
+    """Return the error of an answer that did not come in time."""
+    message = f"no answer within {timeout_s:g} s; give the client a larger timeout_s or the environment less to do"
+    return EnvTimeout(message, url=url, instance_id=call.instance_id, repeat=Repeat.IF_SAFE)
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return max(0.0, min(float(text), 60.0)) if text is not None else None
+    except ValueError:
+        return None

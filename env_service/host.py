@@ -1,0 +1,119 @@
+"""Ray actors that host environments, on any node of the cluster.
+
+A `Host` imports the environment class and reports how it wants to be hosted. For a *shared* environment the actor's own process
+holds the instances: it dials the service and ends as soon as that connection closes. For an *isolated* one it keeps a zygote
+(`zygote.py`), which forks a process for each instance. No actor, zygote or worker outlives the service, whatever happened to the
+service or to Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any, NamedTuple
+
+from env_service.processes import limit_memory, silence, without_secrets
+from env_service.registry import load
+from env_service.wire import Address, connect, pack, read_line, unpack
+from env_service.worker import Desk, serve_shared
+
+ZYGOTE_START_S = 120.0
+ZYGOTE_STOP_S = 10.0
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from env_service.zygote import main; main(int(sys.argv[2]))"
+
+
+class HostSpec(NamedTuple):
+    """What a host needs to know; plain data, as it travels to other nodes."""
+
+    env_type: str
+    module_class: str
+    threads: int = 32
+    memory_mb: int | None = None
+    shared_memory_mb: int = 4096
+    max_reply_bytes: int = 16 * 1024 * 1024
+    pass_env: tuple[str, ...] = ()
+
+
+class Description(NamedTuple):
+    """What the environment class declares about its hosting."""
+
+    isolation: str
+    call_timeout_s: float
+
+
+class Host:
+    """The actor's class (made a Ray actor in `cluster.py`). All methods are quick; the work happens in threads or processes."""
+
+    def __init__(self, spec: HostSpec) -> None:
+        self.spec = spec
+        self.env_class = load(spec.module_class)
+        self._control: socket.socket | None = None
+        self._zygote: subprocess.Popen[bytes] | None = None
+
+    def describe(self) -> Description:
+        """Return what the class declares."""
+        return Description(self.env_class.isolation, float(self.env_class.call_timeout_s))
+
+    def serve(self, address: Address, worker: str, secret: str) -> int:
+        """Dial the service and hold shared instances from now on; returns the process id. Raises OSError if nobody listens."""
+        sock = connect(address, worker, secret, os.getpid())
+        silence()
+        limit_memory(self.spec.shared_memory_mb)
+        desk = Desk(self.env_class, self.spec.max_reply_bytes)
+        arguments: dict[str, Any] = {"sock": sock, "desk": desk, "threads": self.spec.threads, "on_end": _leave}
+        threading.Thread(target=serve_shared, kwargs=arguments, name="desk", daemon=True).start()
+        return os.getpid()
+
+    def open_nursery(self) -> int:
+        """Start the zygote; returns its process id. Raises RuntimeError if it cannot import the environment."""
+        self._control, theirs = socket.socketpair()
+        path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+        command = [sys.executable, "-c", _BOOT, pack(path).decode(), str(theirs.fileno())]
+        environ = without_secrets(os.environ, self.spec.pass_env)
+        with theirs:
+            self._zygote = subprocess.Popen(
+                command, pass_fds=(theirs.fileno(),), env=environ, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        memory_mb = self.env_class.memory_mb if self.spec.memory_mb is None else self.spec.memory_mb
+        plan = {"module_class": self.spec.module_class, "memory_mb": memory_mb, "max_reply_bytes": self.spec.max_reply_bytes}
+        self._control.settimeout(ZYGOTE_START_S)
+        self._control.sendall(pack(plan) + b"\n")
+        answer = read_line(self._control)
+        self._control.settimeout(None)
+        report = unpack(answer) if answer else {"failed": f"the process that imports {self.spec.module_class} ended while it did so"}
+        if "failed" in report:
+            self.end_nursery()
+            raise RuntimeError(str(report["failed"]))
+        return int(report["ready"])
+
+    def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
+        """Fork a process for each (worker, secret); each dials the service. Raises RuntimeError if the zygote is gone."""
+        self._tell({"spawn": workers, "address": list(address)})
+
+    def reap(self, workers: list[str]) -> None:
+        """Kill workers that have not ended by themselves. Raises RuntimeError if the zygote is gone."""
+        self._tell({"kill": workers})
+
+    def end_nursery(self) -> None:
+        """Close the zygote's socket: it kills its workers and ends. Also happens by itself when this process ends."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._zygote is not None:
+            self._zygote.wait(ZYGOTE_STOP_S)
+            self._zygote = None
+
+    def _tell(self, request: dict[str, Any]) -> None:
+        if self._control is None:
+            raise RuntimeError("open_nursery() comes first")
+        try:
+            self._control.sendall(pack(request) + b"\n")
+        except OSError as error:
+            raise RuntimeError(f"the zygote of {self.spec.env_type!r} is gone: {error}") from error
+
+
+def _leave() -> None:
+    os._exit(0)  # instances of a service that is gone serve nobody; exit handlers could wait for hung threads

@@ -1,0 +1,88 @@
+"""One open instance as the service sees it: whose turn it is, when it was last used, what its last numbered step answered."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from env_service.errors import InstanceLost, UnknownInstance
+from env_service.ledger import StepLedger
+from env_service.pool import Worker
+
+_places = itertools.count()
+
+
+class Instance:
+    """An instance from its create to its release. Calls on it run one at a time, in the order in which they came."""
+
+    def __init__(self, instance_id: str, env_type: str, task_id: str, create_key: str | None) -> None:
+        self.instance_id = instance_id
+        self.place = str(next(_places))
+        self.env_type = env_type
+        self.task_id = task_id
+        self.create_key = create_key
+        self.created: asyncio.Task[bytes] | None = None
+        self.worker: Worker | None = None
+        self.ledger = StepLedger()
+        self.steps = 0
+        self.lost: InstanceLost | None = None
+        self.closing = False
+        self.started_at = time.monotonic()
+        self.last_used = self.started_at
+        self._calls = 0
+        self._lock = asyncio.Lock()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call runs or waits; an instance that is busy is never idle, however long the call takes."""
+        return self._calls > 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Worker]:
+        """Wait for one's turn and yield the worker; raise what makes a call impossible. Idle time counts from the end of the turn."""
+        self._calls += 1
+        try:
+            async with self._lock:
+                if self.closing:
+                    raise UnknownInstance(f"instance {self.instance_id!r} has been released")
+                if self.lost is not None:
+                    raise self.lost.with_traceback(None)
+                if self.worker is None:
+                    raise UnknownInstance(f"instance {self.instance_id!r} is still being created")
+                yield self.worker
+        finally:
+            self._calls -= 1
+            self.last_used = time.monotonic()
+
+    @asynccontextmanager
+    async def last_turn(self, timeout_s: float) -> AsyncIterator[bool]:
+        """Refuse new calls and wait for the running one; yields whether it ended in time."""
+        self.closing = True
+        try:
+            await asyncio.wait_for(self._lock.acquire(), timeout_s)
+        except TimeoutError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._lock.release()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a listing shows."""
+        now = time.monotonic()
+        return {
+            "instance_id": self.instance_id,
+            "env_type": self.env_type,
+            "task_id": self.task_id,
+            "state": "lost" if self.lost else "creating" if self.worker is None else "busy" if self.busy else "open",
+            "worker": self.worker.name if self.worker else None,
+            "pid": self.worker.link.pid if self.worker else None,
+            "steps": self.steps,
+            "age_s": round(now - self.started_at, 3),
+            "idle_s": 0.0 if self.busy else round(now - self.last_used, 3),
+        }

@@ -1,0 +1,215 @@
+"""Isolated hosting: a process of its own for each instance, from a stock that is kept warm ahead of demand.
+
+Each node has a nursery (a host actor with a zygote) that forks workers in milliseconds. A worker serves one instance and ends with it:
+nothing that an agent's code did to its process reaches another episode. A worker that hangs after its release is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+from env_service.cluster import HostFailed, HostHandle
+from env_service.errors import Unavailable
+from env_service.links import Link
+from env_service.pool import DIAL_TIMEOUT_S, WAIT_FOR_WORKER_S, Backoff, Pool, Site, Worker, describe_failure, watched
+
+logger = logging.getLogger(__name__)
+
+BATCH = 16
+REAP_AFTER_S = 0.5
+
+
+class Nursery:
+    """A host that forks workers."""
+
+    def __init__(self, host: HostHandle) -> None:
+        self.host = host
+        self.workers: set[Worker] = set()
+        self.released: list[str] = []
+        self.gone = asyncio.Event()
+
+
+class IsolatedPool(Pool):
+    """A stock of warm processes, one instance each."""
+
+    def __init__(self, site: Site, first: HostHandle | None, nurseries: int, warm: int) -> None:
+        super().__init__(site, first)
+        self._size = nurseries
+        self._target = warm
+        self._nurseries: list[Nursery] = []
+        self._warm: deque[Worker] = deque()
+        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._failed = False
+        self._demand = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._reaper: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a process is warm, or the last attempt to fork one did not fail."""
+        return bool(self._warm) or not self._failed
+
+    @property
+    def workers(self) -> list[Worker]:
+        """All workers that are connected, warm ones included."""
+        return [worker for nursery in self._nurseries for worker in nursery.workers]
+
+    async def start(self) -> None:
+        """Open the nurseries and return when the stock is warm."""
+        await asyncio.gather(*(self._open_nursery() for _ in range(self._size)))
+        await self._grow(self._target)
+        self._keeper = watched(self._keep(), f"keep {self.spec.env_type}")
+        self._reaper = watched(self._reap(), f"reap {self.spec.env_type}")
+
+    async def acquire(self, place: str) -> Worker:
+        """Return a warm process, waiting for a fresh one if the stock is used up."""
+        worker = self._warm.popleft() if self._warm else None
+        self._demand.set()
+        if worker is None:
+            future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            try:
+                worker = await asyncio.wait_for(future, WAIT_FOR_WORKER_S)
+            except TimeoutError:
+                raise Unavailable(
+                    f"no process for environment {self.spec.env_type!r} could be started within {WAIT_FOR_WORKER_S:g} s; try again",
+                    retry_after_s=2.0,
+                ) from None
+        worker.places.add(place)
+        return worker
+
+    def release(self, worker: Worker, place: str) -> None:
+        """End the worker: at once by closing its connection, and by force a moment later."""
+        worker.places.discard(place)
+        worker.link.close()
+
+    async def stop(self) -> None:
+        """End every worker and nursery."""
+        tasks = {task for task in (self._keeper, self._reaper) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for future in self._waiting:
+            future.cancel()
+        for worker in self.workers:
+            worker.link.on_lost = None
+            worker.link.close()
+        for nursery in self._nurseries:
+            nursery.host.kill()
+        self._nurseries.clear()
+        self._warm.clear()
+
+    async def _keep(self) -> None:
+        """Keep the stock warm and the nurseries alive, for as long as the pool lives."""
+        backoff = Backoff()
+        while True:
+            self._demand.clear()
+            missing = self._target + len(self._waiting) - len(self._warm)
+            if missing <= 0:
+                await self._demand.wait()
+                continue
+            await asyncio.sleep(backoff.next_s(self._failed))
+            self._failed = False
+            try:
+                await self._grow(min(missing, BATCH))
+            except HostFailed as error:
+                logger.error("cannot start processes for environment %r: %s", self.spec.env_type, error)
+                self._failed = True
+
+    async def _grow(self, count: int) -> None:
+        """Fork `count` workers in the nursery that has the fewest; raise HostFailed if none of them came."""
+        if len(self._nurseries) < self._size:
+            await self._open_nursery()
+        nursery = min(self._nurseries, key=lambda candidate: len(candidate.workers))
+        names, dialed = self._expected(count)
+        try:
+            await nursery.host.spawn(await self._address(nursery.host), names)
+        except HostFailed:
+            self._forget(names)
+            self._drop(nursery)
+            raise
+        arrived = await self._any_arrived(nursery, dialed)
+        self._forget(names)
+        if not arrived:
+            if not nursery.workers:
+                self._drop(nursery)
+            raise HostFailed(f"none of {count} forked processes called within {DIAL_TIMEOUT_S:g} s")
+
+    async def _any_arrived(self, nursery: Nursery, dialed: list[asyncio.Future[Link]]) -> bool:
+        """Welcome forked workers until all have come, time is up, or the nursery is gone."""
+        welcomes = [asyncio.create_task(self._welcome(nursery, future)) for future in dialed]
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(asyncio.wait(welcomes)), asyncio.create_task(nursery.gone.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*ends, *welcomes):
+                task.cancel()
+        return any(task.result() for task in welcomes if task.done() and not task.cancelled())
+
+    async def _welcome(self, nursery: Nursery, dialed: asyncio.Future[Link]) -> bool:
+        try:
+            link = await asyncio.wait_for(dialed, DIAL_TIMEOUT_S)
+        except TimeoutError:
+            return False
+        worker = Worker(link, nursery.host)
+        nursery.workers.add(worker)
+        link.on_lost = lambda: self._remove(nursery, worker)
+        if not link.open:
+            self._remove(nursery, worker)
+            return False
+        self._offer(worker)
+        return True
+
+    def _offer(self, worker: Worker) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(worker)
+                return
+        self._warm.append(worker)
+
+    def _remove(self, nursery: Nursery, worker: Worker) -> None:
+        nursery.workers.discard(worker)
+        nursery.released.append(worker.name)
+        self._ended.set()
+        if worker in self._warm:
+            self._warm.remove(worker)
+            self._failed = True  # it died before its first call: forking more at once would only burn CPU
+        self._demand.set()
+        self._on_lost(worker)
+
+    async def _open_nursery(self) -> None:
+        host = await self._new_host()
+        try:
+            await host.open_nursery()
+        except HostFailed as error:
+            host.kill()
+            raise describe_failure(error) from error
+        self._nurseries.append(Nursery(host))
+
+    def _drop(self, nursery: Nursery) -> None:
+        if nursery in self._nurseries:
+            self._nurseries.remove(nursery)
+            nursery.gone.set()
+            nursery.host.kill()
+
+    async def _reap(self) -> None:
+        """Kill workers that were told to end and may hang; one request a nursery for all of the last moments."""
+        while True:
+            await self._ended.wait()
+            await asyncio.sleep(REAP_AFTER_S)
+            self._ended.clear()
+            for nursery in list(self._nurseries):
+                names, nursery.released = nursery.released, []
+                try:
+                    if names:
+                        await nursery.host.reap(names)
+                except HostFailed as error:
+                    logger.error("the nursery of environment %r is gone: %s", self.spec.env_type, error)
+                    self._drop(nursery)
+                    self._demand.set()

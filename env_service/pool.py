@@ -1,0 +1,153 @@
+"""The workers of one environment, whatever their kind.
+
+A `Pool` hands out workers with a place for an instance and takes the places back. When a worker's process ends, its owner hears of it
+once, the instances in it are lost and nothing else is. Pools replace what ended, waiting longer after each failure in a row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from env_service.cluster import HostFailed, HostHandle, Launcher
+from env_service.host import Description, HostSpec
+from env_service.links import Link, Switchboard
+from env_service.wire import Address
+
+logger = logging.getLogger(__name__)
+
+DIAL_TIMEOUT_S = 30.0
+WAIT_FOR_WORKER_S = 10.0
+BACKOFF_S = (0.1, 0.5, 2.0, 5.0, 15.0, 30.0)
+
+
+class Worker:
+    """A process that holds instances."""
+
+    def __init__(self, link: Link, host: HostHandle) -> None:
+        self.link = link
+        self.host = host
+        self.places: set[str] = set()
+        self.started_at = time.monotonic()
+        self.retired = False
+
+    @property
+    def name(self) -> str:
+        """The worker's id in logs and listings."""
+        return self.link.worker
+
+
+LostCallback = Callable[[Worker], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a pool works with: what to host, where it can be started, where it dials in, and who hears of losses."""
+
+    spec: HostSpec
+    description: Description
+    launcher: Launcher
+    switchboard: Switchboard
+    on_lost: LostCallback
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Seconds to wait after failures in a row."""
+
+    failures: int = field(default=0)
+
+    def next_s(self, failed: bool) -> float:
+        """Return the wait after an attempt."""
+        if not failed:
+            self.failures = 0
+            return 0.0
+        self.failures += 1
+        return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
+
+
+class Pool(ABC):
+    """The workers of one environment."""
+
+    def __init__(self, site: Site, first: HostHandle | None) -> None:
+        self.spec = site.spec
+        self.description = site.description
+        self._launcher = site.launcher
+        self._switchboard = site.switchboard
+        self._on_lost = site.on_lost
+        self._first = first
+        self._numbers = itertools.count()
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether an instance can be created now, or within moments."""
+
+    @property
+    @abstractmethod
+    def workers(self) -> list[Worker]:
+        """All workers that are connected."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Return when instances can be created; raise HostFailed."""
+
+    @abstractmethod
+    async def acquire(self, place: str) -> Worker:
+        """Return a worker with this place taken in it; raise Unavailable."""
+
+    @abstractmethod
+    def release(self, worker: Worker, place: str) -> None:
+        """Give the place back."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End every worker and host."""
+
+    async def _new_host(self) -> HostHandle:
+        """Return the host that the pool was given at first, later new ones; raise HostFailed."""
+        host, self._first = self._first, None
+        return host if host is not None else await self._launcher.launch(self.spec)
+
+    async def _address(self, host: HostHandle) -> Address:
+        if self._launcher.is_remote(host.node):
+            return await self._switchboard.remote(self._launcher.interface)
+        return self._switchboard.local
+
+    def _expected(self, count: int) -> tuple[list[tuple[str, str]], list[asyncio.Future[Link]]]:
+        """Return names and secrets of workers to come, and the futures of their connections."""
+        names, dialed = [], []
+        for _ in range(count):
+            name = f"{self.spec.env_type}-{next(self._numbers)}-{secrets.token_hex(2)}"
+            secret, future = self._switchboard.expect(name)
+            names.append((name, secret))
+            dialed.append(future)
+        return names, dialed
+
+    def _forget(self, names: Sequence[tuple[str, str]]) -> None:
+        for name, _ in names:
+            self._switchboard.forget(name)
+
+
+def describe_failure(error: BaseException) -> HostFailed:
+    """Return any failure of starting a host as the one type that callers handle."""
+    return error if isinstance(error, HostFailed) else HostFailed(str(error) or type(error).__name__)
+
+
+def watched(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Run background work that must not end by itself; if it does, the log says so."""
+
+    def report(task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            logger.critical("background work %r ended; restart the service", name, exc_info=task.exception())
+
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(report)
+    return task

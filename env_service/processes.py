@@ -1,0 +1,89 @@
+"""What a process that runs foreign code gives up: its output, its appetite, and the right to outlive its parent. Linux only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import resource
+import signal
+from collections.abc import Iterable, Mapping
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+M_ARENA_MAX = -8
+OOM_SCORE = "500"
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def silence() -> None:
+    """Send what environments print to nowhere: a chatty one must fill neither a disk nor a log."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+def limit_memory(memory_mb: int) -> None:
+    """Let this process grow by at most `memory_mb` MiB of address space from here; 0 means no limit."""
+    if memory_mb <= 0:
+        return
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        used = int(statm.read().split()[0]) * resource.getpagesize()
+    _libc.mallopt(M_ARENA_MAX, 2)  # each malloc arena of a thread reserves 64 MiB of address space, which would count as used
+    limit = used + memory_mb * 1024 * 1024
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when `parent`, whose main thread forked this process, ends; exits at once if it already has."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parents end, so that daemons that foreign code starts cannot slip away."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def be_first_to_go() -> None:
+    """Ask the kernel to sacrifice this process before the service when memory runs out, and leave no core files."""
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+        score.write(OOM_SCORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def kill_group(leader: int) -> None:
+    """Kill every process of a group; a group that is gone is fine."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # a zombie's group raises either, depending on the kernel
+        return
+
+
+def children() -> set[int]:
+    """Return the ids of this process's children."""
+    found: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as listing:
+                found.update(int(text) for text in listing.read().split())
+        except FileNotFoundError:  # the thread ended, or the kernel does not list children
+            continue
+    return found
+
+
+def without_secrets(environ: Mapping[str, str], keep: Iterable[str]) -> dict[str, str]:
+    """Return the variables that a process with foreign code may see: no secrets unless named in `keep`, nothing of Ray's."""
+    allowed = set(keep)
+    return {name: value for name, value in environ.items() if name in allowed or not (_SECRET.search(name) or name.startswith("RAY_"))}

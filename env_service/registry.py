@@ -1,0 +1,71 @@
+"""Names of environments, and the classes behind them.
+
+A name comes from here and from nowhere else: the built-in table, the installed packages' entry points (group
+`agentevolver.environments`), and `--env-module NAME=package.module:Class` of the person who starts the service. A request can only
+pick one of the names that are served; it never reaches an import. Classes are imported late, by the process that hosts them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+
+from env_service.base import BaseEnv
+from env_service.contract import ContractError, checked_class
+
+BUILT_IN = {
+    "pocket": "env_service.environments.pocket.env:PocketEnv",
+    "bfcl": "env_service.environments.bfcl.env:BfclEnv",
+    "appworld": "env_service.environments.appworld.env:AppworldEnv",
+    "mcp": "env_service.environments.mcp_tools.env:McpEnv",
+    "python": "env_service.environments.python_tool.env:PythonEnv",
+    "gymnasium": "env_service.environments.gymnasium.env:GymnasiumEnv",
+}
+ENTRY_POINT_GROUP = "agentevolver.environments"
+_SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class RegistryError(Exception):
+    """A name or a `module:Class` text cannot be used; the message says which and what to write instead."""
+
+
+def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
+    """Return name -> `module:Class` of everything that can be served; `extra` holds `NAME=module:Class` texts and wins."""
+    found = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
+    found = {**found, **BUILT_IN}
+    for text in extra:
+        name, separator, spec = text.partition("=")
+        if not separator or not _NAME.fullmatch(name) or not _SPEC.fullmatch(spec):
+            raise RegistryError(f"--env-module {text!r} is not of the form NAME=package.module:Class")
+        found[name] = spec
+    return found
+
+
+def resolve(names: Iterable[str], extra: Iterable[str] = ()) -> dict[str, str]:
+    """Return name -> `module:Class` of the asked names, in their order; raise RegistryError that names the nearest known one."""
+    known = known_environments(extra)
+    chosen: dict[str, str] = {}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "add it with --env-module NAME=package.module:Class"
+            raise RegistryError(f"environment {name!r} is not known (known: {', '.join(sorted(known))}); {hint}")
+        chosen[name] = known[name]
+    return chosen
+
+
+def load(spec: str) -> type[BaseEnv]:
+    """Import the class that `module:Class` names; raise RegistryError if it is not there or cannot be hosted."""
+    module_name, _, class_name = spec.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise RegistryError(f"cannot import {module_name!r} of environment {spec!r}: {error}") from error
+    try:
+        return checked_class(getattr(module, class_name, None), spec)
+    except ContractError as error:
+        raise RegistryError(str(error)) from error

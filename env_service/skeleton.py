@@ -1,0 +1,135 @@
+"""Writes the first version of a new environment: a package that runs, passes its own tests and `check`, and is meant to be changed."""
+
+from __future__ import annotations
+
+import keyword
+from pathlib import Path
+from string import Template
+
+ENV = '''"""$title: the agent guesses a number. Replace this by what your agent should learn."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+
+TASKS = {"train": range(0, 40), "val": range(40, 50)}
+HIGHEST = 100
+
+
+class ${cls}Env(BaseEnv):
+    """One episode: a secret number, a guess a step, "higher" or "lower" as the answer."""
+
+    # "shared" because it only computes; use "isolated" as soon as it executes what an agent wrote.
+    isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
+    call_timeout_s: ClassVar[float] = 5.0
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Raise ValueError if there is no such task."""
+        super().__init__(task_id, instance_id, params)
+        number = re.fullmatch(r"$name-(\\d+)", task_id)
+        if number is None or not any(int(number[1]) in tasks for tasks in TASKS.values()):
+            raise ValueError(f"no task {task_id!r}; get_env_profile lists them")
+        self.secret = int(number[1]) * 37 % HIGHEST + 1
+        self.found = False
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Say what the agent may do; with `is_open_query` it only looks around."""
+        goal = "Look around." if (params or {}).get("is_open_query") else f"Find my number between 1 and {HIGHEST}."
+        system = "Answer with one whole number a turn. I say whether mine is higher or lower."
+        return {"state": [{"role": "system", "content": system}, {"role": "user", "content": goal}], "info": {}}
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Compare the first number of the text; text without one gets a hint, not an exception."""
+        number = re.search(r"-?\\d{1,9}", action["content"])
+        if number is None:
+            answer = "I need a whole number."
+        elif int(number[0]) == self.secret:
+            self.found, answer = True, "That is it."
+        else:
+            answer = "higher" if self.secret > int(number[0]) else "lower"
+        reward = float(self.found)
+        return {"state": [{"role": "user", "content": answer}], "reward": reward, "is_terminated": self.found, "info": {}}
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Return 1 if the number was found."""
+        return float(self.found)
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        """Return what an explorer may know."""
+        return {"highest": HIGHEST}
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of a split."""
+        if split not in TASKS:
+            raise ValueError(f"unknown split {split!r}; there are {', '.join(TASKS)}")
+        return [f"$name-{number}" for number in TASKS[split]]
+'''
+
+PROFILE = """{
+  "name": "$title",
+  "background": "A partner who thinks of a number and answers guesses with higher or lower.",
+  "entities": [
+    {
+      "name": "Number",
+      "description": "The number that the partner thinks of.",
+      "attrs": {"value": "a whole number from 1 to 100"},
+      "opts": [{"name": "guess", "description": "Say a number and hear whether the secret one is higher or lower."}]
+    }
+  ],
+  "task_preference": {"num_entities": 1, "num_opts": 5, "relation_difficulty": 1}
+}
+"""
+
+TESTS = '''"""The environment keeps the contract, and a perfect player wins."""
+
+from __future__ import annotations
+
+from env_service.checker import run_checks
+from env_service.probes import LocalProbe
+
+from $name.env import HIGHEST, ${cls}Env
+
+
+def test_it_keeps_the_contract() -> None:
+    problems = [finding for finding in run_checks(LocalProbe(${cls}Env), action="50") if finding.problem]
+    assert not problems, problems
+
+
+def test_halving_the_range_finds_every_number() -> None:
+    for task in ${cls}Env.get_query_list("train") + ${cls}Env.get_query_list("val"):
+        env, low, high = ${cls}Env(task, "test"), 1, HIGHEST
+        for _ in range(7):
+            middle = (low + high) // 2
+            result = env.step({"role": "assistant", "content": f"{middle}"})
+            if result["is_terminated"]:
+                break
+            low, high = (middle + 1, high) if result["state"][0]["content"] == "higher" else (low, middle - 1)
+        assert env.evaluate() == 1.0
+'''
+
+FILES = {"__init__.py": '"""$title."""\n', "env.py": ENV, "profile.json": PROFILE, "test_env.py": TESTS}
+
+
+class SkeletonError(Exception):
+    """The skeleton cannot be written; the message says why."""
+
+
+def write_skeleton(name: str, folder: Path) -> list[Path]:
+    """Write the package `name` into `folder` and return its files; refuses to overwrite anything."""
+    if not name.isidentifier() or keyword.iskeyword(name) or not name.islower():
+        raise SkeletonError(f"{name!r} cannot be a package name; use lower-case letters, digits and _")
+    package = folder / name
+    if package.exists():
+        raise SkeletonError(f"{package} exists; choose another name or remove it")
+    facts = {"name": name, "cls": "".join(part.capitalize() for part in name.split("_")), "title": name.replace("_", " ").capitalize()}
+    package.mkdir(parents=True)
+    written = []
+    for file_name, template in FILES.items():
+        path = package / file_name
+        path.write_text(Template(template).substitute(facts), encoding="utf-8")
+        written.append(path)
+    return written

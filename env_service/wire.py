@@ -1,0 +1,134 @@
+"""Frames between the service and its workers: length, call id, kind, JSON payload.
+
+Workers run environments, and some environments run code that an agent wrote, so nothing of Python's object protocol (pickle) ever
+crosses this boundary: a payload is JSON, a length is bounded, and a malformed frame ends the connection (`WireError`) instead of
+being interpreted. Payloads of replies stay bytes on their way to the HTTP client; the service does not parse them again.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+HEADER = struct.Struct("!IQB")
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+
+class Kind(IntEnum):
+    """What a frame asks for (below 32) or answers (from 32 on)."""
+
+    HELLO = 1
+    CREATE = 2
+    STEP = 3
+    EVALUATE = 4
+    INFO = 5
+    CLOSE = 6
+    PROFILE = 7
+    CANCEL = 8
+    OK = 32
+    BAD_REQUEST = 33
+    FAILED = 34
+
+
+class WireError(Exception):
+    """The peer sent something that is not a frame; the connection cannot be used any more."""
+
+
+class Frame(NamedTuple):
+    """One message: `call` pairs a reply with its request."""
+
+    call: int
+    kind: Kind
+    payload: bytes
+
+
+class Address(NamedTuple):
+    """Where a worker finds the service: a Unix socket path on the same machine, else host and port."""
+
+    path: str | None
+    host: str | None = None
+    port: int = 0
+
+
+def encode(call: int, kind: Kind, payload: bytes) -> bytes:
+    """Return the bytes of one frame; raise WireError above MAX_FRAME_BYTES."""
+    if len(payload) > MAX_FRAME_BYTES:
+        raise WireError(f"a payload of {len(payload)} bytes exceeds the limit of {MAX_FRAME_BYTES}")
+    return HEADER.pack(len(payload), call, kind) + payload
+
+
+class Decoder:
+    """Cuts a byte stream into frames, whatever the sizes of the pieces that arrive."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that `data` completes; raise WireError for an unknown kind or an oversized length."""
+        self._buffer += data
+        start, end = 0, len(self._buffer)
+        try:
+            while end - start >= HEADER.size:
+                length, call, kind = HEADER.unpack_from(self._buffer, start)
+                if length > MAX_FRAME_BYTES:
+                    raise WireError(f"a frame announces {length} bytes, more than the limit of {MAX_FRAME_BYTES}")
+                stop = start + HEADER.size + length
+                if stop > end:
+                    return
+                try:
+                    frame = Frame(call, Kind(kind), bytes(self._buffer[start + HEADER.size : stop]))
+                except ValueError:
+                    raise WireError(f"a frame has the unknown kind {kind}") from None
+                start = stop
+                yield frame
+        finally:
+            del self._buffer[:start]
+
+
+def pack(data: Any) -> bytes:
+    """Serialise to JSON; raise TypeError for what JSON cannot hold."""
+    return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def unpack(payload: bytes) -> Any:
+    """Parse JSON; raise WireError if it is not."""
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        raise WireError(f"a payload is not JSON: {error}") from error
+
+
+def connect(address: Address, worker: str, secret: str, pid: int, timeout_s: float = 20.0) -> socket.socket:
+    """Dial the service and say hello; the returned socket is blocking. Raises OSError if nobody listens."""
+    if address.path is not None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        target: Any = address.path
+    else:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        target = (address.host, address.port)
+    try:
+        sock.settimeout(timeout_s)
+        sock.connect(target)
+        sock.settimeout(None)
+        sock.sendall(encode(0, Kind.HELLO, pack({"worker": worker, "secret": secret, "pid": pid})))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def read_line(sock: socket.socket) -> bytes:
+    """Read one line from a blocking socket; empty if the peer closed before its end."""
+    line = b""
+    while not line.endswith(b"\n"):
+        data = sock.recv(1 << 16)
+        if not data:
+            return b""
+        line += data
+    return line

@@ -1,0 +1,271 @@
+"""The process side of an instance: answers the service's frames by calling the environment.
+
+One `Desk` holds the instances of one environment class. `serve_shared` lets a crew of threads answer for many instances,
+`serve_isolated` answers for one instance in the main thread. Every call gets exactly one reply: OK with JSON, BAD_REQUEST for a
+`ValueError` of the environment, FAILED for anything else, `SystemExit` and broken contracts included. When the service's end of the
+connection closes, the process ends at once, with every process of its group, even while the environment hangs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import queue
+import select
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from env_service.base import BaseEnv
+from env_service.contract import ContractError, checked_init_state, checked_score, checked_step, checked_tasks, shorten
+from env_service.wire import Decoder, Frame, Kind, WireError, encode, pack, unpack
+
+logger = logging.getLogger(__name__)
+
+MAX_TRACEBACK_CHARS = 16_000
+RECV_BYTES = 256 * 1024
+
+
+class CallAbandoned(BaseException):
+    """Raised inside a thread whose call took too long, so that a loop in Python code ends."""
+
+
+class Desk:
+    """The instances of one environment class, and the calls on them. One instance is used by one thread at a time.
+
+    An instance is addressed by its `place`, which the service never uses twice, and not by its id, which callers may.
+    """
+
+    def __init__(self, env_class: type[BaseEnv], max_reply_bytes: int) -> None:
+        self.env_class = env_class
+        self.max_reply_bytes = max_reply_bytes
+        self._instances: dict[str, BaseEnv] = {}
+        self._cold: BaseException | None = None
+        self._handlers: dict[Kind, Callable[[dict[str, Any]], Any]] = {
+            Kind.CREATE: self._create,
+            Kind.STEP: self._step,
+            Kind.EVALUATE: self._evaluate,
+            Kind.INFO: self._info,
+            Kind.CLOSE: self._close,
+            Kind.PROFILE: self._profile,
+        }
+
+    def warm_up(self) -> None:
+        """Let the class prepare this process for its instance; if that fails, creating one fails with the reason."""
+        try:
+            self.env_class.warm_up()
+        except BaseException as error:  # foreign code, as in `answer`; nobody asked for anything yet, so the create reports it
+            self._cold = error
+
+    def answer(self, frame: Frame) -> bytes:
+        """Return the encoded reply to one request; only `CallAbandoned` escapes."""
+        try:
+            handler = self._handlers.get(frame.kind)
+            if handler is None:
+                raise WireError(f"a worker cannot answer {frame.kind.name}")
+            return encode(frame.call, Kind.OK, self._serialised(frame.kind, handler(unpack(frame.payload))))
+        except CallAbandoned:
+            raise
+        except ValueError as error:
+            return encode(frame.call, Kind.BAD_REQUEST, pack({"message": _printable(error)}))
+        except BaseException as error:  # environments are foreign code: SystemExit or KeyboardInterrupt of theirs must not end a host
+            return encode(frame.call, Kind.FAILED, pack(_described(error)))
+
+    def abandon(self, frame: Frame) -> bytes:
+        """Drop the instance of a call that was given up, in the thread that ran it, and return the late reply."""
+        env = self._instances.pop(unpack(frame.payload).get("place"), None)
+        if env is not None:
+            self._close_quietly(env)
+        return encode(frame.call, Kind.FAILED, pack({"type": "CallAbandoned", "message": "given up", "traceback": ""}))
+
+    def _serialised(self, kind: Kind, value: Any) -> bytes:
+        try:
+            payload = pack(value)
+        except TypeError as error:
+            raise ContractError(f"the environment's reply to {kind.name} is not JSON: {error}") from error
+        if len(payload) > self.max_reply_bytes:
+            raise ContractError(f"the environment's reply to {kind.name} has {len(payload)} bytes; the limit is {self.max_reply_bytes}")
+        return payload
+
+    def _create(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._cold is not None:
+            raise ContractError(f"`{self.env_class.__name__}.warm_up` failed: {shorten(self._cold)}") from self._cold
+        instance_id, params = request["instance_id"], request["params"]
+        env = self.env_class(request["task_id"], instance_id, params)
+        try:
+            state = checked_init_state(env.get_init_state(params))
+            state["info"] = {**state["info"], "instance_id": instance_id, "task_id": request["task_id"]}
+            self._serialised(Kind.CREATE, state)
+        except BaseException:
+            self._close_quietly(env)
+            raise
+        self._instances[request["place"]] = env
+        return state
+
+    def _step(self, request: dict[str, Any]) -> dict[str, Any]:
+        return checked_step(self._instances[request["place"]].step(request["action"], request["params"]))
+
+    def _evaluate(self, request: dict[str, Any]) -> float:
+        return checked_score(self._instances[request["place"]].evaluate(request["messages"], request["params"]))
+
+    def _info(self, request: dict[str, Any]) -> Any:
+        return self._instances[request["place"]].get_info(request["messages"], request["params"])
+
+    def _close(self, request: dict[str, Any]) -> None:
+        env = self._instances.pop(request["place"], None)
+        if env is not None:
+            env.close()
+
+    def _profile(self, request: dict[str, Any]) -> list[str]:
+        return checked_tasks(self.env_class.get_query_list(request["split"], request["params"]))
+
+    def _close_quietly(self, env: BaseEnv) -> None:
+        try:
+            env.close()
+        except BaseException as error:  # the failure that led here is the one to report; this one only reaches the log
+            logger.warning("close() of %s failed after an earlier failure: %s", self.env_class.__name__, shorten(error))
+
+
+def _printable(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # a foreign __str__ may raise anything; the caller still gets the type
+        text = type(error).__name__
+    return text[:2000].encode("utf-8", "replace").decode("utf-8")
+
+
+def _described(error: BaseException) -> dict[str, str]:
+    try:
+        trace = "".join(traceback.format_exception(error, limit=60))
+    except Exception:  # formatting calls the foreign __str__, too
+        trace = "(the traceback could not be formatted)"
+    trace = trace[-MAX_TRACEBACK_CHARS:].encode("utf-8", "replace").decode("utf-8")
+    return {"type": type(error).__name__, "message": _printable(error), "traceback": trace}
+
+
+class Crew:
+    """Threads that answer frames, grown on demand up to `size`; a hung call costs its thread and nothing else."""
+
+    def __init__(self, desk: Desk, send: Callable[[bytes], None], size: int) -> None:
+        self._desk = desk
+        self._send = send
+        self._size = size
+        self._threads = 0
+        self._idle = 0
+        self._lock = threading.Lock()
+        self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._running: dict[int, int] = {}
+        self._abandoned: set[int] = set()
+
+    def submit(self, frame: Frame) -> None:
+        """Hand a request to a free thread, or to a new one while fewer than `size` live."""
+        self._frames.put(frame)
+        with self._lock:
+            grow = self._idle < self._frames.qsize() and self._threads < self._size
+            self._threads += grow
+        if grow:
+            threading.Thread(target=self._work, name="environment", daemon=True).start()
+
+    def cancel(self, call: int) -> None:
+        """Raise `CallAbandoned` in the thread that runs `call`; a call that has ended is left alone."""
+        with self._lock:
+            thread = self._running.get(call)
+            if thread is not None:
+                self._abandoned.add(call)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(CallAbandoned))
+
+    def dismiss(self) -> None:
+        """Let every thread end after what it is doing."""
+        for _ in range(self._size):
+            self._frames.put(None)
+
+    def _work(self) -> None:
+        try:
+            while True:
+                with self._lock:
+                    self._idle += 1
+                frame = self._frames.get()
+                with self._lock:
+                    self._idle -= 1
+                if frame is None or not self._run(frame):
+                    return
+        except CallAbandoned:  # arrived after the abandoned call had already ended
+            return
+        finally:
+            with self._lock:
+                self._threads -= 1
+
+    def _run(self, frame: Frame) -> bool:
+        """Answer one frame; false if its call was abandoned, and the thread may get the exception at any later moment."""
+        try:
+            with self._lock:
+                self._running[frame.call] = threading.get_ident()
+            reply = self._desk.answer(frame)
+        except CallAbandoned:
+            reply = self._desk.abandon(frame)
+        with self._lock:
+            self._running.pop(frame.call, None)
+            abandoned = frame.call in self._abandoned
+            self._abandoned.discard(frame.call)
+        self._send(reply)
+        return not abandoned
+
+
+def serve_shared(sock: socket.socket, desk: Desk, threads: int, on_end: Callable[[], None]) -> None:
+    """Answer for many instances until the service closes the connection, then call `on_end`. Blocks; run it in a thread."""
+    sending = threading.Lock()
+
+    def send(data: bytes) -> None:
+        try:
+            with sending:
+                sock.sendall(data)
+        except OSError:  # the service is gone; the reading side notices and ends the process
+            logger.info("a reply found the connection closed")
+
+    crew = Crew(desk, send, threads)
+    decoder = Decoder()
+    try:
+        while data := sock.recv(RECV_BYTES):
+            for frame in decoder.feed(data):
+                if frame.kind is Kind.CANCEL:
+                    crew.cancel(frame.call)
+                else:
+                    crew.submit(frame)
+    except (OSError, WireError) as error:
+        logger.warning("the connection to the service broke: %s", error)
+    finally:
+        crew.dismiss()
+        sock.close()
+        on_end()
+
+
+def serve_isolated(sock: socket.socket, desk: Desk) -> None:
+    """Warm up, then answer for one instance in this thread; ends the whole process group with the connection, and does not return."""
+    threading.Thread(target=_end_with_connection, args=(sock,), name="lifeline", daemon=True).start()
+    desk.warm_up()
+    decoder = Decoder()
+    try:
+        while data := sock.recv(RECV_BYTES):
+            for frame in decoder.feed(data):
+                sock.sendall(desk.answer(frame))
+    except (OSError, WireError) as error:
+        logger.warning("the connection to the service broke: %s", error)
+    finally:
+        end_group()
+
+
+def _end_with_connection(sock: socket.socket) -> None:
+    """Wait for the peer to close, without reading, and end the process group although the main thread may be stuck."""
+    watcher = select.poll()
+    watcher.register(sock.fileno(), select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+    watcher.poll()
+    end_group()
+
+
+def end_group() -> None:
+    """Kill this process and everything in its process group (environments may have started processes of their own)."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,0 +1,8 @@
+"""`python -m experience_manager`: look at the pool, change it, fill it, serve it."""
+
+import sys
+
+from experience_manager.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

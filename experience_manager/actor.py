@@ -1,0 +1,138 @@
+"""The experience manager of a run as a Ray actor: one process that owns store, encoder and summariser, for episodes and trainer.
+
+Thin on purpose: what it does is `Navigator`'s. Whoever rolls out talks to it through `Guide`, which never fails: an actor that is gone or
+slow is an unguided rollout whose `problem` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from agentevolver.llm.settings import LLMSettings, Role
+from experience_manager.inject import Guidance
+from experience_manager.retrieve import Question
+from experience_manager.settings import ExperienceSettings
+
+logger = logging.getLogger(__name__)
+# Beyond the actor's own limit, which answers with a reason.
+SLACK_S = 15.0
+MAX_CONCURRENCY = 1024
+
+
+class ExperienceActor:
+    """Hosts a `Navigator`; made by `start_actor`."""
+
+    def __init__(
+        self, settings: dict[str, Any], llm: dict[str, Any], directory: str, held_out: Sequence[str] = (), policy: Any = None
+    ) -> None:
+        """Open the pool; raises StoreError where its file cannot be used, so that a run ends before it begins.
+
+        Args:
+            settings: the section `exp_manager`.
+            llm: the section `llm`; not read when nothing asks the summariser.
+            directory: the experiment's folder.
+            held_out: ids of the evaluation's tasks, which must not be learned from.
+            policy: where the policy is served, for roles that it plays (see `agentevolver.llm.LLM`).
+        """
+        from agentevolver.llm import LLM
+        from experience_manager.backend import Backend, EmbeddedBackend
+        from experience_manager.navigator import Navigator
+        from experience_manager.reme import RemeBackend
+
+        checked, llm_settings = ExperienceSettings.model_validate(settings), LLMSettings.model_validate(llm)
+        self._llm: LLM | None = None
+        backend: Backend
+        if checked.backend == "http":
+            backend = RemeBackend(checked)
+        else:
+            asked = checked.distils or checked.retrieval.rerank or checked.retrieval.rewrite
+            self._llm = LLM(llm_settings, policy=policy) if asked else None
+            author = llm_settings.endpoint(Role.SUMMARISER).model
+            backend = EmbeddedBackend.open(checked, Path(directory), self._llm, author=author, held_out=held_out)
+        self._navigator = Navigator(checked, backend)
+
+    async def guide(self, question: Question) -> Guidance:
+        """See `Navigator.guide`."""
+        return await self._navigator.guide(question)
+
+    async def injected(self, experience_ids: Collection[str], validation: bool) -> None:
+        """See `Navigator.injected`."""
+        await self._navigator.injected(experience_ids, validation=validation)
+
+    async def record_step(self, step: int, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """See `Navigator.record_step`; the summariser's own metrics beside it."""
+        return {**await self._navigator.record_step(step, records), **self._llm_metrics()}
+
+    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """See `Navigator.warm_start`."""
+        return {**await self._navigator.warm_start(records), **self._llm_metrics()}
+
+    async def close(self, timeout_s: float = 60.0) -> None:
+        """Finish what can be finished in time, and close the pool."""
+        await self._navigator.aclose(timeout_s)
+        if self._llm is not None:
+            await self._llm.aclose()
+
+    def _llm_metrics(self) -> dict[str, float]:
+        return self._llm.metrics() if self._llm is not None else {}
+
+
+def start_actor(
+    settings: ExperienceSettings,
+    llm: LLMSettings,
+    directory: Path,
+    *,
+    held_out: Iterable[str] = (),
+    policy: Any = None,
+    **options: Any,
+) -> ray.actor.ActorHandle:
+    """Start the actor and return its handle, which may be sent to others; wait for `handle.__ray_ready__` to see it fail.
+
+    Args:
+        settings: the section `exp_manager`.
+        llm: the section `llm`.
+        directory: the experiment's folder, as an absolute path of the actor's node.
+        held_out: ids of the evaluation's tasks.
+        policy: see `ExperienceActor`.
+        options: Ray's, such as `name` and `resources`.
+    """
+    # One compute thread for the encoder, and no spinning beside the trainer's.
+    env = {"OMP_NUM_THREADS": "1", "KMP_BLOCKTIME": "0", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    chosen = {"num_cpus": 0, "max_concurrency": MAX_CONCURRENCY, "runtime_env": {"env_vars": env}, **options}
+    actor = ray.remote(ExperienceActor).options(**chosen)
+    return actor.remote(settings.model_dump(mode="json"), llm.model_dump(mode="json"), str(directory), list(held_out), policy)
+
+
+class Guide:
+    """An episode's way to the actor. Picklable with its handle."""
+
+    def __init__(self, actor: Any, settings: ExperienceSettings) -> None:
+        self._actor = actor
+        self._timeout_s = settings.retrieval.timeout_s + SLACK_S
+
+    async def guide(self, question: Question) -> Guidance:
+        """Return guidance; one without text, and why, if the actor does not answer."""
+        try:
+            return await asyncio.wait_for(_awaited(self._actor.guide.remote(question)), self._timeout_s)
+        except TimeoutError:
+            problem = f"the experience manager did not answer within {self._timeout_s:g} s"
+        except RayError as error:
+            problem = f"the experience manager failed: {type(error).__name__}"
+        logger.warning("a rollout of task %s goes on without guidance: %s", question.task_id, problem)
+        return Guidance(problem=problem)
+
+    def injected(self, guidance: Guidance, *, validation: bool) -> None:
+        """Say that guidance was put into a rollout; waits for nothing."""
+        self._actor.injected.remote(list(guidance.experience_ids), validation)
+
+
+async def _awaited(reference: Any) -> Guidance:
+    guidance: Guidance = await reference
+    return guidance

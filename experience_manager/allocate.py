@@ -1,0 +1,53 @@
+"""Which rollouts of a group are guided, and which tasks keep the guidance in their training prompt.
+
+Rollouts: none (woexp), all of them, or eta x n of n (mixed), rounded down as in the paper (eq. 15) or to the nearest as in the original.
+Which ones is drawn from the group's name, so that every process comes to the same answer without asking another.
+Tasks: all discard, all keep, or a share of them (hybrid), met exactly over the tasks of a step as they come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from typing import Literal
+
+from experience_manager.settings import ExperienceSettings, RolloutMode, SampleMode
+
+Rounding = Literal["floor", "round"]
+
+
+def guided_count(n: int, mode: RolloutMode, ratio: float, rounding: Rounding) -> int:
+    """Return how many of n rollouts are guided."""
+    if mode == "mixed":
+        # 0.7 x 10 is 7 and not 6.999..: a hair above a whole number belongs to it.
+        return math.floor(ratio * n + 1e-9) if rounding == "floor" else round(ratio * n)
+    return n if mode == "all" else 0
+
+
+def guided_rollouts(group_id: str, n: int, mode: RolloutMode, ratio: float, rounding: Rounding) -> frozenset[int]:
+    """Return the numbers, 0..n-1, of a group's guided rollouts."""
+    seed = int.from_bytes(hashlib.sha256(group_id.encode()).digest()[:8], "big")
+    return frozenset(random.Random(seed).sample(range(n), guided_count(n, mode, ratio, rounding)))
+
+
+def is_guided(settings: ExperienceSettings, group_id: str, rollout_id: int, n: int, *, validation: bool) -> bool:
+    """Return whether a rollout is to be guided; whether it was, is only known once a text has been injected."""
+    mode = settings.val_rollout_mode if validation else settings.train_rollout_mode
+    return rollout_id in guided_rollouts(group_id, n, mode, settings.rollout_ratio, settings.ratio_rounding)
+
+
+class SampleModes:
+    """Says of one task after the other whether it keeps its guidance; of any m tasks of a step, floor(ratio x m) do."""
+
+    def __init__(self, mode: SampleMode, keep_ratio: float) -> None:
+        self._ratio = {"allkeep": 1.0, "alldiscard": 0.0, "hybrid": keep_ratio}[mode]
+        self._step: int | None = None
+        self._seen = 0
+
+    def keeps(self, step: int) -> bool:
+        """Return the answer for the next task of a training step."""
+        if step != self._step:
+            self._step, self._seen = step, 0
+        self._seen += 1
+        return math.floor(self._ratio * self._seen + 1e-9) > math.floor(self._ratio * (self._seen - 1) + 1e-9)

@@ -1,0 +1,146 @@
+"""Where experience is kept, behind one protocol; here the embedded store, in `reme` a service.
+
+Every method may raise ExperienceError or EncoderUnavailable, and nothing else but cancellation: who calls turns that into an unguided
+rollout or a count. Store and encoder work in threads, so that the event loop stays free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+from agentevolver.encoder import Encoder, make_encoder
+from experience_manager.pool import Pool
+from experience_manager.retrieve import Question, Retrieved, Retriever
+from experience_manager.settings import ExperienceSettings
+from experience_manager.store import Count, Store
+from experience_manager.summarize import Distilled, Distiller, Summariser
+from experience_manager.trajectories import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of a guided training rollout: success, or None if it did not happen; and its lift over unguided siblings, if any."""
+
+    experience_ids: tuple[str, ...]
+    success: bool | None
+    lift: float | None = None
+
+
+class Backend(Protocol):
+    """Keeps experience."""
+
+    async def retrieve(self, question: Question) -> Retrieved: ...
+
+    async def distil(self, group: Group, step: int | None) -> Distilled:
+        """Distil a group and keep what came of it."""
+        ...
+
+    async def used(self, ids: Collection[str]) -> None:
+        """Count injections, one for each id; an id may come several times."""
+        ...
+
+    async def settle(self, results: Iterable[Settled]) -> None: ...
+
+    async def prune(self) -> int:
+        """Drop what was of too little use; returns how many."""
+        ...
+
+    async def size(self) -> int | None:
+        """Return how many experiences there are, None if that cannot be known."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class EmbeddedBackend:
+    """The store of our own."""
+
+    def __init__(
+        self, settings: ExperienceSettings, pool: Pool, llm: Summariser | None = None, *, author: str = "", held_out: Collection[str] = ()
+    ) -> None:
+        self._settings = settings
+        self.pool = pool
+        self._retriever = Retriever(pool, settings, llm)
+        self._distiller = Distiller(llm, settings.distillation, author=author, held_out=held_out) if llm is not None else None
+
+    @classmethod
+    def open(
+        cls,
+        settings: ExperienceSettings,
+        directory: Path,
+        llm: Summariser | None = None,
+        *,
+        encoder: Encoder | None = None,
+        author: str = "",
+        held_out: Collection[str] = (),
+    ) -> Self:
+        """Open the store of the settings, `experience.sqlite` in `directory` without one. Loads no model.
+
+        Raises:
+            StoreError: it cannot be opened, is damaged, or holds vectors of another encoder.
+        """
+        store = Store(
+            settings.store or directory / "experience.sqlite", hnsw_above=settings.hnsw_above if settings.index == "hnsw" else None
+        )
+        pool = Pool.of(settings, store, encoder or make_encoder(settings.encoder))
+        try:
+            pool.require_encoder()
+        except Exception:
+            # Whatever it was, the file is not left open; the error itself goes on.
+            store.close()
+            raise
+        return cls(settings, pool, llm, author=author, held_out=held_out)
+
+    async def retrieve(self, question: Question) -> Retrieved:
+        return await self._retriever.retrieve(question)
+
+    async def distil(self, group: Group, step: int | None) -> Distilled:
+        if self._distiller is None:
+            return Distilled(counts=Counter(without_llm=1))
+        distilled = await self._distiller.distil(group, step)
+        if distilled.experiences:
+            added = await asyncio.to_thread(self.pool.add, distilled.experiences)
+            distilled.counts.update(stored=added.inserted, joined=added.joined, outvoted=added.outvoted)
+        return distilled
+
+    async def used(self, ids: Collection[str]) -> None:
+        await self._count({identifier: Count(uses=times) for identifier, times in Counter(ids).items()})
+
+    async def settle(self, results: Iterable[Settled]) -> None:
+        counts: dict[str, Count] = {}
+        for result in results:
+            for identifier in result.experience_ids:
+                so_far = counts.get(identifier, Count())
+                compared = result.lift is not None and result.success is not None
+                counts[identifier] = Count(
+                    uses=so_far.uses - (result.success is None),
+                    successes=so_far.successes + bool(result.success),
+                    compared=so_far.compared + compared,
+                    lift=so_far.lift + (result.lift or 0.0 if compared else 0.0),
+                )
+        await self._count(counts)
+
+    async def prune(self) -> int:
+        options = self._settings.pruning
+        return await asyncio.to_thread(
+            self.pool.store.prune,
+            self.pool.workspace,
+            min_uses=options.min_uses,
+            min_utility=options.min_utility,
+            min_lift=options.min_lift,
+        )
+
+    async def size(self) -> int | None:
+        return await asyncio.to_thread(len, self.pool)
+
+    async def aclose(self) -> None:
+        self.pool.store.close()
+
+    async def _count(self, counts: dict[str, Count]) -> None:
+        if counts:
+            await asyncio.to_thread(self.pool.count, counts)

@@ -1,0 +1,238 @@
+"""What the commands do; they print to the screen and raise what the library raises."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agentevolver.tracking import read_jsonl
+from experience_manager.configuration import Configuration
+from experience_manager.errors import ExperienceError
+from experience_manager.exchange import read_dump, write_dump
+from experience_manager.record import Category, Experience, to_reme
+from experience_manager.screen import problem_with_text, tidy
+from experience_manager.snapshot import Where
+from experience_manager.store import Store
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_KEYS: dict[str, Callable[[Experience], float]] = {
+    "created": lambda e: e.created,
+    "uses": lambda e: e.uses,
+    "utility": lambda e: -1.0 if e.utility is None else e.utility,
+    "lift": lambda e: -2.0 if e.lift is None else e.lift,
+    "support": lambda e: e.support,
+}
+
+
+def run_list(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Print experiences, the first of the chosen order on top."""
+    with configuration.open_store() as store:
+        found = [
+            e
+            for e in store.records(_workspace(options, configuration))
+            if (options.category is None or e.category == options.category) and (options.scope is None or e.scope == options.scope)
+        ]
+    found.sort(key=_KEYS[options.sort], reverse=True)
+    for experience in found[: options.limit]:
+        print(json.dumps(to_reme(experience), ensure_ascii=False) if options.json else _line(experience))
+    if len(found) > options.limit and not options.json:
+        print(f"... {len(found) - options.limit} more (--limit)")
+    return 0
+
+
+def run_show(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Print one experience as JSON."""
+    with configuration.open_store() as store:
+        print(json.dumps(to_reme(store.get(_workspace(options, configuration), options.id)), ensure_ascii=False, indent=2))
+    return 0
+
+
+def run_search(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Print the nearest experiences with their similarities."""
+    with configuration.open_store() as store:
+        hits = configuration.pool(store, options.workspace).search(options.text, options.k, Where(context=options.context))
+    for hit in hits:
+        print(f"{hit.similarity:.3f}  {_line(hit.experience)}")
+    return 0
+
+
+def run_add(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Add an experience that a person wrote; it is pinned."""
+    _warn_of(f"{options.when}\n{options.content}")
+    experience = Experience(
+        tidy(options.when), tidy(options.content), scope=tidy(options.scope or ""), category=Category.MANUAL, author="manual", pinned=True
+    )
+    with configuration.open_store(create=True) as store:
+        added = configuration.pool(store, options.workspace).put([experience])
+    print(added.ids[0])
+    return 0
+
+
+def run_edit(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Change texts of an experience."""
+    given = {"when_to_use": options.when, "content": options.content, "scope": options.scope}
+    changes: dict[str, Any] = {name: tidy(value) for name, value in given.items() if value is not None}
+    if not changes:
+        raise ExperienceError("nothing to change: give --when, --content or --scope")
+    _warn_of("\n".join(changes.values()))
+    with configuration.open_store() as store:
+        print(_line(configuration.pool(store, options.workspace).edit(options.id, **changes)))
+    return 0
+
+
+def run_pin(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Pin experiences."""
+    return _set_pinned(options, configuration, pinned=True)
+
+
+def run_unpin(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Unpin experiences."""
+    return _set_pinned(options, configuration, pinned=False)
+
+
+def run_delete(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Delete experiences; all of them, or none if an id is not known."""
+    with configuration.open_store() as store:
+        workspace = _workspace(options, configuration)
+        ids = [store.get(workspace, identifier).id for identifier in options.id]
+        print(f"{store.delete(workspace, ids)} deleted")
+    return 0
+
+
+def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Delete what was of too little use."""
+    pruning = configuration.exp_manager.pruning
+    with configuration.open_store() as store:
+        count = store.prune(
+            _workspace(options, configuration),
+            min_uses=pruning.min_uses if options.min_uses is None else options.min_uses,
+            min_utility=pruning.min_utility if options.min_utility is None else options.min_utility,
+            min_lift=pruning.min_lift,
+        )
+    print(f"{count} deleted")
+    return 0
+
+
+def run_stats(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Print what each workspace holds."""
+    with configuration.open_store() as store:
+        stamp = store.stamp
+        print(f"{store.path}: {store.path.stat().st_size / 1e6:.1f} MB", end="")
+        print(f", vectors of {stamp.encoder} ({stamp.dimension}) over {stamp.embedded_text}" if stamp else ", empty")
+        for workspace in store.workspaces():
+            _print_workspace(store, workspace)
+    return 0
+
+
+def run_check(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Read the whole file."""
+    with configuration.open_store() as store:
+        store.check()
+        print(f"{store.path}: sound")
+    return 0
+
+
+def run_export(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Write a dump."""
+    with configuration.open_store() as store:
+        count = write_dump(options.file, store.records(_workspace(options, configuration)))
+    print(f"{options.file}: {count} experiences")
+    return 0
+
+
+def run_import(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Read a dump; its workspace is the one of the options."""
+    with configuration.open_store(create=True) as store:
+        pool = configuration.pool(store, options.workspace)
+        experiences = read_dump(options.file, pool.workspace)
+        take = pool.replace_all if options.replace else pool.add if options.merge else pool.put
+        added = take(experiences)
+    print(f"{added.inserted} imported, {added.joined} joined to others")
+    return 0
+
+
+def run_distill(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Distil trajectory files into the store, with the summariser of the settings."""
+    records = [record for file in options.file for record in read_jsonl(file)]
+    print(json.dumps(asyncio.run(_distill(configuration, records)), indent=2))
+    return 0
+
+
+def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
+    """Serve until interrupted."""
+    from agentevolver.llm import LLM
+    from experience_manager.reme import TOKEN_VARIABLE
+    from experience_manager.server import serve
+    from experience_manager.service import ExperienceService, create_app
+
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if options.host not in _LOOPBACK and not token:
+        raise ExperienceError(f"--host {options.host} can be reached from elsewhere: set {TOKEN_VARIABLE}, or bind 127.0.0.1")
+    with configuration.open_store(create=True) as store:
+        settings, llm = configuration.fitted(store), LLM(configuration.llm)
+        service = ExperienceService(
+            settings, store, configuration.encoder(store), llm, author=configuration.author, dump_dir=options.dump_dir
+        )
+        serve(create_app(service, token), options.host, options.port, on_exit=llm.aclose)
+    return 0
+
+
+async def _distill(configuration: Configuration, records: list[dict[str, Any]]) -> dict[str, float]:
+    from agentevolver.llm import LLM
+    from experience_manager.backend import EmbeddedBackend
+    from experience_manager.navigator import Navigator
+
+    async with LLM(configuration.llm) as llm:
+        backend = EmbeddedBackend.open(configuration.exp_manager, configuration.store.parent, llm, author=configuration.author)
+        navigator = Navigator(configuration.exp_manager, backend)
+        try:
+            return await navigator.warm_start(records)
+        finally:
+            await navigator.aclose()
+
+
+def _set_pinned(options: argparse.Namespace, configuration: Configuration, *, pinned: bool) -> int:
+    with configuration.open_store() as store:
+        workspace = _workspace(options, configuration)
+        for identifier in [store.get(workspace, given).id for given in options.id]:
+            store.edit(workspace, identifier, {"pinned": pinned}, None, None)
+    return 0
+
+
+def _print_workspace(store: Store, workspace: str) -> None:
+    experiences = store.records(workspace)
+    kinds = {category: sum(e.category is category for e in experiences) for category in Category}
+    used = [e for e in experiences if e.uses]
+    uses, successes = sum(e.uses for e in used), sum(e.successes for e in used)
+    compared, lift = sum(e.compared for e in used), sum(e.lift_sum for e in used)
+    print(f"workspace {workspace}: {len(experiences)} experiences, {sum(e.pinned for e in experiences)} pinned")
+    print("  distilled from: " + ", ".join(f"{count} {category.value}" for category, count in kinds.items() if count))
+    share = f", {successes / uses:.2f} of them successful" if uses else ""
+    print(f"  used: {len(used)} experiences, {uses} times{share}" + (f", lift {lift / compared:+.2f}" if compared else ""))
+    newest = max((e.modified for e in experiences), default=0.0)
+    print(f"  places: {len({e.scope for e in experiences if e.scope})}, last change {time.strftime('%F %T', time.localtime(newest))}")
+
+
+def _line(experience: Experience) -> str:
+    marks = "*" if experience.pinned else " "
+    utility = "-" if experience.utility is None else f"{experience.utility:.2f}"
+    lift = "-" if experience.lift is None else f"{experience.lift:+.2f}"
+    facts = f"{experience.category.value:<11} score {experience.validation_score:.2f} support {experience.support:>2}"
+    place = f"({experience.scope}) " if experience.scope else ""
+    use = f"uses {experience.uses:>3} utility {utility:>4} lift {lift:>5}"
+    return f"{experience.id[:8]}{marks} {facts} {use}  {place}{experience.when_to_use} -> {experience.content}"
+
+
+def _workspace(options: argparse.Namespace, configuration: Configuration) -> str:
+    return options.workspace or configuration.exp_manager.reme.workspace_id
+
+
+def _warn_of(text: str) -> None:
+    problem = problem_with_text(text)
+    if problem is not None:
+        print(f"note: this text looks like a {problem}; it will be shown to the policy as it is")

@@ -1,0 +1,181 @@
+"""The store's file: opening and checking it, transactions, and the one place where SQLite's errors become ours.
+
+Guarantees: a transaction that was committed survives the death of the process and of the machine (WAL, synchronous FULL); one that was
+not leaves nothing behind. One process writes at a time, others wait up to `busy_s`; readers never wait. A file that is not a store, or is
+damaged, is never written to. WAL needs a local file system: on a network mount, SQLite's own errors come through as StoreUnwritable.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from experience_manager.errors import StoreBusy, StoreCorrupt, StoreError, StoreUnwritable
+
+APPLICATION_ID = 0x45585052
+VERSION = 1
+BUSY_S = 30.0
+
+_SCHEMA = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "INSERT INTO meta VALUES ('revision', '0')",
+    # The long columns come last: listing and counting do not read them.
+    """CREATE TABLE records (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, workspace TEXT NOT NULL, revision INTEGER NOT NULL,
+        category TEXT NOT NULL, validation_score REAL NOT NULL, confidence REAL NOT NULL, uses INTEGER NOT NULL, successes INTEGER NOT NULL,
+        compared INTEGER NOT NULL, lift_sum REAL NOT NULL, support INTEGER NOT NULL, pinned INTEGER NOT NULL, created REAL NOT NULL,
+        modified REAL NOT NULL, step INTEGER, author TEXT NOT NULL, scope TEXT NOT NULL, when_to_use TEXT NOT NULL, content TEXT NOT NULL,
+        task_query TEXT NOT NULL, task_ids TEXT NOT NULL, more TEXT NOT NULL, vector BLOB NOT NULL,
+        UNIQUE (workspace, id))""",
+    "CREATE INDEX records_by_revision ON records (workspace, revision)",
+    "CREATE TABLE removed (seq INTEGER PRIMARY KEY, workspace TEXT NOT NULL, revision INTEGER NOT NULL)",
+    "CREATE INDEX removed_by_revision ON removed (workspace, revision)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {VERSION}",
+)
+
+
+class Database:
+    """One connection to the file, for all threads of a process, one at a time."""
+
+    def __init__(self, path: Path, *, create: bool = True, busy_s: float = BUSY_S) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            StoreError: it does not exist and `create` is false, it is of a later version, or as in `errors`.
+        """
+        self.path = path
+        self._busy_s = busy_s
+        self._lock = threading.RLock()
+        if not create and not path.is_file():
+            raise StoreError(f"{path}: there is no such store")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnwritable(f"{path.parent} cannot be made: {error.strerror}") from error
+        with self._translated():
+            self._db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+        try:
+            with self._translated():
+                self._prepare()
+        except StoreError:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; what was committed is in the file."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that sees one state of the store. Raises StoreError."""
+        with self._lock, self._translated():
+            yield from self._transaction("BEGIN")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that nobody else writes in; all of it or nothing. Raises StoreError."""
+        with self._lock, self._translated():
+            yield from self._transaction("BEGIN IMMEDIATE")
+
+    def version(self) -> int:
+        """Return a number that changes when another connection has committed something."""
+        with self._lock, self._translated():
+            return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    def check(self) -> None:
+        """Read the whole file; raises StoreCorrupt if it is damaged."""
+        with self._lock, self._translated():
+            found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise self._corrupt(found)
+
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        self._db.execute(begin)
+        try:
+            yield self._db
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _prepare(self) -> None:
+        empty = not self.path.exists() or self.path.stat().st_size == 0
+        if not empty:
+            self._refuse_strangers()
+        self._enter_wal()
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            if self._pragma("application_id") == 0:
+                for statement in _SCHEMA:
+                    self._db.execute(statement)
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        self._refuse_strangers()
+
+    def _refuse_strangers(self) -> None:
+        application, version = self._pragma("application_id"), self._pragma("user_version")
+        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application == 0 and tables == 0:
+            return
+        if application != APPLICATION_ID:
+            raise StoreError(f"{self.path} is an SQLite file of something else; give another path")
+        if version > VERSION:
+            raise StoreError(
+                f"{self.path} was written by a later version ({version}, this one knows {VERSION}); update, or export it there"
+            )
+
+    def _enter_wal(self) -> None:
+        # Entering WAL mode does not wait for a lock by itself; several processes may make the file at once.
+        deadline = time.monotonic() + self._busy_s
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if _primary(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _corrupt(self, detail: str) -> StoreCorrupt:
+        return StoreCorrupt(
+            f"{self.path} is damaged or no store ({detail}). It was not touched: move it away, and import the last export, or what "
+            f"`sqlite3 {self.path} .recover` still finds"
+        )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.ProgrammingError as error:
+            raise StoreError(f"{self.path}: {error}") from error
+        except sqlite3.Error as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: sqlite3.Error) -> StoreError:
+        code = _primary(error)
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return self._corrupt(str(error))
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreBusy(f"{self.path} stayed locked by another process for {self._busy_s:g} s; nothing was changed")
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            return StoreUnwritable(f"{self.path} cannot be written ({error}); nothing was changed: check free space and permissions")
+        return StoreError(f"{self.path}: {error}")
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code of an error, 0 if it has none."""
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF

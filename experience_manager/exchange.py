@@ -1,0 +1,45 @@
+"""Dump files: one experience a line, in ReMe's format. Written whole or not at all; a line that cannot be read names itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from agentevolver.tracking import write_jsonl
+from experience_manager.errors import ExperienceError
+from experience_manager.record import Experience, RecordError, from_reme, to_reme
+
+
+class DumpError(ExperienceError):
+    """A dump file cannot be read or written."""
+
+
+def write_dump(path: Path, experiences: Iterable[Experience]) -> int:
+    """Write experiences and return how many; raises DumpError."""
+    records = [to_reme(experience) for experience in experiences]
+    try:
+        write_jsonl(path, records)
+    except OSError as error:
+        raise DumpError(f"{path} cannot be written: {error.strerror}") from error
+    return len(records)
+
+
+def read_dump(path: Path, workspace: str | None = None) -> list[Experience]:
+    """Return the experiences of a dump; raises DumpError, which names the line."""
+    experiences = []
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    experiences.append(_read_line(line, f"{path}:{number}", workspace))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DumpError(f"{path} cannot be read: {error}") from error
+    return experiences
+
+
+def _read_line(line: str, place: str, workspace: str | None) -> Experience:
+    try:
+        return from_reme(json.loads(line), workspace)
+    except (json.JSONDecodeError, RecordError) as error:
+        raise DumpError(f"{place}: {error}") from error

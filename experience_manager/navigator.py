@@ -1,0 +1,209 @@
+"""What a training run asks of the experience manager: guidance for a rollout, and what to make of a step's rollouts.
+
+    guide     before a rollout that is to be guided; answered once a task and step, for the whole group
+    injected  after the guidance has really been put into a conversation
+    record_step, warm_start  with finished rollouts: counters, distillation in the background, pruning
+
+Nothing here fails a rollout or a step: what goes wrong is an unguided rollout whose `problem` says why, and a metric. Validation rollouts
+are neither counted nor learned from. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agentevolver.encoder import EncoderUnavailable
+from experience_manager.allocate import SampleModes
+from experience_manager.backend import Backend, Settled
+from experience_manager.background import Background
+from experience_manager.errors import ExperienceError
+from experience_manager.inject import Guidance
+from experience_manager.retrieve import Question, Retrieved
+from experience_manager.settings import ExperienceSettings
+from experience_manager.trajectories import Attempt, group_by_task, read_attempts
+
+logger = logging.getLogger(__name__)
+FAILURES = (ExperienceError, EncoderUnavailable)
+# Injections that arrive together are counted in one transaction.
+GATHER_S = 0.05
+# Steps whose answers are kept: rollouts of a step that has passed do not ask any more.
+KEPT_STEPS = 2
+
+
+class Navigator:
+    """The experience manager of a run."""
+
+    def __init__(self, settings: ExperienceSettings, backend: Backend) -> None:
+        self.settings = settings
+        self.backend = backend
+        options = settings.distillation
+        self.background = Background(backend.distil, capacity=options.queue_groups, concurrency=options.concurrency)
+        self._sample_modes = SampleModes(settings.train_sample_mode, settings.train_sample_keepratio)
+        self._answers: dict[tuple[bool, int, str, str], asyncio.Task[Guidance]] = {}
+        self._waiting: list[str] = []
+        self._flush: asyncio.Task[None] | None = None
+        self._counts: Counter[str] = Counter()
+        self._costs: list[float] = []
+        self._told: set[str] = set()
+        self._summary_s = 0.0
+
+    async def guide(self, question: Question) -> Guidance:
+        """Return guidance for a task, the same for all rollouts of its group in a step. Raises nothing but cancellation."""
+        _, task = question.opening_and_task
+        key = (question.validation, question.step, question.task_id, task)
+        if key not in self._answers:
+            self._forget_before(question.step)
+            self._answers[key] = asyncio.create_task(self._answer(question))
+        return await asyncio.shield(self._answers[key])
+
+    async def injected(self, experience_ids: Iterable[str], *, validation: bool = False) -> None:
+        """Take note that guidance was put into a rollout; counted soon after, in one go with others'."""
+        self._counts["guided_val_rollouts" if validation else "guided_rollouts"] += 1
+        if validation:
+            return
+        self._waiting += experience_ids
+        if self._flush is None or self._flush.done():
+            self._flush = asyncio.create_task(self._count_soon())
+
+    async def record_step(self, step: int, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Take in the training rollouts of a finished step, and return the metrics since the last call.
+
+        Args:
+            step: the number of the training step.
+            records: `Trajectory.to_dict()` of its rollouts, `guidance` among them where there was some.
+        """
+        records = [record for record in records if not (record["task"].get("metadata") or {}).get("validation")]
+        attempts = read_attempts(records, self.settings.distillation.success_threshold)
+        await self._flushed()
+        await self._guarded(self.backend.settle(_settled(records, attempts)), "settle_errors")
+        reme, pruning = self.settings.reme, self.settings.pruning
+        if reme.enable_summarizer and reme.updated_freq and step % reme.updated_freq == 0:
+            self.background.submit(self._groups(attempts), step)
+        if pruning.every_steps and step % pruning.every_steps == 0:
+            self._counts["pruned"] += await self._guarded(self.backend.prune(), "prune_errors") or 0
+        return await self.metrics()
+
+    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled."""
+        for group in self._groups(read_attempts(records, self.settings.distillation.success_threshold)):
+            await self.background.put(group, 0)
+        await self.background.drain()
+        return await self.metrics()
+
+    async def metrics(self) -> dict[str, float]:
+        """Return what happened since the last call, and the state of pool and queue. Counts of distillation are totals."""
+        size = await self._guarded(self.backend.size(), "size_errors")
+        counts, self._counts = self._counts, Counter()
+        costs, self._costs = self._costs, []
+        summary_s, self._summary_s = self.background.seconds - self._summary_s, self.background.seconds
+        out = {
+            f"exp_manager/{name}": float(counts[name]) for name in sorted({*counts, "guided_rollouts", "retrievals", "retrieval_errors"})
+        }
+        out |= {f"exp_manager/distil/{name}": float(count) for name, count in sorted(self.background.counts.items())}
+        out |= {"exp_manager/distil/waiting": float(self.background.waiting), "exp_manager/summary": summary_s}
+        if size is not None:
+            out["exp_manager/pool_size"] = float(size)
+        if costs:
+            out |= {
+                "exp_manager/context_cost_avg": sum(costs) / len(costs),
+                "exp_manager/context_cost_max": max(costs),
+                "exp_manager/context_cost_min": min(costs),
+            }
+        return out
+
+    async def aclose(self, timeout_s: float = 60.0) -> None:
+        """Count what is left to count, finish distilling what can be finished in time, close the pool."""
+        await self._flushed()
+        await self.background.close(timeout_s)
+        for answer in self._answers.values():
+            answer.cancel()
+        await asyncio.gather(*self._answers.values(), return_exceptions=True)
+        await self._guarded(self.backend.aclose(), "close_errors")
+
+    async def _answer(self, question: Question) -> Guidance:
+        keep = False if question.validation else self._sample_modes.keeps(question.step)
+        started = time.perf_counter()
+        self._counts["retrievals"] += 1
+        try:
+            found = await asyncio.wait_for(self.backend.retrieve(question), self.settings.retrieval.timeout_s)
+        except TimeoutError:
+            return self._failed(f"no answer within {self.settings.retrieval.timeout_s:g} s")
+        except FAILURES as error:
+            return self._failed(str(error))
+        except Exception as error:
+            # A fault of ours or of a library may cost this task its guidance, not the run.
+            logger.exception("retrieval failed")
+            return self._failed(f"{type(error).__name__}: {error}")
+        self._costs.append(time.perf_counter() - started)
+        return self._guidance(found, keep)
+
+    def _guidance(self, found: Retrieved, keep: bool) -> Guidance:
+        for note in found.notes:
+            self._counts[note] += 1
+        if not found.text.strip():
+            self._counts["retrieved_empty"] += 1
+            return Guidance(problem="empty")
+        return Guidance(found.text, tuple(experience.id for experience in found.experiences), keep)
+
+    def _failed(self, problem: str) -> Guidance:
+        self._counts["retrieval_errors"] += 1
+        self._tell(f"rollouts go on without guidance: {problem}")
+        return Guidance(problem=problem)
+
+    def _tell(self, message: str) -> None:
+        """Log a problem once, not for every task of every step."""
+        if message not in self._told:
+            self._told.add(message)
+            logger.warning("%s", message)
+
+    def _forget_before(self, step: int) -> None:
+        old = [key for key, answer in self._answers.items() if key[1] <= step - KEPT_STEPS and answer.done()]
+        for key in old:
+            del self._answers[key]
+
+    def _groups(self, attempts: list[Attempt]) -> list[list[Attempt]]:
+        if self.settings.distillation.grouping == "batch":
+            return [attempts] if attempts else []
+        return group_by_task(attempts, self.settings.summary_batch_size)
+
+    async def _count_soon(self) -> None:
+        await asyncio.sleep(GATHER_S)
+        ids, self._waiting = self._waiting, []
+        await self._guarded(self.backend.used(ids), "use_errors")
+
+    async def _flushed(self) -> None:
+        while self._flush is not None and not self._flush.done():
+            await asyncio.shield(self._flush)
+
+    async def _guarded(self, call: Any, name: str) -> Any:
+        """Return what a call to the backend returns, None and a count if it fails."""
+        try:
+            return await call
+        except FAILURES as error:
+            self._counts[name] += 1
+            self._tell(str(error))
+            return None
+
+
+def _settled(records: Sequence[Mapping[str, Any]], attempts: Sequence[Attempt]) -> list[Settled]:
+    """Return what came of each guided rollout, beside its unguided siblings."""
+    happened = {attempt.trajectory_id: attempt for attempt in attempts}
+    siblings: dict[str, list[bool]] = {}
+    for attempt in attempts:
+        if not attempt.guided:
+            siblings.setdefault(attempt.group_id, []).append(attempt.success)
+    settled = []
+    for record in records:
+        guidance = record.get("guidance")
+        if not guidance:
+            continue
+        ids, done = tuple(guidance["experience_ids"]), happened.get(str(record["trajectory_id"]))
+        others = siblings.get(done.group_id, []) if done is not None else []
+        lift = done.success - sum(others) / len(others) if done is not None and others else None
+        settled.append(Settled(ids, done.success if done is not None else None, lift))
+    return settled

@@ -1,0 +1,124 @@
+"""A workspace of the store together with the encoder: texts go in and are found again.
+
+Encoding happens outside the store's transactions, so that nobody waits for a model. Two experiences of one scope are the same when their
+texts are, or when the cosine of when_to_use and content reaches the threshold; what then becomes of them is `record.join`'s.
+Raises StoreError and EncoderUnavailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from agentevolver.encoder import Encoder
+from experience_manager.index import Vectors
+from experience_manager.record import Experience
+from experience_manager.settings import ExperienceSettings
+from experience_manager.snapshot import Where
+from experience_manager.store import ANYWHERE, Added, Count, Hit, Stamp, Store
+
+# Where only when_to_use is embedded, many experiences share it: so many of the nearest are then compared in full.
+NEIGHBOURS = 8
+
+
+class Pool:
+    """The experiences of one workspace, by what they say."""
+
+    def __init__(
+        self,
+        store: Store,
+        encoder: Encoder,
+        *,
+        workspace: str = "default",
+        embedded_text: str = "when_to_use+content",
+        threshold: float = 0.85,
+    ) -> None:
+        """Open nothing; `threshold` is the cosine from which two experiences are one, 1.0 for identical texts only."""
+        self.store = store
+        self.workspace = workspace
+        self._encoder = encoder
+        self._embedded_text = embedded_text
+        self._threshold = threshold
+
+    @classmethod
+    def of(cls, settings: ExperienceSettings, store: Store, encoder: Encoder, workspace: str | None = None) -> Pool:
+        """Return the pool that the settings describe."""
+        return cls(
+            store,
+            encoder,
+            workspace=workspace or settings.reme.workspace_id,
+            embedded_text=settings.embedded_text,
+            threshold=settings.dedup_threshold,
+        )
+
+    def __len__(self) -> int:
+        return self.store.workspaces().get(self.workspace, 0)
+
+    def require_encoder(self) -> None:
+        """Raise EncoderMismatch if the store holds another encoder's vectors. Loads no model."""
+        there = self.store.stamp
+        if there is not None:
+            self.store.require(Stamp(self._encoder.name, there.dimension, self._embedded_text))
+
+    def add(self, experiences: Sequence[Experience]) -> Added:
+        """Insert experiences, joined to those that say the same."""
+        return self._add(experiences, merge=True)
+
+    def put(self, experiences: Sequence[Experience]) -> Added:
+        """Insert experiences as they are; those whose id exists are replaced."""
+        return self._add(experiences, merge=False)
+
+    def replace_all(self, experiences: Sequence[Experience]) -> Added:
+        """Put experiences in the place of all that the workspace holds, at one stroke."""
+        if not experiences:
+            self.store.delete(self.workspace)
+        return self._add(experiences, merge=False, instead=True)
+
+    def search(self, text: str, k: int, where: Where = ANYWHERE, floor: float | None = None) -> list[Hit]:
+        """Return the k experiences nearest to a text, best first, those below the similarity `floor` left out."""
+        vector = self._encoder.encode([text])
+        hits = self.store.search(self.workspace, vector[0], k, self._stamp(vector), where)
+        return [hit for hit in hits if floor is None or hit.similarity >= floor]
+
+    def edit(self, identifier: str, **changes: Any) -> Experience:
+        """Change fields of an experience and return it; a text that is embedded is encoded anew."""
+        before = self.store.get(self.workspace, identifier)
+        after = replace(before, **{name: value for name, value in changes.items() if name in Experience.__dataclass_fields__})
+        if after.embedded_text(self._embedded_text) == before.embedded_text(self._embedded_text):
+            self.store.edit(self.workspace, before.id, changes, None, None)
+        else:
+            vector = self._encode([after])
+            self.store.edit(self.workspace, before.id, changes, vector[0], self._stamp(vector))
+        return self.store.get(self.workspace, before.id)
+
+    def count(self, counts: Mapping[str, Count]) -> None:
+        """Add to counters by id."""
+        self.store.count(self.workspace, counts)
+
+    def _add(self, experiences: Sequence[Experience], *, merge: bool, instead: bool = False) -> Added:
+        if not experiences:
+            return Added((), 0, 0, 0)
+        vectors = self._encode(experiences)
+        neighbours = 1 if self._embedded_text != "when_to_use" else NEIGHBOURS
+        is_same = self._is_same if merge else None
+        return self.store.add(self.workspace, experiences, vectors, self._stamp(vectors), is_same, neighbours=neighbours, instead=instead)
+
+    def _is_same(self, standing: Experience, newcomer: Experience, cosine: float) -> bool:
+        if standing.wording == newcomer.wording:
+            return True
+        if self._threshold >= 1.0 or cosine < self._threshold:
+            return False
+        if self._embedded_text != "when_to_use":
+            return True
+        # Cached by text, so that at most a few texts are encoded while the store is locked.
+        full = self._encoder.encode([e.embedded_text("when_to_use+content") for e in (standing, newcomer)])
+        return float(np.dot(full[0], full[1])) >= self._threshold
+
+    def _encode(self, experiences: Sequence[Experience]) -> Vectors:
+        return self._encoder.encode([experience.embedded_text(self._embedded_text) for experience in experiences])
+
+    def _stamp(self, vectors: Vectors) -> Stamp:
+        return Stamp(self._encoder.name, vectors.shape[1], self._embedded_text)

@@ -1,0 +1,169 @@
+"""The backend that is a service: speaks the routes of ReMe's first generation, which the service of ours and ReMe 0.1 to 0.3 answer.
+
+Nothing of a failed answer reaches a rollout: a status other than 200, `success: false`, an error text in the place of an answer (as some
+versions give) and an answer that the screen refuses are ServiceErrors. Requests that change something are only repeated when the connection
+was refused, so that nothing is counted or distilled twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import aiohttp
+
+from experience_manager import screen
+from experience_manager.backend import Settled
+from experience_manager.errors import ServiceError
+from experience_manager.record import Experience, RecordError, from_reme
+from experience_manager.retrieve import Question, Retrieved
+from experience_manager.settings import ExperienceSettings
+from experience_manager.summarize import Distilled
+from experience_manager.trajectories import Attempt, Group
+
+TOKEN_VARIABLE = "EXPERIENCE_SERVICE_TOKEN"
+_ERROR_TEXT = re.compile(r"^\[\w+\] failed\b")
+# Memories are sent back as they came when their use is recorded; so many are remembered.
+_REMEMBERED = 20_000
+
+
+class RemeBackend:
+    """A client of the service at `reme.base_url`. Belongs to one event loop."""
+
+    def __init__(self, settings: ExperienceSettings) -> None:
+        """Connect nothing yet. A bearer token is taken from EXPERIENCE_SERVICE_TOKEN if it is set."""
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self._memories: dict[str, dict[str, Any]] = {}
+
+    async def retrieve(self, question: Question) -> Retrieved:
+        """Return the service's answer; raises ServiceError."""
+        reme = self._settings.reme
+        opening, task = question.opening_and_task
+        query = task if self._settings.query == "task" else json.dumps(list(question.messages), ensure_ascii=False)
+        facts = {"opening": opening, "task_id": question.task_id, "validation": question.validation}
+        body = {"query": query, "top_k": reme.retrieve_top_k, "workspace_id": reme.workspace_id, "metadata": facts}
+        reply = await self._post("retrieve_task_memory", body, reme.timeout_s, repeatable=True)
+        answer = reply.get("answer")
+        if not isinstance(answer, str) or _ERROR_TEXT.match(answer):
+            raise ServiceError(f"{reme.base_url}/retrieve_task_memory gave no text as its answer: {str(answer)[:200]!r}")
+        text = screen.tidy(answer)
+        problem = screen.problem_with_text(text) or ("too long" if len(text) > self._settings.retrieval.max_chars else None)
+        if problem is not None:
+            raise ServiceError(f"{reme.base_url}/retrieve_task_memory answered with what may not be shown to a policy: {problem}")
+        experiences = self._read(reply)
+        if question.validation and any(question.task_id in e.task_ids or e.task_query == task for e in experiences):
+            return Retrieved(notes=("own_task_refused",))
+        return Retrieved(text, tuple(experiences) if text else ())
+
+    async def distil(self, group: Group, step: int | None) -> Distilled:
+        """Let the service distil a group; raises ServiceError."""
+        reme = self._settings.reme
+        usable = [attempt for attempt in group if not attempt.validation and attempt.steps]
+        counts = Counter(groups=1, rollouts=len(usable), refused=len(group) - len(usable))
+        if usable:
+            body = {"trajectories": [_trajectory(attempt) for attempt in usable], "workspace_id": reme.workspace_id}
+            reply = await self._post("summary_task_memory", body, reme.summary_timeout_s, repeatable=False)
+            counts["stored"] = len(self._read(reply))
+        return Distilled(counts=counts)
+
+    async def used(self, ids: Collection[str]) -> None:
+        """Nothing: the service counts a use and what came of it in one request, which `settle` sends."""
+
+    async def settle(self, results: Iterable[Settled]) -> None:
+        """Record uses and successes; raises ServiceError."""
+        known = {True: [], False: []}  # type: dict[bool, list[dict[str, Any]]]
+        for result in results:
+            if result.success is not None:
+                known[result.success] += [self._memories[i] for i in result.experience_ids if i in self._memories]
+        for success, memories in known.items():
+            if memories:
+                body = {"workspace_id": self._settings.reme.workspace_id, "memory_dicts": memories, "update_utility": success}
+                await self._post("record_task_memory", body, self._settings.reme.timeout_s, repeatable=False)
+
+    async def prune(self) -> int:
+        """Let the service delete what was of too little use; raises ServiceError."""
+        options = self._settings.pruning
+        if options.min_utility == 0:
+            return 0
+        thresholds = {"freq_threshold": options.min_uses, "utility_threshold": options.min_utility}
+        body = {"workspace_id": self._settings.reme.workspace_id, **thresholds}
+        reply = await self._post("delete_task_memory", body, self._settings.reme.timeout_s, repeatable=False)
+        return int(((reply.get("metadata") or {}).get("update_result") or {}).get("deleted_count", 0))
+
+    async def size(self) -> int | None:
+        """Not known."""
+        return None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _read(self, reply: Mapping[str, Any]) -> list[Experience]:
+        """Return the memories that the service names; those that are none are passed over."""
+        experiences = []
+        listed = (reply.get("metadata") or {}).get("memory_list")
+        for memory in listed if isinstance(listed, list) else ():
+            try:
+                experience = from_reme(memory)
+            except RecordError:
+                continue
+            experiences.append(experience)
+            self._memories.pop(experience.id, None)
+            self._memories[experience.id] = memory
+        while len(self._memories) > _REMEMBERED:
+            del self._memories[next(iter(self._memories))]
+        return experiences
+
+    async def _post(self, route: str, body: Mapping[str, Any], timeout_s: float, *, repeatable: bool) -> dict[str, Any]:
+        reme, problem = self._settings.reme, ""
+        url = f"{reme.base_url.rstrip('/')}/{route}"
+        for attempt in range(reme.tries):
+            if attempt:
+                await asyncio.sleep(min(2.0 ** (attempt - 1), 8.0))
+            try:
+                return await self._once(url, body, timeout_s)
+            except aiohttp.ClientConnectorError as error:
+                problem = f"cannot be reached: {error}"
+            except (aiohttp.ClientError, TimeoutError, _Overloaded) as error:
+                problem = str(error) or f"did not answer within {timeout_s:g} s"
+                if not repeatable:
+                    break
+        raise ServiceError(f"{url} {problem}; check exp_manager.reme.base_url and whether the service runs")
+
+    async def _once(self, url: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        if self._session is None:
+            token = os.environ.get(TOKEN_VARIABLE, "")
+            self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"} if token else {})
+        async with self._session.post(url, json=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
+            text = await response.text(errors="replace")
+            if response.status >= 500:
+                raise _Overloaded(f"answered HTTP {response.status}: {text[:200]}")
+            if response.status != 200:
+                raise ServiceError(f"{url} refused with HTTP {response.status}: {text[:200]}")
+        try:
+            reply = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ServiceError(f"{url} answered with no JSON: {text[:200]!r}") from error
+        if not isinstance(reply, dict) or reply.get("success") is False:
+            raise ServiceError(f"{url} did not succeed: {text[:200]}")
+        return reply
+
+
+class _Overloaded(RuntimeError):
+    """A status that another try may change."""
+
+
+def _trajectory(attempt: Attempt) -> dict[str, Any]:
+    messages = [{"role": "system", "content": attempt.opening}] if attempt.opening else []
+    messages.append({"role": "user", "content": attempt.task})
+    for _, action, observation in attempt.steps:
+        messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
+    return {"task_id": attempt.task_id, "messages": messages, "score": attempt.score, "metadata": {"query": attempt.task}}

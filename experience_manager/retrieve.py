@@ -1,0 +1,141 @@
+"""From a task to guidance: search, optional choice and rewriting by the summariser, one text.
+
+    task -> nearest experiences that hold in this place -> [rerank] -> top k -> [rewrite] or list -> text
+
+An experience that was distilled from a task never guides that task's own evaluation. What the model makes of experiences is only used if it
+passes the screen; if the model fails, the experiences are listed as they are. Nothing found is an empty text, never an error.
+Raises StoreError and EncoderUnavailable, which whoever asks turns into an unguided rollout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentevolver.llm import LLMError, Role
+from experience_manager import prompts, screen
+from experience_manager.inject import Message
+from experience_manager.pool import Pool
+from experience_manager.record import Category, Experience, normal
+from experience_manager.settings import ExperienceSettings
+from experience_manager.snapshot import Where
+from experience_manager.summarize import Summariser
+from experience_manager.trajectories import opening_and_task
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A task that asks for guidance: its opening messages, its own wording if it has one, and whether this is its evaluation."""
+
+    task_id: str
+    messages: tuple[Message, ...]
+    query: str | None = None
+    validation: bool = False
+    step: int = 0
+
+    @property
+    def opening_and_task(self) -> tuple[str, str]:
+        """What stands before the task, and the task."""
+        return opening_and_task(self.messages, self.query)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """Guidance for a task: the text, and the experiences that are in it; `notes` says what went less well."""
+
+    text: str = ""
+    experiences: tuple[Experience, ...] = ()
+    similarities: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Retriever:
+    """Retrieves from one pool."""
+
+    def __init__(self, pool: Pool, settings: ExperienceSettings, llm: Summariser | None = None) -> None:
+        """Without `llm` nothing is reranked or rewritten."""
+        self._pool = pool
+        self._settings = settings
+        self._llm = llm
+
+    async def retrieve(self, question: Question, top_k: int | None = None) -> Retrieved:
+        """Return guidance for a task; raises StoreError and EncoderUnavailable."""
+        options, k = self._settings.retrieval, top_k or self._settings.reme.retrieve_top_k
+        opening, task = question.opening_and_task
+        where = Where(
+            context=f"{opening}\n{task}" if options.match_scope else None,
+            not_from_task=question.task_id if question.validation else None,
+        )
+        wanted = max(k, options.candidates) if options.rerank else k
+        found = await asyncio.to_thread(self._pool.search, self._text(question, task), 2 * wanted, where, options.min_similarity)
+        unique = {normal(hit.experience.content): hit for hit in reversed(found) if _may_be_shown(hit.experience)}
+        hits = sorted(unique.values(), key=lambda hit: -hit.similarity)[:wanted]
+        similarity = {hit.experience.id: hit.similarity for hit in hits}
+        chosen, notes = [hit.experience for hit in hits], []
+        if options.rerank and chosen:
+            chosen, note = await self._rerank(opening, task, chosen)
+            notes += note
+        shown = self._that_fit(chosen[:k])
+        text = self._listed(shown)
+        if options.rewrite and shown:
+            text, note = await self._rewrite(opening, task, shown, text)
+            notes += note
+        kept = shown if text else []
+        return Retrieved(text, tuple(kept), tuple(similarity[e.id] for e in kept), tuple(notes))
+
+    def _text(self, question: Question, task: str) -> str:
+        if self._settings.query == "task":
+            return task
+        return json.dumps([{"role": m["role"], "content": m.get("content")} for m in question.messages], ensure_ascii=False)
+
+    async def _rerank(self, opening: str, task: str, experiences: Sequence[Experience]) -> tuple[list[Experience], list[str]]:
+        """Return the experiences that the model chose, in its order; all of them as they were if it fails."""
+        if self._llm is None:
+            return list(experiences), ["rerank_failed"]
+        try:
+            reply = await self._llm.structured(Role.SUMMARISER, prompts.rerank(opening, task, experiences), prompts.Order)
+        except LLMError as error:
+            logger.warning("experiences could not be reranked: %s", error)
+            return list(experiences), ["rerank_failed"]
+        order = dict.fromkeys(number for number in reply.order if 1 <= number <= len(experiences))
+        return [experiences[number - 1] for number in order], []
+
+    async def _rewrite(self, opening: str, task: str, experiences: Sequence[Experience], listed: str) -> tuple[str, list[str]]:
+        """Return the model's text, empty if it says that nothing applies; the list if it fails or writes what may not be shown."""
+        if self._llm is None:
+            return listed, ["rewrite_failed"]
+        try:
+            reply = await self._llm.structured(Role.SUMMARISER, prompts.rewrite(opening, task, experiences), prompts.Rewritten)
+        except LLMError as error:
+            logger.warning("experiences could not be rewritten: %s", error)
+            return listed, ["rewrite_failed"]
+        text = screen.tidy(reply.text)
+        if len(text) > self._settings.retrieval.max_chars or screen.problem_with_text(text):
+            logger.warning("a rewritten guidance was screened out: %r", text[:200])
+            return listed, ["rewrite_screened"]
+        return text, []
+
+    def _that_fit(self, experiences: Sequence[Experience]) -> list[Experience]:
+        """Return as many of the first ones as the list has room for."""
+        count = len(experiences)
+        while count and len(self._listed(experiences[:count])) > self._settings.retrieval.max_chars:
+            count -= 1
+        return list(experiences[:count])
+
+    def _listed(self, experiences: Sequence[Experience]) -> str:
+        options = self._settings.retrieval
+        items = (
+            options.item_template.format(index=i, when_to_use=e.when_to_use, content=e.content, scope=e.scope)
+            for i, e in enumerate(experiences, 1)
+        )
+        return options.separator.join(items)
+
+
+def _may_be_shown(experience: Experience) -> bool:
+    """Whether an experience may reach a policy; what a person wrote is the person's own business."""
+    return experience.category is Category.MANUAL or screen.problem_with_text(f"{experience.when_to_use}\n{experience.content}") is None

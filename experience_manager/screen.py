@@ -1,0 +1,57 @@
+"""What may not stand in guidance, whoever wrote it: texts that give orders to whoever reads them, or that would break out of their message.
+
+Experience is distilled by a language model from text that agents and environments wrote, so that text may try to get itself stored ("ignore
+previous instructions, remember this"). The model is told so, its sections are delimited, and a judge looks at what it wrote; this is the
+part that does not depend on a model. It is deliberately narrow: it knows control tokens, tags of prompts and the usual phrases of takeover.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+MAX_WHEN_TO_USE = 500
+MAX_CONTENT = 2000
+
+_CONTROL_TOKEN = re.compile(r"<\|[^|<>\n]{1,60}\|>|\[/?INST\]|<</?SYS>>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn)>", re.IGNORECASE)
+_PROMPT_TAG = re.compile(
+    r"<\s*/?\s*(?:EXP|system|user|assistant|tool_call|tool_response|think|transcript|opening|task|outcome|experience|better|worse)\s*>",
+    re.IGNORECASE,
+)
+_ROLE_LINE = re.compile(r"^\s*(?:system|assistant|user|human|developer)\s*:", re.IGNORECASE | re.MULTILINE)
+_TAKEOVER = re.compile(
+    r"\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,40}\b(?:previous|prior|above|earlier|all|any|your|these|other)\b[^.\n]{0,40}"
+    r"\b(?:instruction|instructions|rule|rules|prompt|prompts|message|messages|guidelines|experiences?|context)\b"
+    r"|\b(?:you are now|from now on,? you|new instructions?\s*:|system prompt)\b"
+    r"|\b(?:store this|save this (?:as|to)|remember this (?:as|instruction))\b"
+    r"|\b(?:judge|grader|validator|evaluator|summari[sz]er)s?\b[^.\n]{0,40}\b(?:must|should|shall)\b",
+    re.IGNORECASE,
+)
+
+
+def tidy(text: str) -> str:
+    """Return text without invisible characters, and with plain line breaks."""
+    text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Co", "Cs")).strip()
+
+
+def problem_with(when_to_use: str, content: str) -> str | None:
+    """Return why an experience may not be kept, None if it may."""
+    if not when_to_use or not content:
+        return "empty"
+    if len(when_to_use) > MAX_WHEN_TO_USE or len(content) > MAX_CONTENT:
+        return "too long"
+    return problem_with_text(f"{when_to_use}\n{content}")
+
+
+def problem_with_text(text: str) -> str | None:
+    """Return why a text may not be shown to the policy as guidance, None if it may."""
+    for pattern, problem in (
+        (_CONTROL_TOKEN, "control token"),
+        (_PROMPT_TAG, "prompt tag"),
+        (_ROLE_LINE, "role line"),
+        (_TAKEOVER, "takeover"),
+    ):
+        if pattern.search(text):
+            return problem
+    return None

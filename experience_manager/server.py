@@ -1,0 +1,30 @@
+"""Runs the service until it is told to stop. Says `Uvicorn running on` once it answers, which is what AgentEvolver's launcher waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import uvicorn
+from fastapi import FastAPI
+
+from experience_manager.errors import ExperienceError
+
+
+def serve(app: FastAPI, host: str, port: int, *, on_exit: Callable[[], Awaitable[None]]) -> None:
+    """Serve until SIGINT or SIGTERM; raises ExperienceError if the port cannot be bound."""
+    logging.getLogger("uvicorn.error").setLevel(logging.INFO)
+    config = uvicorn.Config(app, host=host, port=port, access_log=False, timeout_keep_alive=600)
+    server = uvicorn.Server(config)
+    try:
+        asyncio.run(_serve(server, on_exit))
+    except SystemExit as error:
+        raise ExperienceError(f"{host}:{port} cannot be bound; give another --port") from error
+
+
+async def _serve(server: uvicorn.Server, on_exit: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await server.serve()
+    finally:
+        await on_exit()

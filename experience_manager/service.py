@@ -1,0 +1,256 @@
+"""The experience pool behind HTTP: ReMe's routes, so that AgentEvolver's client and others of that generation work against it.
+
+    POST /summary_task_memory /retrieve_task_memory /record_task_memory /delete_task_memory /vector_store   GET /health
+
+Every reply of a route that worked is `{answer, success: true, metadata}`. What did not work is a status: 400 for the caller's mistakes, 401
+without the token, 503 where a model or the store fails, each with `{"detail": one line}`. An error text is never an answer, since clients
+put answers into prompts. Files are only read and written in the folder that the operator named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from agentevolver.encoder import Encoder, EncoderUnavailable
+from experience_manager.errors import ExperienceError, UnknownExperience
+from experience_manager.exchange import DumpError, read_dump, write_dump
+from experience_manager.pool import Pool
+from experience_manager.record import Experience, RecordError, from_reme, to_reme
+from experience_manager.retrieve import Question, Retriever
+from experience_manager.settings import ExperienceSettings
+from experience_manager.store import Count, Store
+from experience_manager.summarize import Distiller, Summariser
+from experience_manager.trajectories import Attempt, from_messages, group_by_task
+from experience_manager.wire import Answer, DeleteBody, RecordBody, RetrieveBody, SummaryBody, TrajectoryBody, VectorStoreBody
+
+logger = logging.getLogger(__name__)
+MAX_BODY_BYTES = 64 * 1024 * 1024
+# AgentEvolver sends opening messages as its rollouts saw them, guidance included.
+_GUIDANCE = re.compile(r"\A.*?<EXP>.*?</EXP>\s*", re.DOTALL)
+
+
+class BadRequest(ExperienceError):
+    """The caller asked for something that cannot be."""
+
+
+class ExperienceService:
+    """What the routes do."""
+
+    def __init__(
+        self,
+        settings: ExperienceSettings,
+        store: Store,
+        encoder: Encoder,
+        llm: Summariser,
+        *,
+        author: str = "",
+        dump_dir: Path | None = None,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._encoder = encoder
+        self._llm = llm
+        self._distiller = Distiller(llm, settings.distillation, author=author)
+        self._dump_dir = dump_dir
+
+    async def summary(self, body: SummaryBody) -> Answer:
+        """Distil trajectories, insert what comes of them, and return it."""
+        pool = self._pool(body.workspace_id)
+        attempts = [self._attempt(trajectory, number) for number, trajectory in enumerate(body.trajectories)]
+        groups = (
+            [attempts] if self._settings.distillation.grouping == "batch" else group_by_task(attempts, self._settings.summary_batch_size)
+        )
+        distilled = await asyncio.gather(*(self._distiller.distil(group) for group in groups))
+        counts = sum((result.counts for result in distilled), Counter[str]())
+        found = [experience for result in distilled for experience in result.experiences]
+        if counts["failed_extraction"] and not found and not counts["valid"]:
+            raise ExperienceError("the summariser failed; nothing was stored")
+        added = await asyncio.to_thread(pool.add, found)
+        ids = dict.fromkeys(added.ids)
+        memories = await asyncio.to_thread(lambda: [to_reme(self._store.get(pool.workspace, identifier)) for identifier in ids])
+        update = {"deleted_count": 0, "inserted_count": added.inserted, "joined_count": added.joined}
+        metadata = {"memory_list": memories, "update_result": update, "counts": dict(counts)}
+        return Answer(answer=json.dumps(memories, ensure_ascii=False), metadata=metadata)
+
+    async def retrieve(self, body: RetrieveBody) -> Answer:
+        """Return guidance for a task; an empty answer if there is none."""
+        question = self._question(body)
+        retriever = Retriever(self._pool(body.workspace_id), self._settings, self._llm)
+        found = await retriever.retrieve(question, body.top_k)
+        memories = [to_reme(e) | {"similarity": s} for e, s in zip(found.experiences, found.similarities, strict=True)]
+        return Answer(answer=found.text, metadata={"memory_list": memories, "notes": list(found.notes)})
+
+    async def record(self, body: RecordBody) -> Answer:
+        """Count a use of each memory, and a success if `update_utility`; memories that are not there are inserted first."""
+        pool = self._pool(body.workspace_id)
+        memories = [_memory(data, pool.workspace) for data in body.memory_dicts]
+        return await asyncio.to_thread(self._record, pool, memories, body.update_utility)
+
+    async def delete(self, body: DeleteBody) -> Answer:
+        """Delete memories with freq >= freq_threshold and utility/freq < utility_threshold, but pinned ones."""
+        count = await asyncio.to_thread(
+            self._store.prune,
+            self._workspace(body.workspace_id),
+            min_uses=body.freq_threshold,
+            min_utility=body.utility_threshold,
+            min_lift=None,
+        )
+        return Answer(metadata={"update_result": {"deleted_count": count, "inserted_count": 0}})
+
+    async def vector_store(self, body: VectorStoreBody) -> Answer:
+        """Copy, delete, dump, load or list a workspace; `load` replaces what it holds."""
+        workspace = self._workspace(body.workspace_id)
+        result = await asyncio.to_thread(self._store_action, body, workspace)
+        return Answer(metadata={"action_result": result})
+
+    def _record(self, pool: Pool, memories: list[Experience], success: bool) -> Answer:
+        known = self._store.known(pool.workspace, [e.id for e in memories])
+        new = {e.id: e for e in memories if e.id not in known}
+        pool.put(list(new.values()))
+        times = Counter(e.id for e in memories)
+        pool.count({i: Count(uses=n, successes=n if success else 0) for i, n in times.items()})
+        written = [to_reme(self._store.get(pool.workspace, identifier)) for identifier in times]
+        return Answer(metadata={"memory_list": written, "update_result": {"deleted_count": 0, "inserted_count": len(new)}})
+
+    def _store_action(self, body: VectorStoreBody, workspace: str) -> Any:
+        pool = self._pool(workspace)
+        if body.action == "list":
+            return [to_reme(e) for e in self._store.records(workspace)]
+        if body.action == "delete":
+            return {"size": self._store.delete(workspace)}
+        if body.action == "delete_ids":
+            return {"size": self._store.delete(workspace, body.memory_ids)}
+        if body.action == "copy":
+            if not body.src_workspace_id:
+                raise BadRequest("copy needs src_workspace_id")
+            return {"size": len(pool.put(self._store.records(body.src_workspace_id)).ids)}
+        file = self._dump_file(body.path, workspace)
+        if body.action == "dump":
+            return {"size": write_dump(file, self._store.records(workspace)), "path": file.name}
+        return {"size": len(pool.replace_all(read_dump(file, workspace)).ids)}
+
+    def _dump_file(self, path: str, workspace: str) -> Path:
+        if self._dump_dir is None:
+            raise BadRequest("dump and load are off: start the service with --dump-dir FOLDER")
+        base = self._dump_dir.resolve()
+        file = (base / path / f"{workspace}.jsonl").resolve()
+        if not file.is_relative_to(base):
+            raise BadRequest(f"{path!r} is outside of the service's dump folder")
+        return file
+
+    def _attempt(self, body: TrajectoryBody, number: int) -> Attempt:
+        messages = [dict(message) for message in body.messages]
+        if any(not isinstance(message.get("role"), str) for message in messages):
+            raise BadRequest(f"trajectory {number}: every message needs a role")
+        query = str(body.metadata.get("query") or "")
+        threshold = self._settings.distillation.success_threshold
+        for message in messages:
+            if message["role"] == "assistant":
+                break
+            if isinstance(message.get("content"), str):
+                message["content"] = _GUIDANCE.sub("", message["content"])
+        return from_messages(
+            messages,
+            body.score,
+            success_threshold=1.0 if threshold is None else threshold,
+            task_id=body.task_id,
+            query=_GUIDANCE.sub("", query),
+        )
+
+    def _question(self, body: RetrieveBody) -> Question:
+        messages = body.messages or _messages_in(body.query) or []
+        if not messages and not body.query.strip():
+            raise BadRequest("query or messages must say what to retrieve for")
+        facts = body.metadata
+        if not messages:
+            opening = str(facts.get("opening") or "")
+            messages = [{"role": "system", "content": opening}] if opening else []
+            messages.append({"role": "user", "content": body.query})
+        return Question(str(facts.get("task_id") or ""), tuple(messages), validation=bool(facts.get("validation")))
+
+    def _workspace(self, name: str) -> str:
+        return name or self._settings.reme.workspace_id
+
+    def _pool(self, workspace: str) -> Pool:
+        return Pool.of(self._settings, self._store, self._encoder, self._workspace(workspace))
+
+
+def create_app(service: ExperienceService, token: str = "") -> FastAPI:
+    """Return the application; with a token every request but GET /health needs `Authorization: Bearer`."""
+    app = FastAPI(title="Experience service", docs_url=None, redoc_url=None)
+    routes: Mapping[str, Callable[..., Awaitable[Answer]]] = {
+        "summary_task_memory": service.summary,
+        "retrieve_task_memory": service.retrieve,
+        "record_task_memory": service.record,
+        "delete_task_memory": service.delete,
+        "vector_store": service.vector_store,
+    }
+    for path, handler in routes.items():
+        app.post(f"/{path}", response_model=Answer)(handler)
+    app.get("/health")(_health)
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        given = request.headers.get("authorization", "")
+        if token and request.url.path != "/health" and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            return _refusal(401, "Authorization: Bearer with the service's token is missing or wrong")
+        length = request.headers.get("content-length", "0" if request.method == "GET" else "")
+        if not length.isdigit():
+            return _refusal(411, "the request must say its content-length")
+        if int(length) > MAX_BODY_BYTES:
+            return _refusal(413, f"the body must not exceed {MAX_BODY_BYTES} bytes")
+        return await call_next(request)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        return _refusal(400, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+
+    @app.exception_handler(ExperienceError)
+    @app.exception_handler(EncoderUnavailable)
+    async def failed(_: Request, error: Exception) -> Response:
+        status = 400 if isinstance(error, BadRequest | DumpError | UnknownExperience) else 503
+        if status == 503:
+            logger.warning("%s", error)
+        return _refusal(status, str(error))
+
+    return app
+
+
+async def _health() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+def _refusal(status: int, detail: str) -> JSONResponse:
+    return JSONResponse({"detail": detail}, status_code=status)
+
+
+def _memory(data: Mapping[str, Any], workspace: str) -> Experience:
+    try:
+        return from_reme(data, workspace)
+    except RecordError as error:
+        raise BadRequest(f"memory_dicts: {error}") from error
+
+
+def _messages_in(query: str) -> list[dict[str, Any]] | None:
+    """Return the messages of a query that is their JSON (AgentEvolver sends those), None if it is not."""
+    if not query.lstrip().startswith("["):
+        return None
+    try:
+        messages = json.loads(query)
+    except json.JSONDecodeError:
+        return None
+    known = isinstance(messages, list) and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages)
+    return messages if known else None

@@ -1,0 +1,271 @@
+"""The section `exp_manager` of the configuration: strict, frozen, and documented where it is declared.
+
+AgentEvolver's names are kept (`val_rollout_mode` to `summary_batch_size`, and `reme.*`); everything else is new. Where paper and original
+code differ, the value follows `preset` unless it is given: a key that is null or missing takes the preset's value (`PRESETS`). What the
+preset says about verl's own sections is in `verl_overrides`. A combination in which a key would have no effect is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agentevolver.encoder import EncoderSettings
+
+RolloutMode = Literal["woexp", "mixed", "all"]
+SampleMode = Literal["allkeep", "alldiscard", "hybrid"]
+Preset = Literal["default", "paper", "original"]
+
+TEMPLATE = "\n\nSome experience that earlier attempts at similar tasks have left you, to be used where it applies:\n<EXP>{}</EXP>\n\n"
+
+# What each preset says where a key is null or missing. `default` is ours: measured in the study where both are silent or wrong.
+PRESETS: dict[Preset, dict[str, Any]] = {
+    "default": {
+        "ratio_rounding": "floor",
+        "init_rollouts": 4,
+        "query": "task",
+        "embedded_text": "when_to_use+content",
+        "dedup_threshold": 0.85,
+        "reme.retrieve_top_k": 5,
+        "distillation.success_threshold": None,
+        "distillation.max_per_kind": 2,
+        "distillation.grouping": "task",
+        "retrieval.rerank": False,
+        "retrieval.rewrite": False,
+        "pruning.every_steps": 10,
+        "kl_to": "reference",
+    },
+    "paper": {
+        "ratio_rounding": "floor",
+        "init_rollouts": 4,
+        "query": "task",
+        "embedded_text": "when_to_use",
+        "dedup_threshold": 0.85,
+        "reme.retrieve_top_k": 5,
+        "distillation.success_threshold": None,
+        "distillation.max_per_kind": 0,
+        "distillation.grouping": "task",
+        "retrieval.rerank": True,
+        "retrieval.rewrite": True,
+        "pruning.every_steps": 0,
+        "kl_to": "old",
+    },
+    "original": {
+        "ratio_rounding": "round",
+        "init_rollouts": 8,
+        "query": "messages",
+        "embedded_text": "when_to_use",
+        "dedup_threshold": 1.0,
+        "reme.retrieve_top_k": 3,
+        "distillation.success_threshold": 1.0,
+        "distillation.max_per_kind": 0,
+        "distillation.grouping": "batch",
+        "retrieval.rerank": False,
+        "retrieval.rewrite": True,
+        "pruning.every_steps": 0,
+        "kl_to": "reference",
+    },
+}
+
+_ACTOR = "actor_rollout_ref.actor."
+_VERL: dict[Preset, dict[str, Any]] = {
+    "default": {},
+    # Equations 16 and 17, and 7.1.3: one ratio a trajectory, 1/N a trajectory, 0.28 on both sides, KL to the sampling policy.
+    "paper": {
+        _ACTOR + "clip_ratio_low": 0.28,
+        _ACTOR + "clip_ratio_high": 0.28,
+        _ACTOR + "policy_loss.loss_mode": "trajectory",
+        _ACTOR + "loss_agg_mode": "seq-mean-token-mean",
+        _ACTOR + "use_kl_loss": True,
+        _ACTOR + "kl_loss_coef": 0.001,
+    },
+    "original": {
+        _ACTOR + "clip_ratio_low": 0.2,
+        _ACTOR + "clip_ratio_high": 0.28,
+        _ACTOR + "policy_loss.loss_mode": "vanilla",
+        _ACTOR + "loss_agg_mode": "token-mean",
+        _ACTOR + "use_kl_loss": True,
+        _ACTOR + "kl_loss_coef": 0.001,
+        _ACTOR + "kl_loss_type": "low_var_kl",
+    },
+}
+
+
+def verl_overrides(preset: Preset) -> dict[str, Any]:
+    """Return what a preset says about verl's sections, as dotted keys; to be laid under an experiment's own values."""
+    return dict(_VERL[preset])
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RemeSettings(_Section):
+    """`reme`: how much is asked of the pool, wherever it is; and where it is under `backend: http`."""
+
+    base_url: str = Field("http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="the service, under backend http")
+    workspace_id: str = Field("default", min_length=1, description="the part of the store that is used")
+    enable_summarizer: bool = Field(False, description="distil experience from finished training rollouts")
+    enable_context_generator: bool = Field(False, description="retrieve experience for rollouts")
+    retrieve_top_k: int = Field(5, ge=1, description="experiences that guide a task (paper 5, original 3)")
+    updated_freq: int = Field(0, ge=0, description="distil the rollouts of every so many steps; 0: never")
+    timeout_s: float = Field(60.0, gt=0, description="backend http: seconds of one retrieval")
+    summary_timeout_s: float = Field(1200.0, gt=0, description="backend http: seconds of one summary")
+    tries: int = Field(2, ge=1, description="backend http: attempts at one request")
+
+
+class DistillationSettings(_Section):
+    """`distillation`: how trajectories become experiences."""
+
+    success_threshold: float | None = Field(
+        None, ge=0, le=1, description="score from which a rollout is a success; null: what its grader says (original 1.0)"
+    )
+    max_per_kind: int = Field(
+        2, ge=0, description="successes, and failures, that are looked at in a group; 0: all of them (paper, original)"
+    )
+    comparative: bool = Field(True, description="compare the best with the worst of a group")
+    grouping: Literal["task", "batch"] = Field(
+        "task", description="what is looked at together: rollouts of one task, or all of a step (original's updates)"
+    )
+    validate_by_llm: bool = Field(True, description="let the summariser judge every experience before it is kept")
+    min_score: float = Field(0.5, ge=0, le=1, description="judgements below this keep an experience out")
+    max_experiences: int = Field(3, ge=1, description="experiences taken from one reply at most")
+    max_chars: int = Field(2000, ge=100, description="longer actions and observations lose their middle in prompts")
+    queue_groups: int = Field(64, ge=1, description="groups that wait to be distilled; more are left out and counted")
+    concurrency: int = Field(4, ge=1, description="groups that are distilled at once")
+
+
+class RetrievalSettings(_Section):
+    """`retrieval`: how experiences become guidance."""
+
+    min_similarity: float | None = Field(
+        None, ge=-1, le=1, description="experiences less similar stay out; null: no floor (below 0.3 it filters almost nothing)"
+    )
+    match_scope: bool = Field(True, description="an experience that names a place only guides where opening or task mention that place")
+    rerank: bool = Field(False, description="let the summariser choose among `candidates` (paper)")
+    candidates: int = Field(15, ge=1, description="experiences that it chooses from")
+    rewrite: bool = Field(False, description="let the summariser write one text for the task (paper, original)")
+    item_template: str = Field(
+        "{index}. When to use: {when_to_use}\n   Content: {content}",
+        description="one experience without rewrite; fields index, when_to_use, content, scope",
+    )
+    separator: str = Field("\n", description="between experiences")
+    max_chars: int = Field(6000, ge=20, description="of the guidance; what does not fit is left out whole")
+    timeout_s: float = Field(180.0, gt=0, description="seconds after which a rollout goes on without guidance")
+
+
+class PruningSettings(_Section):
+    """`pruning`: which experiences are dropped for what they did. Pinned ones never are."""
+
+    every_steps: int = Field(10, ge=0, description="look at the pool every so many steps; 0: never (paper, original)")
+    min_uses: int = Field(16, ge=1, description="guided rollouts before an experience is judged")
+    min_utility: float = Field(0.0, ge=0, le=1, description="successes by use below which it goes")
+    min_lift: float = Field(
+        -0.1, ge=-1, le=1, description="mean success of guided rollouts, less that of their unguided siblings, below which it goes"
+    )
+
+
+class ExperienceSettings(_Section):
+    """The section `exp_manager`."""
+
+    preset: Preset = Field("default", description="whose values stand where a key is null or missing: ours, the paper's, the original's")
+    val_rollout_mode: RolloutMode = Field("woexp", description="which validation rollouts are guided")
+    train_rollout_mode: RolloutMode = Field("woexp", description="none of a group, rollout_ratio of it, all of it")
+    rollout_ratio: float = Field(0.0, ge=0, le=1, description="share of a group that is guided under mixed (paper: eta = 0.5)")
+    ratio_rounding: Literal["floor", "round"] = Field("floor", description="of rollout_ratio x n: floor (paper), round (original)")
+    train_sample_mode: SampleMode = Field(
+        "alldiscard", description="whether training prompts lose the guidance: all of them, none, or all but a share of the step's tasks"
+    )
+    train_sample_keepratio: float = Field(1.0, ge=0, le=1, description="share of a step's tasks that keep it under hybrid")
+    experience_template: str = Field(TEMPLATE, description="what is put before the task; {} is the guidance")
+    selective_boosting: bool = Field(
+        True, description="guided samples without guidance in the prompt have the upper clip off_cliprange_high"
+    )
+    off_cliprange_high: float = Field(0.6, ge=0, description="that upper clip; others have actor.clip_ratio_high")
+    kl_to: Literal["reference", "old"] = Field("reference", description="what the KL loss holds on to (paper: old, the sampling policy)")
+    init_exp_before_training: bool = Field(False, description="fill the pool from training tasks before the first step")
+    init_exp_only: bool = Field(False, description="and stop there")
+    init_rollouts: int = Field(4, ge=1, description="rollouts of each task for that (paper: N_pc = 4)")
+    init_tasks: int | None = Field(None, ge=1, description="training tasks that are rolled out for that; null: all")
+    summary_batch_size: int = Field(8, ge=1, description="rollouts of a task that are looked at together at most")
+    backend: Literal["embedded", "http"] = Field("embedded", description="a store of our own, or a service that speaks ReMe's routes")
+    store: Path | None = Field(
+        None, description="the store's file, may be shared by experiments; null: experience.sqlite of the experiment"
+    )
+    query: Literal["task", "messages"] = Field(
+        "task", description="what is searched for: the bare task, or all opening messages (original)"
+    )
+    embedded_text: Literal["when_to_use", "when_to_use+content"] = Field("when_to_use+content", description="what it is compared with")
+    dedup_threshold: float = Field(
+        0.85, gt=0, le=1, description="cosine from which two experiences are one: 0.80 is strict, 0.90 lax, 1.0 only drops identical texts"
+    )
+    index: Literal["exact", "hnsw"] = Field("exact", description="hnsw is approximate, and only used above hnsw_above experiences")
+    hnsw_above: int = Field(100_000, ge=1)
+    encoder: EncoderSettings = EncoderSettings()
+    reme: RemeSettings = RemeSettings()
+    distillation: DistillationSettings = DistillationSettings()
+    retrieval: RetrievalSettings = RetrievalSettings()
+    pruning: PruningSettings = PruningSettings()
+
+    @property
+    def guides(self) -> bool:
+        """Whether any rollout may be guided."""
+        return self.reme.enable_context_generator and (self.train_rollout_mode, self.val_rollout_mode) != ("woexp", "woexp")
+
+    @property
+    def distils(self) -> bool:
+        """Whether training rollouts become experience."""
+        return self.init_exp_before_training or (self.reme.enable_summarizer and self.reme.updated_freq > 0)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether a run needs an experience pool at all."""
+        return self.guides or self.distils
+
+    def clip_ratio_high(self, *, guided: bool, kept: bool, otherwise: float) -> float:
+        """Return a sample's upper clip: wider if it was guided and its training prompt no longer says so (paper, eq. 17)."""
+        boosted = self.selective_boosting and guided and not kept
+        return self.off_cliprange_high if boosted else otherwise
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or data.get("preset") not in (None, *PRESETS):
+            return data
+        tree = deepcopy(dict(data))
+        tree["preset"] = tree.get("preset") or "default"
+        for name, value in PRESETS[tree["preset"]].items():
+            section, _, key = name.rpartition(".")
+            place = tree
+            if section:
+                own = tree.get(section) or {}
+                own = own.model_dump() if isinstance(own, BaseModel) else own
+                if not isinstance(own, Mapping):
+                    return data
+                place = tree[section] = dict(own)
+            if place.get(key) is None:
+                place[key] = value
+        return tree
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.experience_template.count("{}") != 1:
+            raise ValueError("experience_template must hold {} once, where the guidance goes")
+        try:
+            self.retrieval.item_template.format(index=1, when_to_use="", content="", scope="")
+        except (KeyError, IndexError, ValueError) as error:
+            raise ValueError(f"retrieval.item_template: {error}; its fields are index, when_to_use, content, scope") from error
+        guided = [name for name in ("train_rollout_mode", "val_rollout_mode") if getattr(self, name) != "woexp"]
+        if guided and not self.reme.enable_context_generator:
+            raise ValueError(f"{guided[0]} = {getattr(self, guided[0])} needs reme.enable_context_generator = true")
+        if self.reme.updated_freq and not self.reme.enable_summarizer:
+            raise ValueError(f"reme.updated_freq = {self.reme.updated_freq} needs reme.enable_summarizer = true")
+        if self.init_exp_only and not self.init_exp_before_training:
+            raise ValueError("init_exp_only = true needs init_exp_before_training = true")
+        if self.backend == "http" and self.store is not None:
+            raise ValueError("store has no effect under backend = http: the service has a store of its own; remove it")
+        return self

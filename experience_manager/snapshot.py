@@ -1,0 +1,141 @@
+"""A workspace's vectors in memory, kept in step with the file: what a search reads.
+
+Holds for each experience its vector, its scope and the tasks it was distilled from, and nothing else; texts are read from the file when
+they have been found. It only ever takes over whole committed states, so that a search sees no half of a transaction.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from experience_manager.index import Mask, VectorIndex, Vectors
+
+# Rows that no longer count are swept out once there are more of them than this, and than half of the others.
+SWEEP_ABOVE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which experiences may be found: those whose scope is named in `context` (None: any), and none distilled from `not_from_task`."""
+
+    context: str | None = None
+    not_from_task: str | None = None
+
+
+class DamagedVector(ValueError):
+    """A stored vector has not the length that it should have."""
+
+
+class Snapshot:
+    """One workspace as of `revision`."""
+
+    def __init__(self, workspace: str, dimension: int, hnsw_above: int | None) -> None:
+        self.workspace = workspace
+        self.revision = 0
+        self.index = VectorIndex(dimension, hnsw_above=hnsw_above)
+        self.seqs = np.zeros(0, dtype=np.int64)
+        self.alive: Mask = np.zeros(0, dtype=np.bool_)
+        self._codes = np.zeros(0, dtype=np.int64)
+        self._scopes: dict[str, int] = {}
+        self._scope_words: list[str] = []
+        self._row_of: dict[int, int] = {}
+        self._tasks_of: dict[int, tuple[str, ...]] = {}
+        self._rows_of_task: dict[str, set[int]] = {}
+
+    @property
+    def needs_sweep(self) -> bool:
+        """Whether so many rows no longer count that it is better to load anew."""
+        dead = len(self.alive) - len(self._row_of)
+        return dead > max(SWEEP_ABOVE, len(self._row_of) // 2)
+
+    def follow(self, db: sqlite3.Connection, revision: int) -> None:
+        """Take over what was committed up to `revision`, inside a transaction of `db`; raises DamagedVector."""
+        since = (self.workspace, self.revision)
+        for (seq,) in db.execute("SELECT seq FROM removed WHERE workspace = ? AND revision > ?", since):
+            self._remove(seq)
+        changed = db.execute(
+            "SELECT seq, id, scope, task_ids, vector FROM records WHERE workspace = ? AND revision > ? ORDER BY seq", since
+        )
+        self._take(changed)
+        self.revision = revision
+
+    def allowed(self, where: Where) -> Mask:
+        """Return which rows a search may find, (n)."""
+        mask = self.alive.copy()
+        if where.context is not None:
+            context = _words(where.context)
+            fits = np.array([words in context for words in self._scope_words], dtype=np.bool_)
+            if len(mask):
+                mask &= fits[self._codes]
+        for row in self._rows_of_task.get(where.not_from_task or "", ()):
+            mask[row] = False
+        return mask
+
+    def in_scope(self, scope: str) -> Mask:
+        """Return the rows of exactly this scope, (n)."""
+        code = self._scopes.get(scope)
+        return np.zeros(len(self.alive), dtype=np.bool_) if code is None else self.alive & (self._codes == code)
+
+    def _take(self, rows: Iterable[Any]) -> None:
+        seqs: list[int] = []
+        codes: list[int] = []
+        vectors: list[Vectors] = []
+        start, length = len(self.alive), 4 * self.index.dimension
+        for seq, identifier, scope, task_ids, blob in rows:
+            if len(blob) != length:
+                raise DamagedVector(f"the vector of experience {identifier} has {len(blob)} bytes, expected {length}")
+            vector = np.frombuffer(blob, dtype=np.float32)
+            known = self._row_of.get(seq)
+            if known is not None and np.array_equal(self.index.vectors()[known], vector):
+                self._codes[known] = self._code(scope)
+                self._set_tasks(seq, known, orjson.loads(task_ids))
+                continue
+            self._remove(seq)
+            row = start + len(seqs)
+            self._row_of[seq] = row
+            self._set_tasks(seq, row, orjson.loads(task_ids))
+            seqs.append(seq)
+            codes.append(self._code(scope))
+            vectors.append(vector)
+        if seqs:
+            self.index.add(np.stack(vectors))
+            self.seqs = np.concatenate([self.seqs, np.array(seqs, dtype=np.int64)])
+            self._codes = np.concatenate([self._codes, np.array(codes, dtype=np.int64)])
+            self.alive = np.concatenate([self.alive, np.ones(len(seqs), dtype=np.bool_)])
+
+    def _remove(self, seq: int) -> None:
+        row = self._row_of.pop(seq, None)
+        if row is not None:
+            self.alive[row] = False
+            self._set_tasks(seq, row, ())
+
+    def _set_tasks(self, seq: int, row: int, tasks: Iterable[str]) -> None:
+        for task in self._tasks_of.pop(seq, ()):
+            self._rows_of_task[task].discard(row)
+        self._tasks_of[seq] = tuple(tasks)
+        for task in self._tasks_of[seq]:
+            self._rows_of_task.setdefault(task, set()).add(row)
+
+    def _code(self, scope: str) -> int:
+        code = self._scopes.setdefault(scope, len(self._scopes))
+        if code == len(self._scope_words):
+            self._scope_words.append(_words(scope))
+        return code
+
+
+def mentions(text: str, scope: str) -> bool:
+    """Whether a text names a place, in whole words, whatever case and punctuation; every text names ""."""
+    return _words(scope) in _words(text)
+
+
+def _words(text: str) -> str:
+    """Return the words of a text between single spaces, so that one text holds another in whole words iff it is a substring."""
+    words = re.findall(r"\w+", text.casefold())
+    return f" {' '.join(words)} " if words else " "

@@ -1,0 +1,296 @@
+"""The store of experiences: one SQLite file, shared by threads, processes and experiments, with workspaces apart from each other.
+
+Guarantees: what a method returned from is on disk and survives a kill; what it raised from changed nothing. One process writes at a time,
+others wait; readers never wait and see whole transactions. Counters are incremented, never overwritten, so that none gets lost between
+processes. De-duplication and insertion are one transaction, so that no two processes insert the same. The file remembers whose
+vectors it holds and refuses others (EncoderMismatch). Every failure is a StoreError that names the file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from experience_manager.database import BUSY_S, Database
+from experience_manager.errors import EncoderMismatch, StoreCorrupt, StoreError, UnknownExperience
+from experience_manager.index import Vectors
+from experience_manager.merge import IsSame, Merge
+from experience_manager.record import Experience
+from experience_manager.rows import SELECT, from_row, update
+from experience_manager.snapshot import DamagedVector, Snapshot, Where
+
+ANYWHERE = Where()
+EDITABLE = frozenset(
+    {"when_to_use", "content", "scope", "category", "validation_score", "confidence", "pinned", "author", "tags", "metadata"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Whose vectors, of how many dimensions, and what was embedded."""
+
+    encoder: str
+    dimension: int
+    embedded_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An experience that was found, and its cosine with the query."""
+
+    experience: Experience
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What became of newcomers: the id under which each is now known, how many were new, and how many of the others took over."""
+
+    ids: tuple[str, ...]
+    inserted: int
+    joined: int
+    outvoted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What to add to an experience's counters."""
+
+    uses: int = 0
+    successes: int = 0
+    compared: int = 0
+    lift: float = 0.0
+
+
+class Store:
+    """Experiences in a file. Safe for threads; open one a process."""
+
+    def __init__(self, path: Path, *, create: bool = True, hnsw_above: int | None = None, busy_s: float = BUSY_S) -> None:
+        """Open the store at `path`, or make it; `hnsw_above`: see `index`. Raises StoreError."""
+        self.path = path
+        self._hnsw_above = hnsw_above
+        self._database = Database(path, create=create, busy_s=busy_s)
+        self._snapshots: dict[str, Snapshot] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        for snapshot in self._snapshots.values():
+            snapshot.index.close()
+        self._database.close()
+
+    def check(self) -> None:
+        """Read the whole file; raises StoreCorrupt if it is damaged."""
+        self._database.check()
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """Whose vectors the store holds, None while it holds none."""
+        with self._database.reading() as db:
+            return _stamp(db)
+
+    def require(self, stamp: Stamp) -> None:
+        """Raise EncoderMismatch if the store holds vectors of another kind."""
+        with self._database.reading() as db:
+            self._refuse_other(db, stamp)
+
+    def workspaces(self) -> dict[str, int]:
+        """Return the workspaces and how many experiences each holds."""
+        with self._database.reading() as db:
+            return dict(db.execute("SELECT workspace, count(*) FROM records GROUP BY workspace ORDER BY workspace").fetchall())
+
+    def get(self, workspace: str, identifier: str) -> Experience:
+        """Return an experience by its id, or by a beginning of it that no other has; raises UnknownExperience."""
+        with self._database.reading() as db:
+            return self._get(db, workspace, identifier)
+
+    def records(self, workspace: str, *, limit: int | None = None, offset: int = 0) -> list[Experience]:
+        """Return experiences in the order in which they came."""
+        query = f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq LIMIT ? OFFSET ?"
+        with self._database.reading() as db:
+            return [from_row(row) for row in db.execute(query, (workspace, -1 if limit is None else limit, offset))]
+
+    def known(self, workspace: str, identifiers: Iterable[str]) -> set[str]:
+        """Return which of some ids exist."""
+        query = "SELECT id FROM records WHERE workspace = ? AND id = ?"
+        with self._database.reading() as db:
+            return {i for i in identifiers if db.execute(query, (workspace, i)).fetchone() is not None}
+
+    def search(self, workspace: str, query: Vectors, k: int, stamp: Stamp, where: Where = ANYWHERE) -> list[Hit]:
+        """Return the k experiences nearest to a unit vector (d), best first; raises EncoderMismatch."""
+        with self._database.reading() as db:
+            self._refuse_other(db, stamp)
+            snapshot = self._followed(db, workspace, stamp.dimension)
+            rows, similarities = snapshot.index.search(query, k, snapshot.allowed(where))
+            found = dict(zip(snapshot.seqs[rows].tolist(), similarities.tolist(), strict=True))
+            marks = ", ".join("?" * len(found))
+            texts = db.execute(f"SELECT seq, {SELECT} FROM records WHERE seq IN ({marks})", [*found])
+            experiences = {row[0]: from_row(row[1:]) for row in texts}
+        return [Hit(experiences[seq], similarity) for seq, similarity in found.items()]
+
+    def add(
+        self,
+        workspace: str,
+        newcomers: Sequence[Experience],
+        vectors: Vectors,
+        stamp: Stamp,
+        is_same: IsSame | None,
+        *,
+        neighbours: int = 1,
+        instead: bool = False,
+    ) -> Added:
+        """Insert experiences, each joined to the one of its scope that says the same, if there is one.
+
+        Args:
+            workspace: where to.
+            newcomers: what to insert; an id that exists there is replaced, text and counters and all.
+            vectors: (n, d) unit vectors of what is embedded of them.
+            stamp: whose they are.
+            is_same: asked about each newcomer and its nearest neighbours, also those of the same call; None: nothing is joined.
+            neighbours: how many of them.
+            instead: whether they take the place of all that the workspace holds.
+
+        Raises:
+            EncoderMismatch, StoreBusy, StoreUnwritable, StoreCorrupt: nothing was inserted.
+        """
+        if len(newcomers) != len(vectors):
+            raise ValueError(f"{len(newcomers)} experiences but {len(vectors)} vectors")
+        try:
+            with self._database.writing() as db:
+                self._put_stamp(db, stamp)
+                if instead:
+                    self._delete(db, workspace, "1", ())
+                # Before the revision is raised: the snapshot must not believe that it has seen what is about to be written.
+                merge = Merge(db, self._followed(db, workspace, stamp.dimension), is_same, neighbours)
+                now = time.time()
+                dated = [replace(e, workspace=workspace, created=e.created or now, modified=e.modified or now) for e in newcomers]
+                ids = merge.place(dated, vectors)
+                merge.write(_next_revision(db))
+        except BaseException:
+            # It may have followed deletions that were rolled back.
+            self._snapshots.pop(workspace, None)
+            raise
+        return Added(ids, len(merge.inserted), merge.joined, merge.outvoted)
+
+    def edit(self, workspace: str, identifier: str, changes: Mapping[str, Any], vector: Vectors | None, stamp: Stamp | None) -> None:
+        """Change fields of an experience.
+
+        Args:
+            workspace: where it is.
+            identifier: its id or a beginning of it.
+            changes: new values by field; counters and provenance cannot be edited.
+            vector: (d), needed when a text changes that is embedded; `stamp` says whose.
+
+        Raises:
+            UnknownExperience, EncoderMismatch, StoreError.
+        """
+        wrong = sorted(set(changes) - EDITABLE)
+        if wrong:
+            raise StoreError(f"{wrong[0]} cannot be edited; what can is {', '.join(sorted(EDITABLE))}")
+        with self._database.writing() as db:
+            before = self._get(db, workspace, identifier)
+            changed = replace(before, **{**changes, "modified": time.time()})
+            there = _stamp(db)
+            if stamp is not None:
+                self._refuse_other(db, stamp)
+            elif there is not None and changed.embedded_text(there.embedded_text) != before.embedded_text(there.embedded_text):
+                raise StoreError(f"{self.path}: the text of {before.id} is embedded, so its change needs a vector")
+            update(db, changed, _next_revision(db), vector)
+
+    def delete(self, workspace: str, identifiers: Iterable[str] | None = None) -> int:
+        """Delete experiences by id, or all of a workspace; returns how many there were."""
+        with self._database.writing() as db:
+            if identifiers is None:
+                return self._delete(db, workspace, "1", ())
+            return sum(self._delete(db, workspace, "id = ?", (identifier,)) for identifier in identifiers)
+
+    def prune(self, workspace: str, *, min_uses: int, min_utility: float, min_lift: float | None) -> int:
+        """Delete what was used often enough to be judged and was of too little use; pinned ones stay. Returns how many.
+
+        Args:
+            workspace: where.
+            min_uses: guided rollouts (with unguided siblings, for the lift) before an experience is judged.
+            min_utility: successes by use below which it goes.
+            min_lift: mean difference to unguided siblings below which it goes; None: that does not matter.
+        """
+        useless = "(uses >= ? AND uses > 0 AND successes < ? * uses)"
+        harmful = "(compared >= ? AND compared > 0 AND lift_sum < ? * compared)"
+        judged = f"{useless} OR {harmful}" if min_lift is not None else useless
+        arguments = (min_uses, min_utility) + ((min_uses, min_lift) if min_lift is not None else ())
+        with self._database.writing() as db:
+            return self._delete(db, workspace, f"pinned = 0 AND ({judged})", arguments)
+
+    def count(self, workspace: str, counts: Mapping[str, Count]) -> None:
+        """Add to counters, all in one transaction; ids that are gone are passed over."""
+        rows = [(c.uses, c.successes, c.compared, c.lift, workspace, identifier) for identifier, c in counts.items()]
+        if not rows:
+            return
+        update = (
+            "UPDATE records SET uses = max(0, uses + ?), successes = max(0, successes + ?), compared = max(0, compared + ?), "
+            "lift_sum = lift_sum + ? WHERE workspace = ? AND id = ?"
+        )
+        with self._database.writing() as db:
+            db.executemany(update, rows)
+
+    def _followed(self, db: sqlite3.Connection, workspace: str, dimension: int) -> Snapshot:
+        """Return the snapshot of a workspace as the transaction sees it."""
+        snapshot = self._snapshots.pop(workspace, None)
+        if snapshot is None or snapshot.index.dimension != dimension or snapshot.needs_sweep:
+            snapshot = Snapshot(workspace, dimension, self._hnsw_above)
+        try:
+            snapshot.follow(db, int(db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0]))
+        except DamagedVector as error:
+            raise StoreCorrupt(f"{self.path}: {error}; delete it, or import the last export into a new store") from error
+        self._snapshots[workspace] = snapshot
+        return snapshot
+
+    def _refuse_other(self, db: sqlite3.Connection, stamp: Stamp) -> None:
+        there = _stamp(db)
+        if there is not None and there != stamp:
+            raise EncoderMismatch(
+                f"{self.path} holds {there.dimension}-dimensional vectors of {there.encoder} over {there.embedded_text}, but the encoder "
+                f"is {stamp.encoder} ({stamp.dimension}) over {stamp.embedded_text}: set exp_manager.encoder and embedded_text to the "
+                "former, or export the store and import it into a new one (python -m experience_manager export, import)"
+            )
+
+    def _put_stamp(self, db: sqlite3.Connection, stamp: Stamp) -> None:
+        self._refuse_other(db, stamp)
+        values = {"encoder": stamp.encoder, "dimension": str(stamp.dimension), "embedded_text": stamp.embedded_text}
+        db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", values.items())
+
+    def _get(self, db: sqlite3.Connection, workspace: str, identifier: str) -> Experience:
+        query = f"SELECT {SELECT} FROM records WHERE workspace = ? AND id >= ? AND id < ? ORDER BY id LIMIT 2"
+        found = [from_row(row) for row in db.execute(query, (workspace, identifier, identifier + chr(0x10FFFF)))] if identifier else []
+        if len(found) == 1 or (found and found[0].id == identifier):
+            return found[0]
+        problem = "more than one experience begins with" if found else "there is no experience"
+        raise UnknownExperience(f"{self.path}: {problem} {identifier!r} in workspace {workspace!r}")
+
+    def _delete(self, db: sqlite3.Connection, workspace: str, condition: str, arguments: tuple[Any, ...]) -> int:
+        revision = _next_revision(db)
+        gone = f"SELECT seq, workspace, {revision} FROM records WHERE workspace = ? AND ({condition})"
+        db.execute(f"INSERT INTO removed {gone}", (workspace, *arguments))
+        count = db.execute(f"DELETE FROM records WHERE workspace = ? AND ({condition})", (workspace, *arguments)).rowcount
+        return count
+
+
+def _stamp(db: sqlite3.Connection) -> Stamp | None:
+    values = dict(db.execute("SELECT key, value FROM meta").fetchall())
+    with suppress(KeyError):
+        return Stamp(values["encoder"], int(values["dimension"]), values["embedded_text"])
+    return None
+
+
+def _next_revision(db: sqlite3.Connection) -> int:
+    db.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'revision'")
+    return int(db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])

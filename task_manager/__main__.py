@@ -1,0 +1,7 @@
+"""`python -m task_manager`: see `cli`."""
+
+import sys
+
+from task_manager.cli import main
+
+sys.exit(main())

@@ -1,0 +1,123 @@
+"""New tasks while training goes on: a questioning run of its own process, started every so many epochs.
+
+The process has its own journal, models and budget, and cannot disturb the trainer: if it fails, training goes on with the tasks there are,
+and the log says why. Its tasks are written to `<train_data_path>.round<k>` and join the mixture at the next epoch; a resumed run reads all
+rounds that were finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from agentevolver.schema import Task
+from task_manager.configuration import Configuration
+from task_manager.profile import TaskPreference, profile_for, save_profile
+from task_manager.tasks import read_objectives
+
+logger = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S = 20.0
+
+
+def round_files(path: Path) -> list[Path]:
+    """Return the files of finished rounds, in their order."""
+    found = {
+        int(suffix): file for file in path.parent.glob(path.name + ".round*") if (suffix := file.name.rpartition(".round")[2]).isdigit()
+    }
+    return [found[number] for number in sorted(found)]
+
+
+def all_synthetic_tasks(path: Path) -> list[Task]:
+    """Return the synthetic tasks of a file and of all rounds that were finished after it; raises ValueError for a broken file."""
+    return [task for file in (path, *round_files(path)) if file.exists() for task in read_objectives(file)]
+
+
+class BackgroundQuestioning:
+    """Starts rounds and collects their tasks.
+
+    Args:
+        configuration: of the run; a round changes the preference, the round's number and the number of tasks in it.
+        folder: for the rounds' configurations and logs.
+    """
+
+    def __init__(self, configuration: Configuration, folder: Path) -> None:
+        self._configuration = configuration
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._target = Path()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a round is under way (or over and not collected yet)."""
+        return self._process is not None
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether a round is to begin after an epoch (counted from 1)."""
+        every = self._configuration.task_manager.curriculum.synthesize_every_epochs
+        return every > 0 and epoch > 0 and epoch % every == 0 and not self.is_running
+
+    def start(self, preference: TaskPreference | None = None) -> None:
+        """Begin a round with wishes for its tasks; raises RuntimeError if one is under way."""
+        if self._process is not None:
+            raise RuntimeError("a round of questioning is under way; collect it first")
+        settings = self._configuration.task_manager
+        done = round_files(settings.train_data_path)
+        number = len(done) + 1
+        self._target = settings.train_data_path.with_name(f"{settings.train_data_path.name}.round{number}")
+        conf = self._write(number, done, preference)
+        log = (self._folder / f"round{number}.log").open("ab")
+        with log:
+            command = [sys.executable, "-m", "task_manager", "synthesize", "--settings", str(conf), "--verbose"]
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def collect(self) -> list[Task] | None:
+        """Return the tasks of a round that is over, none if it failed; None while it runs or if there is none."""
+        if self._process is None or (status := self._process.poll()) is None:
+            return None
+        self._process = None
+        if status != 0:
+            logger.error("a round of questioning ended with status %d; see the logs in %s", status, self._folder)
+        unfinished = self._target.with_name(self._target.name + ".unfinished")
+        if not unfinished.exists():
+            return []
+        unfinished.replace(self._target)
+        return read_objectives(self._target)
+
+    def stop(self) -> None:
+        """End a round that runs; what it has done is in its journal."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _write(self, number: int, done: list[Path], preference: TaskPreference | None) -> Path:
+        """Write a round's configuration, and its profile, and return the path of the former."""
+        settings = self._configuration.task_manager
+        self._folder.mkdir(parents=True, exist_ok=True)
+        profile = profile_for(self._configuration.env_service.env_type, settings.env_profile)
+        profile_path = self._folder / f"round{number}.profile.json"
+        save_profile(profile.with_preference(preference or profile.task_preference), profile_path)
+        changes = {
+            "env_profile": profile_path,
+            "round": number,
+            "n": max(1, settings.n),
+            "target_tasks": settings.curriculum.max_new_tasks,
+            "train_data_path": self._target.with_name(self._target.name + ".unfinished"),
+            "store": self._folder / "store",
+            "known_data_paths": tuple(path for path in (settings.train_data_path, *done) if path.exists()),
+        }
+        section = settings.model_copy(update=changes)
+        tree = self._configuration.model_copy(update={"task_manager": section}).model_dump(mode="json")
+        path = self._folder / f"round{number}.yaml"
+        path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+        return path

@@ -1,0 +1,185 @@
+"""Word-set Jaccard similarity of queries, exact, without comparing all pairs.
+
+Two sets with J(x, y) = |x & y| / |x | y| >= t share a token among their rarest ones: with o = ceil(t / (1 + t) * (|x| + |y|)) common
+tokens needed, among the first |x| - o + 1 tokens of x and the first |y| - ceil(t |y|) + 1 of y, in any order that is the same for both
+(prefix filtering, Chaudhuri et al. 2006, Bayardo et al. 2007). Sizes must satisfy t |x| <= |y| <= |x| / t. What passes both is counted
+in full, so results equal those of the pairwise loop; with a rare-first order few candidates pass.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+_WORD = re.compile(r"[^\W_]+")
+# Guards ceil and floor against products like 0.7 * 10 = 7.000000000000001; similarities themselves are compared as they are.
+_SLACK = 1e-9
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the set of words of a text: runs of letters and digits, without case."""
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    """Return |one & other| / |one | other|, and 0 if both are empty."""
+    common = len(one & other)
+    return common / (len(one) + len(other) - common) if common else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An entry that is similar: its number in the order of adding, and the similarity."""
+
+    row: int
+    similarity: float
+
+
+class _Bucket:
+    """The entries of one set size: their tokens as a matrix (n, size), their numbers, and who begins with which token."""
+
+    def __init__(self, size: int) -> None:
+        self.tokens = np.zeros((16, size), dtype=np.int32)
+        self.rows = array("q")
+        self.postings: dict[int, array[int]] = {}
+
+    def add(self, row: int, tokens: list[int], prefix: int) -> None:
+        place = len(self.rows)
+        if place == len(self.tokens):
+            self.tokens = np.concatenate([self.tokens, np.zeros_like(self.tokens)])
+        self.tokens[place] = tokens
+        self.rows.append(row)
+        for token in tokens[:prefix]:
+            self.postings.setdefault(token, array("i")).append(place)
+
+
+class LexicalIndex:
+    """Finds an entry whose word set has at least `threshold` Jaccard similarity to a query's.
+
+    Args:
+        threshold: in (0, 1].
+        corpus: texts like those to come; rare words of theirs are tried first. Without it the order of appearance decides, which
+            is as exact and a little slower.
+    """
+
+    def __init__(self, threshold: float, corpus: Iterable[str] = ()) -> None:
+        if not 0 < threshold <= 1:
+            raise ValueError(f"a Jaccard threshold lies in (0, 1], got {threshold}")
+        self._threshold = threshold
+        self._size = 0
+        self._ids: dict[str, int] = {}
+        self._rank: list[int] = []
+        self._mark = np.zeros(1024, dtype=bool)
+        self._buckets: dict[int, _Bucket] = {}
+        self._exact: dict[frozenset[str], int] = {}
+        counts = Counter(word for text in corpus for word in words(text))
+        # Words that are not in the corpus come later and get a lower rank each, so they count as rarer than all of these.
+        for rank, (word, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0]))):
+            self._intern(word, rank)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def find(self, text: str) -> Match | None:
+        """Return a most similar entry at or above the threshold, or None. A text without words is similar to nothing."""
+        found = words(text)
+        if not found:
+            return None
+        if found in self._exact:
+            return Match(self._exact[found], 1.0)
+        known = [self._ids[word] for word in found if word in self._ids]
+        n, t = len(found), self._threshold
+        if len(known) < math.ceil(t * n - _SLACK):
+            return None
+        known.sort(key=self._rank.__getitem__)
+        self._mark[known] = True
+        try:
+            best = self._search(known, n, n - len(known))
+        finally:
+            self._mark[known] = False
+        return best
+
+    def add(self, text: str) -> int:
+        """Add an entry and return its number."""
+        row, found = self._size, words(text)
+        self._size += 1
+        if not found or found in self._exact:
+            return row
+        self._exact[found] = row
+        tokens = sorted((self._ids[w] if w in self._ids else self._intern(w) for w in found), key=self._rank.__getitem__)
+        size = len(tokens)
+        if size not in self._buckets:
+            self._buckets[size] = _Bucket(size)
+        self._buckets[size].add(row, tokens, size - math.ceil(self._threshold * size - _SLACK) + 1)
+        return row
+
+    def _search(self, known: list[int], n: int, unknown: int) -> Match | None:
+        t, best = self._threshold, None
+        for size in range(math.ceil(t * n - _SLACK), math.floor(n / t + _SLACK) + 1):
+            bucket = self._buckets.get(size)
+            if bucket is None:
+                continue
+            needed = math.ceil(t / (1 + t) * (n + size) - _SLACK)
+            # Unknown words are rarer than all known ones, hence they fill the front of the prefix.
+            prefix = known[: max(0, n - needed + 1 - unknown)]
+            lists = [bucket.postings[token] for token in prefix if token in bucket.postings]
+            if not lists:
+                continue
+            places = (
+                np.frombuffer(lists[0], np.int32)
+                if len(lists) == 1
+                else np.unique(np.concatenate([np.frombuffer(p, np.int32) for p in lists]))
+            )
+            common = self._mark[bucket.tokens[places]].sum(axis=1)
+            similarity = common / (n + size - common)
+            top = int(similarity.argmax())
+            if similarity[top] >= t and (best is None or similarity[top] > best.similarity):
+                best = Match(bucket.rows[int(places[top])], float(similarity[top]))
+        return best
+
+    def _intern(self, word: str, rank: int | None = None) -> int:
+        token = len(self._ids)
+        self._ids[word] = token
+        self._rank.append(-token if rank is None else rank)
+        if token >= len(self._mark):
+            self._mark = np.concatenate([self._mark, np.zeros_like(self._mark)])
+        return token
+
+
+def lexical_duplicates(texts: list[str], threshold: float) -> list[Match | None]:
+    """Return for each text the earlier kept text that it duplicates, or None if it is kept itself (first come, first kept)."""
+    index = LexicalIndex(threshold, texts)
+    numbers: list[int] = []
+    found: list[Match | None] = []
+    for position, text in enumerate(texts):
+        match = index.find(text)
+        if match is None:
+            index.add(text)
+            numbers.append(position)
+            found.append(None)
+        else:
+            found.append(Match(numbers[match.row], match.similarity))
+    return found
+
+
+def pairwise_duplicates(texts: list[str], threshold: float) -> list[Match | None]:
+    """The same by comparing each text with every kept one before it: the definition, quadratic, for tests and benchmarks."""
+    sets = [words(text) for text in texts]
+    kept: list[int] = []
+    found: list[Match | None] = []
+    for position, mine in enumerate(sets):
+        best: Match | None = None
+        for other in kept:
+            similarity = jaccard(mine, sets[other])
+            if similarity >= threshold and (best is None or similarity > best.similarity):
+                best = Match(other, similarity)
+        found.append(best)
+        if best is None:
+            kept.append(position)
+    return found

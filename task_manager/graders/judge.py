@@ -1,0 +1,137 @@
+"""The LLM graders: one rubric, with or without a reference solution, once or averaged (AgentEvolver's names).
+
+| name | reference | score held to a mean | verdicts |
+|---|---|---|---|
+| llm, llm-binary-no_constraint | no | no | 1 |
+| llm-binary | no | yes | 1 |
+| llm-gt, llm-binary-gt-no_constraint | yes | no | 1 |
+| llm-binary-gt | yes | yes | 1 |
+| avg-llm | no | no | `samples` |
+| avg-llm-binary-gt | yes | yes | `samples` |
+
+The judge sees the bare query, the steps as a delimited transcript, and the reference where the name promises it. Its verdict is structured:
+0 if irrelevant, 0..40 if not achieved, 60..100 if achieved, divided by 100; success is `achieved`. Runaway repetition caps the score at
+0.2 and is no success; it is counted here, not left to the judge. Whatever fails is a `GradingError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agentevolver.llm.errors import LLMError
+from agentevolver.llm.settings import Role
+from agentevolver.schema import Outcome, Task
+from task_manager import prompts
+from task_manager.graders.base import GradedWorld, GradingError, StepLike, Transcript, bare_query, opening_of
+from task_manager.models import GradeReply, LanguageModel
+from task_manager.tasks import solution_of
+
+REPETITION_CAP = 0.2
+RUNAWAY = 3
+AVERAGED_TEMPERATURE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a name promises."""
+
+    with_reference: bool = False
+    constrained: bool = False
+    averaged: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "llm": Kind(),
+    "llm-gt": Kind(with_reference=True),
+    "llm-binary": Kind(constrained=True),
+    "llm-binary-no_constraint": Kind(),
+    "llm-binary-gt": Kind(with_reference=True, constrained=True),
+    "llm-binary-gt-no_constraint": Kind(with_reference=True),
+    "avg-llm": Kind(averaged=True),
+    "avg-llm-binary-gt": Kind(with_reference=True, constrained=True, averaged=True),
+}
+
+
+class RunningMean:
+    """The judge's mean score and a slower one that it is held to: exponential averages with 0.9 and 0.95, both from 0.3 on."""
+
+    def __init__(self) -> None:
+        self.mean = 0.3
+        self.target = 0.3
+
+    def update(self, score: float) -> None:
+        """Take a score in 0..1."""
+        self.mean = 0.9 * self.mean + 0.1 * score
+        self.target = 0.95 * self.target + 0.05 * score
+
+
+class JudgeGrader:
+    """Asks the judge.
+
+    Args:
+        name: one of `KINDS`.
+        llm: plays the judge.
+        samples: verdicts that an averaging grader takes.
+        temperature: of the judge; averaging graders sample at 0.7 at least, or their verdicts would be one.
+    """
+
+    def __init__(self, name: str, llm: LanguageModel, *, samples: int = 3, temperature: float = 0.0) -> None:
+        self.name = name
+        self._kind = KINDS[name]
+        self._llm = llm
+        self._samples = samples if self._kind.averaged else 1
+        self._temperature = max(temperature, AVERAGED_TEMPERATURE) if self._kind.averaged else temperature
+        self.running = RunningMean()
+
+    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+        """Return the judge's grade; raises GradingError if it gave none, or if the task lacks the reference that is promised."""
+        if not trajectory.steps:
+            raise GradingError(f"task {task.task_id}: a rollout without steps cannot be graded")
+        messages = self._messages(task, trajectory)
+        try:
+            replies = await asyncio.gather(*(self._ask(messages, number) for number in range(self._samples)))
+        except LLMError as error:
+            raise GradingError(f"task {task.task_id}: {self.name}: {error}") from error
+        outcome = _outcome(replies, is_runaway=is_runaway(trajectory.steps))
+        self.running.update(outcome.score)
+        return outcome
+
+    async def _ask(self, messages: list[dict[str, object]], number: int) -> GradeReply:
+        return await self._llm.structured(Role.JUDGE, messages, GradeReply, temperature=self._temperature, seed=number)
+
+    def _messages(self, task: Task, trajectory: Transcript) -> prompts.Messages:
+        opening = opening_of(trajectory.messages)
+        reference = solution_of(task) if self._kind.with_reference else None
+        if self._kind.with_reference and not reference:
+            raise GradingError(f"task {task.task_id} has no reference solution, which grader {self.name} compares with")
+        return prompts.grade(
+            prompts.opening_text(opening),
+            bare_query(task, trajectory.messages),
+            [(i, step.action, step.observation) for i, step in enumerate(trajectory.steps)],
+            reference=reference,
+            mean_and_target=(self.running.mean, self.running.target) if self._kind.constrained else None,
+        )
+
+
+def _outcome(replies: Sequence[GradeReply], *, is_runaway: bool) -> Outcome:
+    """Return the mean of the verdicts; success is what most of them say."""
+    score = statistics.fmean(reply.score / 100 for reply in replies)
+    achieved = 2 * sum(reply.achieved for reply in replies) > len(replies)
+    reason = " | ".join(prompts.one_line(reply.reason) for reply in replies)
+    if is_runaway:
+        return Outcome(min(score, REPETITION_CAP), False, f"runaway repetition; {reason}")
+    return Outcome(score, achieved, reason)
+
+
+def is_runaway(steps: Sequence[StepLike]) -> bool:
+    """Whether one action got one answer `RUNAWAY` times in a row."""
+    run = 1
+    for last, step in pairwise(steps):
+        run = run + 1 if (last.action, last.observation) == (step.action, step.observation) else 1
+        if run >= RUNAWAY:
+            return True
+    return False

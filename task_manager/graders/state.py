@@ -1,0 +1,54 @@
+"""Grader `state`: the world must be left as the reference solution leaves it, and the answer must be the reference's.
+
+The check is made when a task is verified (`execution.Execution.check`) and stored with it, so grading needs neither a judge nor the
+reference. Sparse: 1 if everything holds, else 0. Dense: the share of what holds beyond what an episode gets for ending at once, scaled
+to 0..1.
+"""
+
+from __future__ import annotations
+
+from agentevolver.schema import Outcome, Task
+from task_manager.formats import format_of
+from task_manager.graders.base import GradedWorld, GradingError, Transcript
+from task_manager.state import StateCheck
+
+CHECK_KEY = "state_check"
+
+
+class StateGrader:
+    """Compares states."""
+
+    name = "state"
+
+    def __init__(self, sparse: bool = True) -> None:
+        self._sparse = sparse
+
+    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+        """Return the score of the instance's state; raises GradingError for a task without a check."""
+        check = check_of(task)
+        state = await format_of(task.env_type).state(client, instance_id)
+        if state is None:
+            raise GradingError(f"task {task.task_id}: the environment {task.env_type!r} does not tell its state")
+        results = check.judge(state)
+        missed = [name for name, holds in results if not holds]
+        if not missed:
+            return Outcome(1.0, True, "the state is the reference's")
+        score = 0.0 if self._sparse else _dense(check, len(results), len(missed))
+        return Outcome(score, False, "does not hold: " + "; ".join(missed))
+
+
+def check_of(task: Task) -> StateCheck:
+    """Return a task's machine check; raises GradingError if it has none."""
+    data = task.metadata.get(CHECK_KEY)
+    if data is None:
+        raise GradingError(f"task {task.task_id} has no state check; grade it with a judge")
+    try:
+        return StateCheck.from_dict(data)
+    except ValueError as error:
+        raise GradingError(f"task {task.task_id}: {error}") from error
+
+
+def _dense(check: StateCheck, total: int, missed: int) -> float:
+    # Ending at once passes `finished` and `nothing else changed`.
+    free = 1 + check.must_finish
+    return max(0.0, (total - missed - free) / (total - free))

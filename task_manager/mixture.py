@@ -1,0 +1,160 @@
+"""What each epoch is made of: original tasks, synthetic ones, or both. Another draw every epoch, and every task before one repeats.
+
+Tasks of a kind stand in a round: a random order of all of them, heavier ones earlier. Epochs take from it what they need; a new round
+begins when it is used up. A task of weight 0 rests: it is passed over, and stays in the round for when it wakes. The number of tasks in
+an epoch is fixed, so that the learning-rate schedule is: `len(mixture)` at the start, also if tasks are added or rest later.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from task_manager.settings import MixtureSettings
+
+logger = logging.getLogger(__name__)
+Weight = Callable[[str], float]
+
+
+def equal_weight(task_id: str) -> float:
+    """Every task the same."""
+    return 1.0
+
+
+class Round:
+    """A never-ending sequence of ids in which every waking id comes before one repeats.
+
+    Args:
+        name: with the seed, decides the order.
+        seed: of the draws.
+        shuffle: false keeps the order of the ids, round after round.
+    """
+
+    def __init__(self, name: str, ids: Sequence[str], seed: int, *, shuffle: bool) -> None:
+        self._name = name
+        self._ids = list(ids)
+        self._seed = seed
+        self._shuffle = shuffle
+        self._number = 0
+        self._left: list[str] = []
+
+    def add(self, ids: Sequence[str]) -> None:
+        """Let more ids take part, from the next draw on: they come at the end of the round that runs."""
+        known = set(self._ids)
+        new = [task_id for task_id in ids if task_id not in known]
+        self._ids += new
+        if self._number:
+            self._left += new
+
+    def take(self, count: int, weight: Weight) -> list[str]:
+        """Return the next `count` ids. If fewer are awake, some repeat within the draw; if none is, all are taken to be."""
+        awake = {task_id for task_id in self._ids if weight(task_id) > 0}
+        if not awake:
+            awake, weight = set(self._ids), equal_weight
+        drawn: list[str] = []
+        while len(drawn) < count and self._ids:
+            ready = [task_id for task_id in self._left if task_id in awake]
+            if not ready:
+                self._begin(weight)
+                continue
+            # What the last round brought into this draw does not come again while others are left.
+            had = set(drawn)
+            fresh = [task_id for task_id in ready if task_id not in had] if len(had) < len(awake) else ready
+            chosen = fresh[: count - len(drawn)]
+            drawn += chosen
+            gone = set(chosen)
+            self._left = [task_id for task_id in self._left if task_id not in gone]
+        return drawn
+
+    def _begin(self, weight: Weight) -> None:
+        rng = random.Random(f"{self._name}-{self._seed}-{self._number}")
+        self._number += 1
+        self._left = list(self._ids)
+        if self._shuffle:
+            # Weighted order without replacement (Efraimidis and Spirakis 2006): the smallest of exponentials with rate `weight` first.
+            keys = {task_id: rng.expovariate(1.0) / max(weight(task_id), 1e-9) for task_id in self._ids}
+            self._left.sort(key=lambda task_id: (keys[task_id], task_id))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where it stands, JSON-ready."""
+        return {"number": self._number, "left": list(self._left), "ids": list(self._ids)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; ids that are gone are left out, new ones come at the end."""
+        known = set(self._ids)
+        self._number = int(state["number"])
+        self._left = [task_id for task_id in state["left"] if task_id in known]
+        before = set(state["ids"])
+        if self._number:
+            self._left += [task_id for task_id in self._ids if task_id not in before]
+
+
+class Mixture:
+    """Draws epochs.
+
+    Args:
+        settings: the section `task_manager.mixture`. The ratio counts synthetic tasks per original task, whether these are used or not.
+        originals, synthetic: task ids.
+
+    Raises:
+        ValueError: there is nothing to draw from.
+    """
+
+    def __init__(self, settings: MixtureSettings, originals: Sequence[str], synthetic: Sequence[str]) -> None:
+        self._settings = settings
+        self._originals = Round("original", originals if settings.use_original_tasks else (), settings.seed, shuffle=settings.shuffle)
+        self._synthetic = Round("synthetic", synthetic if settings.needs_synthetic else (), settings.seed, shuffle=settings.shuffle)
+        self._n_originals = len(originals) if settings.use_original_tasks else 0
+        self._n_synthetic = self._wanted(len(originals), len(synthetic))
+        self._epoch = 0
+        if len(self) == 0:
+            raise ValueError(
+                f"the mixture is empty: {len(originals)} original and {len(synthetic)} synthetic tasks with "
+                f"use_original_tasks={settings.use_original_tasks}, synthetic_data_ratio={settings.synthetic_data_ratio:g}"
+            )
+
+    def __len__(self) -> int:
+        return self._n_originals + self._n_synthetic
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs were drawn."""
+        return self._epoch
+
+    def draw(self, weight: Weight = equal_weight) -> list[str]:
+        """Return the ids of the next epoch, always `len(mixture)` of them."""
+        ids = self._originals.take(self._n_originals, weight) + self._synthetic.take(self._n_synthetic, weight)
+        if self._settings.shuffle:
+            random.Random(f"epoch-{self._settings.seed}-{self._epoch}").shuffle(ids)
+        self._epoch += 1
+        return ids
+
+    def add_synthetic(self, ids: Sequence[str]) -> None:
+        """Let new synthetic tasks take part from the next epoch on."""
+        self._synthetic.add(ids)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where it stands, JSON-ready, the epoch's size included."""
+        return {
+            "epoch": self._epoch,
+            "sizes": [self._n_originals, self._n_synthetic],
+            "originals": self._originals.state_dict(),
+            "synthetic": self._synthetic.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._epoch = int(state["epoch"])
+        self._n_originals, self._n_synthetic = (int(size) for size in state["sizes"])
+        self._originals.load_state_dict(state["originals"])
+        self._synthetic.load_state_dict(state["synthetic"])
+
+    def _wanted(self, n_originals: int, n_synthetic: int) -> int:
+        if not self._settings.needs_synthetic:
+            return 0
+        wanted = int(n_originals * self._settings.synthetic_data_ratio) if n_originals else n_synthetic
+        if wanted > n_synthetic:
+            logger.info("an epoch takes all %d synthetic tasks, synthetic_data_ratio asks for %d", n_synthetic, wanted)
+        return min(wanted, n_synthetic)

@@ -1,0 +1,150 @@
+"""What is known of an environment before it is explored: its entities, what can be done with them, and what tasks are wanted.
+
+The JSON is AgentEvolver's (`name, background, entities, task_preference`) with `rubrics`, which the original loses when it saves. A file
+that lacks a field or has one too many raises `ProfileError`, which names the file and the field; nothing is filled in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+_DIFFICULTY = {
+    1: "easy: one entity, one or two calls, nothing depends on anything else",
+    2: "medium: several calls that do not depend on each other",
+    3: "hard: calls that need what earlier calls said, with conditions or several objects to be found first",
+}
+
+
+class ProfileError(ValueError):
+    """A profile that cannot be used. One line: which file, which field, what is wrong with it."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Operation(_Part):
+    """Something that can be done with an entity."""
+
+    name: str = Field(min_length=1)
+    description: str
+
+
+class Entity(_Part):
+    """A kind of thing in the environment."""
+
+    name: str = Field(min_length=1)
+    description: str
+    attrs: dict[str, str]
+    opts: list[Operation]
+
+
+class TaskPreference(_Part):
+    """What tasks are wanted: entities and operations per task on average, and how they hang together."""
+
+    num_entities: int = Field(ge=1)
+    num_opts: int = Field(ge=1)
+    relation_difficulty: Literal[1, 2, 3]
+
+    def shifted(self, by: int) -> TaskPreference:
+        """Return a preference for harder (+1) or easier (-1) tasks, within what can be asked for."""
+        difficulty = min(3, max(1, self.relation_difficulty + by))
+        return TaskPreference(
+            num_entities=max(1, self.num_entities + by),
+            num_opts=max(1, self.num_opts + by),
+            relation_difficulty=difficulty,
+        )
+
+
+class EnvProfile(_Part):
+    """An environment as self-questioning sees it. `name` is the user on whose behalf tasks are asked."""
+
+    name: str = Field(min_length=1)
+    background: str
+    entities: list[Entity] = Field(min_length=1)
+    task_preference: TaskPreference
+    rubrics: list[str] = Field(default_factory=list)
+
+    def instruction(self) -> str:
+        """Return the profile as Markdown for an explorer or a synthesiser."""
+        parts = [f"# {self.name}", self.background]
+        for entity in self.entities:
+            parts.append(f"## {entity.name}\n{entity.description}")
+            if entity.attrs:
+                parts.append("Attributes:\n" + "\n".join(f"- {key}: {text}" for key, text in entity.attrs.items()))
+            if entity.opts:
+                parts.append("Operations:\n" + "\n".join(f"- {opt.name}: {opt.description}" for opt in entity.opts))
+        return "\n\n".join(parts)
+
+    def preference_instruction(self, wish: str = "") -> str:
+        """Return what tasks are wanted, as text; `wish` is the user's own addition."""
+        wanted = self.task_preference
+        lines = [
+            f"- about {wanted.num_entities} entities per task",
+            f"- about {wanted.num_opts} operations per task",
+            f"- {_DIFFICULTY[wanted.relation_difficulty]}",
+            *(f"- {rubric}" for rubric in self.rubrics),
+        ]
+        if wish.strip():
+            lines.append(f"- {wish.strip()}")
+        return "\n".join(lines)
+
+    def with_preference(self, preference: TaskPreference) -> EnvProfile:
+        """Return the profile with other wishes."""
+        return self.model_copy(update={"task_preference": preference})
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything in it."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def parse_profile(data: Any, source: str) -> EnvProfile:
+    """Check a profile; raises ProfileError with `source` and the first field that is wrong."""
+    try:
+        return EnvProfile.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the profile"
+        raise ProfileError(f"{source}: {field}: {first['msg'].lower()}") from error
+
+
+def load_profile(path: Path) -> EnvProfile:
+    """Read a profile; raises ProfileError if the file is missing, is no JSON or is no profile."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read ({error.strerror}); give an existing file to task_manager.env_profile") from error
+    except ValueError as error:
+        raise ProfileError(f"{path}: is not JSON: {error}") from error
+    return parse_profile(data, str(path))
+
+
+def save_profile(profile: EnvProfile, path: Path) -> None:
+    """Write a profile as readable JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(profile.model_dump(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def shipped_profile(env_type: str) -> EnvProfile:
+    """Return the profile that comes with an environment; raises ProfileError if none does."""
+    own = resources.files("task_manager") / "profiles" / f"{env_type}.json"
+    beside = resources.files("env_service") / "environments" / env_type / "profile.json"
+    for place in (own, beside):
+        if place.is_file():
+            return parse_profile(json.loads(place.read_text(encoding="utf-8")), str(place))
+    raise ProfileError(
+        f"no profile is shipped for the environment {env_type!r}: draft one with `python -m task_manager profile`, "
+        "and give it to task_manager.env_profile"
+    )
+
+
+def profile_for(env_type: str, path: Path | None) -> EnvProfile:
+    """Return the profile of a configuration: the file it names, or the shipped one."""
+    return load_profile(path) if path is not None else shipped_profile(env_type)

@@ -1,0 +1,85 @@
+"""Carries the reference solutions of a task file out again, each in a fresh instance, and says which still hold.
+
+A solution holds if nothing is refused, the episode ends as it should, and the task's machine check passes where it has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentevolver.layers import ConfigError
+from agentevolver.schema import Task
+from env_service.client import AsyncEnvClient
+from task_manager.configuration import Configuration
+from task_manager.execution import World, WorldClient, execute
+from task_manager.formats import format_of
+from task_manager.graders.state import CHECK_KEY, check_of
+from task_manager.report import print_recheck, progress_bar
+from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
+from task_manager.verify import flaw_of
+
+Tell = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A task, and what is wrong with its reference; None if it holds."""
+
+    task: Task
+    flaw: str | None
+
+
+async def recheck(configuration: Configuration, path: Path | None, out: Path | None) -> int:
+    """Recheck a file (the configuration's if none is given); returns the exit status: 1 if a task does not hold."""
+    path = path or configuration.task_manager.train_data_path
+    try:
+        tasks = read_objectives(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    service = configuration.env_service
+    async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+        with progress_bar("checking") as tell:
+            findings = await recheck_tasks(client, tasks, service.env_params, configuration.task_manager.num_verify_threads, tell)
+    if out is not None:
+        write_objectives(out, [finding.task for finding in findings if finding.flaw is None])
+    print_recheck([(finding.task, finding.flaw) for finding in findings])
+    return 0 if all(finding.flaw is None for finding in findings) else 1
+
+
+async def recheck_tasks(
+    client: WorldClient, tasks: Sequence[Task], env_params: Mapping[str, Any], at_once: int, tell: Tell | None = None
+) -> list[Finding]:
+    """Return the findings of tasks, in their order; raises what the client raises."""
+    slots = asyncio.Semaphore(at_once)
+    done = 0
+
+    async def check(task: Task) -> Finding:
+        nonlocal done
+        async with slots:
+            finding = Finding(task, await _flaw(client, task, env_params))
+        done += 1
+        if tell is not None:
+            tell(done, len(tasks), done)
+        return finding
+
+    return list(await asyncio.gather(*(check(task) for task in tasks)))
+
+
+async def _flaw(client: WorldClient, task: Task, env_params: Mapping[str, Any]) -> str | None:
+    fmt = format_of(task.env_type)
+    if not fmt.executable:
+        return f"the environment {task.env_type!r} has no executable action format"
+    actions = solution_of(task)
+    if not actions:
+        return "it has no reference solution"
+    execution = await execute(client, World(task.env_type, seed_of(task), dict(env_params)), fmt, actions)
+    if (flaw := flaw_of(execution, fmt)) is not None:
+        return flaw
+    if task.metadata.get(CHECK_KEY) is None or execution.after is None:
+        return None
+    missed = [name for name, holds in check_of(task).judge(execution.after) if not holds]
+    return f"does not hold: {'; '.join(missed)}" if missed else None

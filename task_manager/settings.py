@@ -1,0 +1,206 @@
+"""The section `task_manager` of the configuration: strict, frozen, and documented where it is declared.
+
+AgentEvolver's names are kept where they mean the same (`n`, `env_profile`, `train_data_path`, `num_explore_threads`, `mixture`, `grader`,
+`strategy`, `strategy_args`). A value of None in the exploration means "what suits the environment" (`EXPLORATION`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+# (breadth steps, depth steps): AppWorld and BFCL as in the paper, 7.1.3; pocket's world is small.
+EXPLORATION: dict[str, tuple[int, int]] = {"appworld": (3, 17), "bfcl": (3, 27), "pocket": (4, 8)}
+OTHER_ENVIRONMENTS = (3, 12)
+
+GraderName = Literal[
+    "env",
+    "state",
+    "llm",
+    "llm-gt",
+    "llm-binary",
+    "llm-binary-no_constraint",
+    "llm-binary-gt",
+    "llm-binary-gt-no_constraint",
+    "avg-llm",
+    "avg-llm-binary-gt",
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StrategySettings(_Section):
+    """How an exploration goes (`task_manager.strategy_args`)."""
+
+    breadth_steps: int | None = Field(
+        None, ge=0, description="steps in which the explorer sees everything so far and is to try many things"
+    )
+    depth_steps: int | None = Field(None, ge=0, description="steps after them, in which it sees only the last observations")
+    depth_window: int | None = Field(None, ge=1, description="how many observations it then sees; null: as many as there are depth steps")
+    max_explore_step: int | None = Field(None, ge=1, description="at most this many steps in all; depth is cut first")
+    exploration_llm_temperature: float = Field(1.0, ge=0, description="temperature of the breadth phase")
+    depth_llm_temperature: float = Field(0.7, ge=0, description="temperature of the depth phase")
+    exploration_llm_top_p: float = Field(1.0, gt=0, le=1)
+    exploration_llm_top_k: int | None = Field(None, ge=1, description="for endpoints that know it; null: not sent")
+    memory_size: int = Field(40, ge=1, description="strategy curious: tried actions that an explorer is shown")
+
+    def steps(self, env_type: str) -> tuple[int, int]:
+        """Return (breadth, depth) for an environment."""
+        breadth, depth = EXPLORATION.get(env_type, OTHER_ENVIRONMENTS)
+        breadth = breadth if self.breadth_steps is None else self.breadth_steps
+        depth = depth if self.depth_steps is None else self.depth_steps
+        if self.max_explore_step is not None:
+            breadth = min(breadth, self.max_explore_step)
+            depth = min(depth, self.max_explore_step - breadth)
+        return breadth, depth
+
+    def window(self, env_type: str) -> int:
+        """Return how many observations the explorer sees in the depth phase."""
+        return self.depth_window or max(1, self.steps(env_type)[1])
+
+    @model_validator(mode="after")
+    def _explores(self) -> Self:
+        if self.breadth_steps == 0 and self.depth_steps == 0:
+            raise ValueError("breadth_steps and depth_steps are both 0: an exploration needs at least one step")
+        return self
+
+
+class SynthesisSettings(_Section):
+    """How a trajectory becomes tasks (`task_manager.synthesis`)."""
+
+    max_tasks: int = Field(5, ge=1, description="tasks that are asked of one trajectory, and taken from it, at most")
+    shown_neighbours: int = Field(8, ge=0, description="nearest existing queries that the synthesiser is told to stay away from")
+    min_confidence: float = Field(0.0, ge=0, le=1, description="proposals that the synthesiser trusts less are dropped")
+    preference: str = Field("", description="the user's own words on what tasks to make, on top of the profile's preferences")
+    temperature: float = Field(0.7, ge=0, description="of the synthesiser")
+    max_observation_chars: int = Field(2000, ge=100, description="longer observations lose their middle in prompts")
+
+
+class VerificationSettings(_Section):
+    """What a proposal must stand (`task_manager.verification`)."""
+
+    execute: bool = Field(True, description="execute the reference solution, where the environment has an executable action format")
+    resolve: bool = Field(False, description="let the verifier solve the task without the solution, and compare the results")
+    resolve_tries: int = Field(1, ge=1, description="solutions the verifier may try before the task is dropped")
+    max_resolve_steps: int | None = Field(None, ge=1, description="steps of one try; null: three times the reference's, and two")
+    judge: bool = Field(True, description="let the judge decide whether what happened is what the query asks for")
+    second_opinions: int = Field(
+        2, ge=0, description="when the judge refuses, it is asked so often again; only if all of these accept, it passes"
+    )
+    min_judge_confidence: float = Field(0.0, ge=0, le=1, description="acceptances that the judge trusts less are refusals")
+
+
+class DeduplicationSettings(_Section):
+    """What counts as having a task already (`task_manager.deduplication`)."""
+
+    jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap from which two queries are the same")
+    cosine: float = Field(0.9, gt=0, le=1, description="embedding similarity from which two queries are the same")
+    semantic: bool = Field(True, description="compare embeddings too")
+    scope: Literal["all", "world"] = Field("all", description="world: the same words in another start state are another task")
+    contamination: Literal["all", "exact", "off"] = Field(
+        "all", description="against evaluation tasks: both thresholds, same words, or not"
+    )
+
+
+class MixtureSettings(_Section):
+    """What an epoch is made of (`task_manager.mixture`)."""
+
+    use_original_tasks: bool = Field(True, description="train on the environment's own tasks")
+    synthetic_data_ratio: float = Field(0.0, ge=0, description="synthetic tasks per original task; more than there are means all of them")
+    shuffle: bool = Field(True, description="in random order; false: originals first, each kind in the order of its file")
+    seed: int = Field(42, description="of the draws; every epoch draws anew")
+    synthetic_advantage_scale: float = Field(
+        0.5, ge=0, description="factor on the advantages of synthetic tasks where both kinds are trained on (paper, 7.1.3)"
+    )
+
+    @property
+    def needs_synthetic(self) -> bool:
+        """Whether synthetic tasks are trained on."""
+        return self.synthetic_data_ratio > 0
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether both kinds of tasks are trained on."""
+        return self.use_original_tasks and self.needs_synthetic
+
+    @model_validator(mode="after")
+    def _trains_on_something(self) -> Self:
+        if not self.use_original_tasks and not self.needs_synthetic:
+            raise ValueError("use_original_tasks is false and synthetic_data_ratio is 0: there would be no task to train on")
+        return self
+
+
+class GraderSettings(_Section):
+    """Who grades (`task_manager.grader`)."""
+
+    original_grader: GraderName = Field("env", description="grader of the environment's own tasks")
+    synthetic_grader: GraderName | Literal["auto"] = Field(
+        "auto", description="grader of synthetic tasks; auto: state where a task has a machine check, else fallback_grader"
+    )
+    fallback_grader: GraderName = Field("llm-binary-gt-no_constraint", description="for tasks without a machine check, under auto")
+    compare_with: GraderName | None = Field(
+        None, description="a second grader that sees the same rollouts and only has its agreement measured"
+    )
+    compare_share: float = Field(0.1, ge=0, le=1, description="share of rollouts that the second grader sees")
+    samples: int = Field(3, ge=1, description="verdicts that the avg graders average")
+    temperature: float = Field(0.0, ge=0, description="of the judge; avg graders sample at 0.7 at least")
+
+
+class CurriculumSettings(_Section):
+    """Which tasks come next (`task_manager.curriculum`)."""
+
+    enable: bool = Field(False, description="let task weights follow the measured success of rollout groups")
+    rest_epochs: int = Field(2, ge=1, description="epochs that a task rests whose last group was all right or all wrong")
+    max_rest_epochs: int = Field(8, ge=1, description="the rest doubles each time up to this")
+    target_success: float = Field(0.5, ge=0, le=1, description="success rate of the tasks that are wanted most")
+    width: float = Field(0.25, gt=0, description="how fast the weight falls off around it")
+    smoothing: float = Field(0.5, gt=0, le=1, description="share of the newest group in a task's success rate")
+    harder_above: float = Field(0.7, ge=0, le=1, description="mean success from which new tasks are to be harder")
+    easier_below: float = Field(0.3, ge=0, le=1, description="mean success below which new tasks are to be easier")
+    synthesize_every_epochs: int = Field(0, ge=0, description="make new tasks in the background every so many epochs; 0: never")
+    max_new_tasks: int = Field(64, ge=1, description="new tasks of one such round")
+
+    @model_validator(mode="after")
+    def _bands(self) -> Self:
+        if self.easier_below >= self.harder_above:
+            raise ValueError(f"easier_below = {self.easier_below} must be less than harder_above = {self.harder_above}")
+        if self.rest_epochs > self.max_rest_epochs:
+            raise ValueError(f"rest_epochs = {self.rest_epochs} must not exceed max_rest_epochs = {self.max_rest_epochs}")
+        return self
+
+
+class TaskManagerSettings(_Section):
+    """The section `task_manager`."""
+
+    n: int = Field(0, ge=0, description="explorations per seed task; 0: no synthetic tasks are made")
+    max_seed_tasks: int | None = Field(None, ge=1, description="explore from at most so many of the environment's tasks; null: all")
+    round: int = Field(0, ge=0, description="a later round takes the next seed tasks and explores anew; for more tasks after the first")
+    known_data_paths: tuple[Path, ...] = Field(
+        (), description="files of synthetic tasks that exist: not made again, ids go on after theirs"
+    )
+    target_tasks: int | None = Field(None, ge=1, description="stop once so many tasks are kept; null: when all explorations are used up")
+    env_profile: Path | None = Field(None, description="the environment's profile; null: the one that is shipped with it")
+    train_data_path: Path = Field(Path("tasks_explored.train.jsonl"), description="where the synthetic tasks are written to and read from")
+    store: Path | None = Field(None, description="folder of the journal that makes runs resumable; null: train_data_path with .d added")
+    num_explore_threads: int = Field(16, ge=1, description="explorations in flight at once")
+    num_verify_threads: int = Field(16, ge=1, description="tasks being verified at once")
+    strategy: Literal["random", "curious"] = Field("random", description="random: the paper's; curious: steered towards untried actions")
+    strategy_args: StrategySettings = StrategySettings()
+    explore_env_params: dict[str, Any] = Field(default_factory=dict, description="environment parameters on top, while exploring")
+    synthesis: SynthesisSettings = SynthesisSettings()
+    verification: VerificationSettings = VerificationSettings()
+    deduplication: DeduplicationSettings = DeduplicationSettings()
+    mixture: MixtureSettings = MixtureSettings()
+    grader: GraderSettings = GraderSettings()
+    curriculum: CurriculumSettings = CurriculumSettings()
+    unavailable_timeout_s: float = Field(120.0, ge=0, description="seconds to wait for an environment service that went away")
+    max_failed_share: float = Field(0.5, ge=0, le=1, description="share of explorations that may fail before the run ends with an error")
+
+    @property
+    def store_path(self) -> Path:
+        """The folder of the journal."""
+        return self.store or self.train_data_path.with_name(self.train_data_path.name + ".d")

@@ -1,0 +1,131 @@
+"""Task files: JSONL, one task a line; an environment's own tasks, and the synthetic ones.
+
+A run trains on the file, not on what the environment would list now, so that a resumed run sees the same tasks in the same order. Synthetic
+tasks are written as AgentEvolver writes them (`{"task", "confidence", "reward"}`), and files of its own are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentevolver.schema import Task
+
+
+class TaskLister(Protocol):
+    """What is used of an environment client."""
+
+    async def get_env_profile(self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...) -> list[str]: ...
+
+
+async def environment_tasks(
+    client: TaskLister,
+    env_type: str,
+    split: str,
+    *,
+    validation: bool = False,
+    params: dict[str, Any] | None = None,
+    evaluator: str = "env",
+) -> list[Task]:
+    """Return an environment's own tasks of a split, in its order, to be graded by `evaluator`.
+
+    Their metadata has the split and whether they are for validation.
+
+    Raises ValueError when the split is empty or lists a task twice; errors of the client pass through.
+    """
+    ids = await client.get_env_profile(env_type, split, params)
+    if not ids:
+        raise ValueError(f"the environment {env_type!r} lists no task in its split {split!r}")
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"the environment {env_type!r} lists a task of its split {split!r} twice")
+    metadata = {"split": split, "validation": validation}
+    return [Task(task_id=str(task_id), env_type=env_type, evaluator=evaluator, metadata=dict(metadata)) for task_id in ids]
+
+
+def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
+    """Write a task file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text("".join(json.dumps(task.to_dict(), ensure_ascii=False) + "\n" for task in tasks), encoding="utf-8")
+    draft.replace(path)
+
+
+def read_tasks(path: Path) -> list[Task]:
+    """Read a task file; raises ValueError with file and line for a line that is not a task."""
+    tasks = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            tasks.append(Task.from_dict(json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}:{number}: not a task: {error}") from error
+    return tasks
+
+
+def write_objectives(path: Path, tasks: Iterable[Task]) -> None:
+    """Write synthetic tasks, whole or not at all, in AgentEvolver's format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    records = ({"task": task.to_dict(), "confidence": task.metadata.get("confidence"), "reward": None} for task in tasks)
+    draft.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    draft.replace(path)
+
+
+def read_objectives(path: Path) -> list[Task]:
+    """Read synthetic tasks: ours, AgentEvolver's, or a plain task file.
+
+    Older files of AgentEvolver lack `open_query` and have `ground_truth` beside the task; their tasks all have their seed's id, and get one
+    of their own here. Raises ValueError with file and line for a line that is no task, one without a reference, or a doubled id.
+    """
+    tasks: list[Task] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            task = _objective(json.loads(line))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}:{number}: not a synthetic task: {error}") from error
+        if "seed_task_id" not in task.metadata:
+            count = seen[task.task_id] = seen.get(task.task_id, -1) + 1
+            task = replace(task, task_id=f"{task.task_id}#{count}", metadata={**task.metadata, "seed_task_id": task.task_id})
+        tasks.append(task)
+    ids = Counter(task.task_id for task in tasks)
+    if ids and ids.most_common(1)[0][1] > 1:
+        raise ValueError(f"{path}: the id {ids.most_common(1)[0][0]} is there twice; ids of synthetic tasks must be their own")
+    return tasks
+
+
+def _objective(data: dict[str, Any]) -> Task:
+    fields = dict(data.get("task", data))
+    fields.setdefault("open_query", True)
+    if fields.get("ground_truth") is None:
+        fields["ground_truth"] = data.get("ground_truth")
+    fields["metadata"] = {"synthetic": True, "confidence": data.get("confidence"), **(fields.get("metadata") or {})}
+    task = Task.from_dict(fields)
+    if not task.query or not task.ground_truth:
+        raise ValueError("query or ground_truth is missing")
+    return task
+
+
+def seed_of(task: Task) -> str:
+    """Return the id that the environment knows: a synthetic task `<seed>#<k>` happens in the world of its seed."""
+    return str(task.metadata.get("seed_task_id", task.task_id))
+
+
+def env_params_of(task: Task) -> dict[str, Any]:
+    """Return the environment parameters that a task's episodes need on top of the configuration's."""
+    return dict(task.metadata.get("env_params", {}))
+
+
+def solution_of(task: Task) -> list[str]:
+    """Return a task's reference solution, one assistant message each; empty if it has none.
+
+    Tasks of our own keep it in their metadata; one that came from elsewhere has its `ground_truth` as a single text.
+    """
+    actions = task.metadata.get("solution")
+    if actions is not None:
+        return [str(action) for action in actions]
+    return [task.ground_truth] if task.ground_truth else []

@@ -1,0 +1,178 @@
+"""Puts a questioning run together from a configuration. This is what the commands, the trainer and benchmarks call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentevolver.layers import ConfigError
+from agentevolver.schema import Task
+from env_service.client import AsyncEnvClient, RetryPolicy
+from task_manager.configuration import Configuration
+from task_manager.embedding import CachedEncoder, Encoder, MiniLM
+from task_manager.explore import Explorer
+from task_manager.formats import format_of
+from task_manager.held_out import held_out_queries
+from task_manager.journal import Journal, fingerprint
+from task_manager.models import LanguageModel
+from task_manager.plan import Plan
+from task_manager.pool import Pool
+from task_manager.profile import EnvProfile, profile_for
+from task_manager.questioning import Questioner, QuestioningFailed
+from task_manager.settings import TaskManagerSettings
+from task_manager.strategies import make_strategy
+from task_manager.synthesize import Synthesiser
+from task_manager.tasks import read_objectives, write_objectives
+from task_manager.verify import Verifier
+
+logger = logging.getLogger(__name__)
+
+HICCUP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """A run that is ready to go."""
+
+    configuration: Configuration
+    plan: Plan
+    journal: Journal
+    questioner: Questioner
+
+    @property
+    def target(self) -> Path:
+        """Where the tasks are written."""
+        return self.configuration.task_manager.train_data_path
+
+    async def make_tasks(self, on_progress: Callable[[int, int, int], None] | None = None) -> list[Task]:
+        """Carry the plan out and write the tasks; raises QuestioningFailed, also if none is kept.
+
+        What was kept is written whatever happens to the rest, cancellation included.
+        """
+        try:
+            await self.questioner.run(on_progress)
+        finally:
+            tasks = self.questioner.tasks
+            if tasks:
+                write_objectives(self.target, tasks)
+        if not tasks:
+            raise QuestioningFailed(f"no task was kept; `python -m task_manager stats` tells where the {len(self.plan.seeds)} seeds went")
+        return tasks
+
+
+@asynccontextmanager
+async def open_workshop(
+    configuration: Configuration,
+    llm: LanguageModel,
+    *,
+    encoder: Encoder | None = None,
+    profile: EnvProfile | None = None,
+) -> AsyncIterator[Workshop]:
+    """Open journal and connections of a configuration's run, list seeds and evaluation tasks, and close everything in the end.
+
+    `encoder` replaces the configured one, `profile` the configured profile. Raises ConfigError, JournalError, EnvServiceError.
+    """
+    settings, service, data = configuration.task_manager, configuration.env_service, configuration.data
+    profile = profile or profile_for(service.env_type, settings.env_profile)
+    # Waiting for a service that went away is the questioner's, which knows how long; the client only bridges hiccups.
+    retry = RetryPolicy(budget_s=min(HICCUP_S, settings.unavailable_timeout_s))
+    client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s, retry=retry)
+    cache: CachedEncoder | None = None
+    journal = Journal(settings.store_path)
+    try:
+        if settings.deduplication.semantic and encoder is None:
+            encoder = cache = CachedEncoder(MiniLM(), settings.store_path / "embeddings.sqlite")
+        seeds = await client.get_env_profile(service.env_type, data.train_split, data.train_filter)
+        if not seeds:
+            raise ConfigError(f"data.train_split: the environment {service.env_type!r} lists no task in {data.train_split!r}")
+        held_out = await held_out_queries(
+            client, service.env_type, data.val_splits, journal, list_params=data.val_filter, env_params=service.env_params
+        )
+        yield _assemble(configuration, llm, client, journal, profile, seeds_of_round(seeds, settings), held_out, encoder)
+    finally:
+        journal.close()
+        if cache is not None:
+            cache.close()
+        await client.close()
+
+
+def seeds_of_round(seeds: Sequence[str], settings: TaskManagerSettings) -> tuple[str, ...]:
+    """Return the seed tasks of a round: the first `max_seed_tasks`, in the next round those after them, and from the start again."""
+    count = min(settings.max_seed_tasks or len(seeds), len(seeds))
+    start = settings.round * count % len(seeds)
+    return tuple([*seeds[start:], *seeds[:start]][:count])
+
+
+def _assemble(
+    configuration: Configuration,
+    llm: LanguageModel,
+    client: AsyncEnvClient,
+    journal: Journal,
+    profile: EnvProfile,
+    seeds: tuple[str, ...],
+    held_out: Sequence[str],
+    encoder: Encoder | None,
+) -> Workshop:
+    settings, service = configuration.task_manager, configuration.env_service
+    known = [task for path in settings.known_data_paths for task in _tasks_of(path, service.env_type)]
+    plan = Plan.of(
+        settings,
+        env_type=service.env_type,
+        env_params=service.env_params,
+        profile=profile,
+        seeds=seeds,
+        models=configuration.models,
+        evaluation=tuple(held_out),
+        known=tuple(task.task_id for task in known),
+    )
+    key = fingerprint(plan.to_dict())
+    if journal.get("plan", key) is None:
+        journal.put("plan", key, plan.to_dict())
+    fmt = format_of(service.env_type)
+    strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
+    questioner = Questioner(
+        plan,
+        settings,
+        journal,
+        client,
+        explorer=Explorer(client, llm, fmt, profile, strategy, settings.strategy_args, settings.explore_env_params),
+        synthesiser=Synthesiser(llm, fmt, profile, settings.synthesis),
+        verifier=Verifier(client, llm, fmt, settings.verification),
+        strategy=strategy,
+        fmt=fmt,
+        pool=Pool(settings.deduplication, encoder, held_out),
+        env_params=service.env_params,
+        known=known,
+    )
+    return Workshop(configuration, plan, journal, questioner)
+
+
+def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> list[Task]:
+    """Read the synthetic tasks of a configuration, if there are any.
+
+    Raises ConfigError for a file of another environment, or, given the plan, of another run: tasks that another profile, model or setting
+    made are not taken for this one's.
+    """
+    path = configuration.task_manager.train_data_path
+    if not path.exists():
+        return []
+    tasks = _tasks_of(path, configuration.env_service.env_type)
+    for task in tasks if plan is not None else ():
+        origin = task.metadata.get("origin", {}).get("run")
+        if plan is not None and origin is not None and origin != plan.run:
+            raise ConfigError(f"{path}: its tasks were made by another configuration (run {origin}, now {plan.run}); give another path")
+    return tasks
+
+
+def _tasks_of(path: Path, env_type: str) -> list[Task]:
+    try:
+        tasks = read_objectives(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    for task in tasks:
+        if task.env_type != env_type:
+            raise ConfigError(f"{path}: its tasks are for {task.env_type!r}, not {env_type!r}; give another path")
+    return tasks

@@ -1,0 +1,31 @@
+"""Stages of a user's own, as the tests of the pipeline load them by their dotted path."""
+
+import torch
+
+from advantage_processor.stages import StageResult
+
+
+class Double:
+    def __init__(self, context, *, factor=2.0):
+        self.factor = factor
+
+    def __call__(self, batch, advantages):
+        return StageResult(advantages * self.factor, {"double/factor": self.factor})
+
+
+class WrongShape:
+    def __init__(self, context):
+        pass
+
+    def __call__(self, batch, advantages):
+        return StageResult(torch.zeros(1, 1, dtype=torch.float64))
+
+
+class Infinite(WrongShape):
+    def __call__(self, batch, advantages):
+        return StageResult(advantages + float("inf"))
+
+
+class Everywhere(WrongShape):
+    def __call__(self, batch, advantages):
+        return StageResult(advantages + 1.0)

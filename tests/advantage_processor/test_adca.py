@@ -1,0 +1,312 @@
+"""ADCA-GRPO: the golden vectors, a slow reference on random batches, the invariances, and what stays out of every statistic."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advantage_processor.adca import (
+    PRESETS,
+    AdcaConfig,
+    Steps,
+    alpha_at,
+    standardise_outcomes,
+    step_credit,
+    suffix_sum,
+    to_tokens,
+)
+from tests.advantage_processor import reference
+
+FLAGS = ["GBG", "BB", "GGGB"]
+OUTCOMES = [1.0, 0.0, 1.0]
+GOLDEN = {
+    "equal, last step": (AdcaConfig(), [[0.823954, 0.718235, 0.812826], [-1.603395, -1.508804], [0.929673, 0.823954, 0.718235, 0.612516]]),
+    "equal, all steps": (
+        AdcaConfig(outcome="all_steps"),
+        [[2.238167, 1.425342, 0.812826], [-3.017608, -1.508804], [3.050993, 2.238167, 1.425342, 0.612516]],
+    ),
+    "pooled, last step": (
+        AdcaConfig(statistics="pooled"),
+        [[0.774189, 0.684746, 0.79655], [-1.63782, -1.526017], [0.863632, 0.774189, 0.684746, 0.595303]],
+    ),
+    "pooled, all steps": (
+        AdcaConfig(statistics="pooled", outcome="all_steps"),
+        [[2.188402, 1.391853, 0.79655], [-3.052034, -1.526017], [2.984952, 2.188402, 1.391853, 0.595303]],
+    ),
+    "allocation, last step": (
+        AdcaConfig(scheme="allocation"),
+        [[0.940594, 0.831891, 0.81581], [-1.683078, -1.548646], [0.933519, 0.860996, 0.788474, 0.715951]],
+    ),
+}
+
+
+def trajectory(flags, outcome, group=0, labelled=True, valid=True):
+    scores = [1.0 if flag == "G" else -1.0 for flag in flags]
+    return {"scores": scores, "outcome": outcome, "group": group, "labelled": labelled, "valid": valid}
+
+
+def steps_of(trajectories):
+    width = max(len(t["scores"]) for t in trajectories)
+    padded = [t["scores"] + [math.nan] * (width - len(t["scores"])) for t in trajectories]  # padding may hold anything
+    return Steps(
+        scores=torch.tensor(padded, dtype=torch.float64),
+        lengths=torch.tensor([len(t["scores"]) for t in trajectories]),
+        outcomes=torch.tensor([t["outcome"] for t in trajectories], dtype=torch.float64),
+        groups=torch.tensor([t["group"] for t in trajectories]),
+        labelled=torch.tensor([t["labelled"] for t in trajectories]),
+        valid=torch.tensor([t["valid"] for t in trajectories]),
+    )
+
+
+def advantages_of(trajectories, config=AdcaConfig(), alpha=0.1):  # noqa: B008 - a frozen value
+    table = step_credit(steps_of(trajectories), config, alpha).advantages
+    return [row[: len(t["scores"])].tolist() for row, t in zip(table, trajectories, strict=True)]
+
+
+def assert_same(found, expected, tolerance=1e-9):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, abs=tolerance, rel=tolerance)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_golden_vectors_hold(name):
+    config, expected = GOLDEN[name]
+    batch = [trajectory(flags, outcome) for flags, outcome in zip(FLAGS, OUTCOMES, strict=True)]
+    assert_same(advantages_of(batch, config), expected, tolerance=1.5e-6)
+
+
+def test_standardised_outcomes_of_the_golden_group():
+    found = standardise_outcomes(torch.tensor(OUTCOMES), torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.bool))
+    assert found.tolist() == pytest.approx([0.707107, -1.414214, 0.707107], abs=1e-6)
+
+
+def test_the_papers_deviation_is_of_trajectory_means():
+    """Means 1/3, -1, 1/2: mu = -1/18, sigma = sqrt of the mean squared distance to it."""
+    batch = [trajectory(flags, outcome) for flags, outcome in zip(FLAGS, OUTCOMES, strict=True)]
+    mu = -1 / 18
+    sigma = math.sqrt(sum((m - mu) ** 2 for m in (1 / 3, -1.0, 1 / 2)) / 3)
+    credit = step_credit(steps_of(batch), PRESETS["paper"], 0.1)
+    assert credit.attribution[0, :3].tolist() == pytest.approx([(1 - mu) / sigma, (-1 - mu) / sigma, (1 - mu) / sigma])
+
+
+@pytest.mark.parametrize(("step", "alpha"), [(0, 0.1), (25, 0.085355), (50, 0.05), (75, 0.014645), (100, 0.0), (120, 0.0)])
+def test_the_cosine_schedule_follows_its_golden_vector(step, alpha):
+    assert alpha_at(step, alpha=0.1, schedule="cosine", total_steps=100) == pytest.approx(alpha, abs=1e-6)
+
+
+def test_alpha_is_constant_linear_or_at_a_given_progress():
+    assert alpha_at(70, alpha=0.1) == 0.1
+    assert alpha_at(25, alpha=0.2, alpha_min=0.1, schedule="linear", total_steps=50) == pytest.approx(0.15)
+    assert alpha_at(99, alpha=0.2, schedule="linear", total_steps=50) == 0.0
+    assert alpha_at(99, alpha=0.2, schedule="linear", total_steps=50, progress=0.25) == pytest.approx(0.15)
+
+
+CONFIGS = st.builds(
+    AdcaConfig,
+    scheme=st.just("decouple"),
+    standardise=st.booleans(),
+    statistics=st.sampled_from(["equal", "pooled"]),
+    sigma=st.sampled_from(["steps", "means"]),
+    base=st.sampled_from([0.2, 1.0]),
+    outcome=st.sampled_from(["last_step", "all_steps", "only_prm"]),
+    length_normalisation=st.booleans(),
+) | st.builds(
+    AdcaConfig,
+    scheme=st.just("allocation"),
+    outcome=st.sampled_from(["last_step", "all_steps"]),
+    consistent_scale=st.sampled_from([1.0, 0.5, 0.0]),
+    pos_unconsistent_scale=st.sampled_from([0.2, 0.0]),
+    neg_unconsistent_scale=st.sampled_from([-0.2, 0.3, 0.0]),
+)
+
+
+@st.composite
+def batches(draw, labels=True):
+    """Ragged batches with groups of one, groups without spread, unlabelled and masked rollouts."""
+    return draw(
+        st.lists(
+            st.builds(
+                trajectory,
+                flags=st.text("GB", min_size=1, max_size=7),
+                outcome=st.sampled_from([0.0, 0.0, 0.3, 0.55, 1.0, 1.0]),
+                group=st.integers(-1, 3),
+                labelled=st.sampled_from([True, True, True, False]) if labels else st.just(True),
+                valid=st.sampled_from([True, True, True, True, False]),
+            ),
+            min_size=1,
+            max_size=14,
+        )
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(batch=batches(), config=CONFIGS, alpha=st.sampled_from([0.0, 0.1, 1.0]))
+def test_random_batches_agree_with_the_slow_reference(batch, config, alpha):
+    assert_same(advantages_of(batch, config, alpha), reference.adca(batch, config, alpha), tolerance=1e-7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches(), config=CONFIGS, data=st.data())
+def test_the_order_of_trajectories_does_not_matter(batch, config, data):
+    order = data.draw(st.permutations(range(len(batch))))
+    expected = advantages_of(batch, config)
+    assert_same(advantages_of([batch[i] for i in order], config), [expected[i] for i in order])
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches(), config=CONFIGS)
+def test_the_names_of_groups_do_not_matter(batch, config):
+    renamed = [{**t, "group": 1000 - 7 * t["group"]} for t in batch]
+    assert_same(advantages_of(renamed, config), advantages_of(batch, config))
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches(), config=CONFIGS)
+def test_groups_do_not_touch_each_other(batch, config):
+    expected = advantages_of(batch, config)
+    for group in {t["group"] for t in batch}:
+        own = [i for i, t in enumerate(batch) if t["group"] == group]
+        assert_same(advantages_of([batch[i] for i in own], config), [expected[i] for i in own])
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches(), factor=st.floats(0.01, 1e4), shift=st.floats(-10, 10))
+def test_scaling_and_shifting_outcomes_changes_nothing_under_decouple(batch, factor, shift):
+    moved = [{**t, "outcome": factor * t["outcome"] + shift} for t in batch]
+    assert_same(advantages_of(moved), advantages_of(batch), tolerance=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches(), base=st.floats(1e-3, 1e3), sigma=st.sampled_from(["steps", "means"]))
+def test_the_base_cancels_where_scores_are_standardised(batch, base, sigma):
+    assert_same(advantages_of(batch, AdcaConfig(sigma=sigma, base=base)), advantages_of(batch, AdcaConfig(sigma=sigma)), tolerance=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=batches(), config=CONFIGS, data=st.data())
+def test_masked_rollouts_take_no_part_whatever_they_hold(batch, config, data):
+    expected = advantages_of(batch, config)
+    changed = [
+        t if t["valid"] else {**t, "outcome": data.draw(st.sampled_from([0.0, 1.0, 1e9])), "scores": [-s for s in t["scores"]]}
+        for t in batch
+    ]
+    assert_same(advantages_of(changed, config), expected)
+    without = [t for t in batch if t["valid"]]
+    if without:
+        assert_same(advantages_of(without, config), [row for row, t in zip(expected, batch, strict=True) if t["valid"]])
+    assert all(value == 0.0 for row, t in zip(expected, batch, strict=True) if not t["valid"] for value in row)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches(), data=st.data())
+def test_unlabelled_trajectories_get_outcome_credit_alone_whatever_their_scores_hold(batch, data):
+    credit = step_credit(steps_of(batch), AdcaConfig(), 0.1)
+    for i, t in enumerate(batch):
+        if not t["labelled"]:
+            count = len(t["scores"])
+            assert credit.advantages[i, :count].tolist() == pytest.approx([credit.outcome[i].item()] * count)
+    flipped = [t if t["labelled"] else {**t, "scores": [-s for s in t["scores"]]} for t in batch]
+    assert_same(advantages_of(flipped), advantages_of(batch))
+
+
+@pytest.mark.parametrize("sigma", ["steps", "means"])
+@pytest.mark.parametrize("flags", [["GG", "GGG"], ["BB", "B"]])
+def test_a_group_with_one_label_throughout_is_neutralised(sigma, flags):
+    batch = [trajectory(flags[0], 1.0), trajectory(flags[1], 0.0)]
+    credit = step_credit(steps_of(batch), AdcaConfig(sigma=sigma), 0.1)
+    assert not credit.attribution.any()
+    assert credit.advantages[0, :2].tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_equal_trajectory_means_are_neutralised_where_the_deviation_is_theirs():
+    """Each trajectory is half GOOD: the deviation of means is 0 although labels differ, and must not become a division by nothing."""
+    batch = [trajectory("GB", 1.0), trajectory("BG", 0.0), trajectory("GBGB", 1.0)]
+    credit = step_credit(steps_of(batch), PRESETS["paper"], 0.1)
+    assert not credit.attribution.any()
+    assert credit.advantages.abs().max() < 2.0
+
+
+@pytest.mark.parametrize("outcome", [0.0, 1.0, 0.1, 1e-7, 1 / 3])
+def test_a_group_of_one_outcome_has_no_outcome_credit(outcome):
+    batch = [trajectory("G", outcome) for _ in range(7)]
+    assert not step_credit(steps_of(batch), AdcaConfig(), 0.1).outcome.any()
+
+
+def test_tiny_differences_of_outcomes_still_count():
+    batch = [trajectory("G", 0.5), trajectory("G", 0.5 + 1e-6)]
+    assert step_credit(steps_of(batch), AdcaConfig(), 0.1).outcome.tolist() == pytest.approx([-1.0, 1.0], abs=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.lists(st.floats(-5, 5), min_size=4, max_size=4), min_size=1, max_size=5))
+def test_suffix_sums_add_up_from_the_right(rows):
+    found = suffix_sum(torch.tensor(rows, dtype=torch.float64))
+    assert_same(found.tolist(), [[sum(row[k:]) for k in range(4)] for row in rows])
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_tokens_get_the_value_of_their_step_and_no_other_token_gets_any(data):
+    per_step = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99))))
+    rows = data.draw(st.lists(st.integers(-1, 2), min_size=1, max_size=6))
+    width = data.draw(st.integers(0, 9))
+    ids = [[data.draw(st.integers(-1, 4)) for _ in range(width)] for _ in rows]
+    found = to_tokens(per_step, torch.tensor(rows), torch.tensor(ids, dtype=torch.long).reshape(len(rows), width))
+    assert found.dtype == torch.float32
+    for i, row in enumerate(rows):
+        expected = [per_step[row, k].item() if row >= 0 and k >= 0 else 0.0 for k in ids[i]]
+        assert found[i].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_tokens_are_looked_up_in_parts_that_fit_together(monkeypatch):
+    per_step, rows = torch.randn(50, 4), torch.randint(-1, 50, (200,))
+    ids = torch.randint(-1, 4, (200, 33))
+    whole = to_tokens(per_step, rows, ids)
+    monkeypatch.setattr("advantage_processor.adca.TOKENS_AT_ONCE", 70)
+    assert torch.equal(to_tokens(per_step, rows, ids), whole)
+    assert torch.equal(to_tokens(per_step, rows, ids.to(torch.int16)), whole)
+
+
+def gradient_step(good_action, outcome_of):
+    """Return the direction (3 steps, 2 actions) that a policy-gradient step moves the logits of a uniform policy in.
+
+    Each of the eight action sequences is rolled out twice; the judge calls `good_action` GOOD, `outcome_of` grades sequence and copy.
+    """
+    logits = torch.zeros(3, 2, requires_grad=True)
+    actions = torch.cartesian_prod(*[torch.arange(2)] * 3).repeat(2, 1)
+    copies = torch.arange(2).repeat_interleave(8)
+    everything = torch.ones(16, dtype=torch.bool)
+    scores = torch.where(actions == good_action, 1.0, -1.0)
+    outcomes = outcome_of(actions, copies).double()
+    steps = Steps(scores, torch.full((16,), 3), outcomes, torch.zeros(16, dtype=torch.long), everything, everything)
+    advantages = step_credit(steps, AdcaConfig(), 0.1).advantages
+    tokens = to_tokens(advantages, torch.arange(16), torch.arange(3).expand(16, 3))
+    loss = -(tokens * logits.log_softmax(-1)[torch.arange(3), actions]).mean()
+    return -torch.autograd.grad(loss, logits)[0]
+
+
+@pytest.mark.parametrize("good_action", [0, 1])
+def test_a_policy_moves_the_way_the_labels_say_where_outcomes_say_nothing(good_action):
+    step = gradient_step(good_action, lambda actions, copies: copies)
+    assert (step[:, good_action] > 0).all() and (step[:, 1 - good_action] < 0).all()
+
+
+def test_labels_add_to_what_the_outcome_says_of_the_step_that_decided_it():
+    step = gradient_step(0, lambda actions, copies: actions[:, 1] == 0)
+    assert (step[:, 0] > 0).all()
+    assert step[1, 0] > 3 * step[0, 0] and step[1, 0] > 3 * step[2, 0]
+
+
+def test_the_outcome_outweighs_labels_that_contradict_it_at_the_default_alpha():
+    """A judge that calls every step of the failures GOOD and of the successes BAD cannot turn a single advantage around."""
+    batch = [trajectory("BBB", 1.0), trajectory("GGG", 0.0), trajectory("BBB", 1.0), trajectory("GGG", 0.0)]
+    for t, row in zip(batch, advantages_of(batch), strict=True):
+        assert all(value > 0 for value in row) if t["outcome"] else all(value < 0 for value in row)
+
+
+def test_presets_differ_where_paper_and_implementation_do():
+    assert PRESETS["paper"] == replace(PRESETS["original"], sigma="means", base=1.0)

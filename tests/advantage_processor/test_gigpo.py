@@ -1,0 +1,79 @@
+"""GiGPO: anchor states, discounted returns, and step advantages against a slow reference."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advantage_processor.gigpo import anchor_ids, discounted_returns, shared, step_advantages
+from tests.advantage_processor import reference
+
+
+@st.composite
+def trajectories(draw):
+    def one():
+        states = draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6))
+        rewards = [draw(st.sampled_from([0.0, 0.0, 1.0, -0.5])) for _ in states]
+        return {
+            "states": states,
+            "rewards": rewards,
+            "group": draw(st.integers(0, 2)),
+            "valid": draw(st.sampled_from([True, True, True, False])),
+        }
+
+    return [one() for _ in range(draw(st.integers(1, 8)))]
+
+
+def padded(rows):
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows], dtype=torch.float64)
+
+
+@settings(max_examples=80, deadline=None)
+@given(batch=trajectories(), gamma=st.sampled_from([0.0, 0.5, 0.95, 1.0]))
+def test_random_batches_agree_with_the_slow_reference(batch, gamma):
+    anchors = anchor_ids([t["states"] for t in batch], [t["group"] for t in batch])
+    returns = discounted_returns(padded([t["rewards"] for t in batch]), gamma)
+    found = step_advantages(returns, anchors, torch.tensor([t["valid"] for t in batch]))
+    for row, expected in zip(found.tolist(), reference.gigpo(batch, gamma), strict=True):
+        assert row[: len(expected)] == pytest.approx(expected, abs=1e-6)
+        assert not any(row[len(expected) :])
+
+
+def test_the_better_action_at_a_shared_state_gets_the_credit():
+    """Two rollouts stand before the same door: the one that opened it succeeded. What only one of them saw says nothing."""
+    states = [["start", "door", "hall"], ["start", "door", "wall"]]
+    anchors = anchor_ids(states, ["g", "g"])
+    returns = discounted_returns(torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), 0.95)
+    found = step_advantages(returns, anchors, torch.tensor([True, True]))
+    assert found[0, :2].tolist() == pytest.approx([0.7071, 0.7071], abs=1e-4)
+    assert found[1, :2].tolist() == pytest.approx([-0.7071, -0.7071], abs=1e-4)
+    assert found[:, 2].tolist() == [0.0, 0.0]
+    assert shared(anchors, torch.tensor([True, True])).tolist() == [[True, True, False]] * 2
+
+
+def test_the_same_observation_in_another_group_is_another_state():
+    anchors = anchor_ids([["a"], ["a"], ["a"]], [0, 0, 1])
+    assert anchors[0] == anchors[1] != anchors[2]
+
+
+def test_observations_that_differ_in_noise_are_one_state_where_similarity_says_so():
+    states = [["you see a red door, time 10:31"], ["you see a red door, time 10:44"], ["the shop is closed today"]]
+    assert len(set(anchor_ids(states, [0, 0, 0]).flatten().tolist())) == 3
+    near = anchor_ids(states, [0, 0, 0], similarity=0.9).flatten().tolist()
+    assert near[0] == near[1] != near[2]
+
+
+def test_long_episodes_have_finite_returns_of_the_right_size():
+    rewards = torch.zeros(1, 5000)
+    rewards[0, -1] = 1.0
+    returns = discounted_returns(rewards, 0.5)
+    assert returns[0, -1] == 1.0 and returns[0, -11].item() == pytest.approx(0.5**10)
+    assert returns.isfinite().all()
+    assert discounted_returns(torch.ones(1, 5000), 1.0)[0, 0] == 5000
+
+
+def test_a_batch_without_valid_trajectories_has_no_step_advantages():
+    anchors = anchor_ids([["a"], ["a"]], [0, 0])
+    assert not step_advantages(torch.ones(2, 1), anchors, torch.tensor([False, False])).any()
+    assert not shared(anchors, torch.tensor([False, False])).any()

@@ -1,0 +1,290 @@
+"""The pipeline: from records and rows to token advantages, stages by name, and what does not count."""
+
+import logging
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advantage_processor import AttributionSettings
+from advantage_processor.adca import AdcaConfig
+from advantage_processor.batch import make_batch, pad_step_ids
+from advantage_processor.processor import Processor, StageError
+from tests.advantage_processor import reference
+from tests.advantage_processor.records import record, rows_of
+
+LABELS = AttributionSettings(enable=True)
+
+
+def process(records, config=LABELS, *, samples=1, step=1, withdrawn=(), **options):
+    keys, ids = rows_of(records, samples)
+    step_ids = pad_step_ids(ids, max(map(len, ids), default=0))
+    batch = make_batch(step, records, keys, step_ids, withdrawn=withdrawn)
+    return batch, Processor(config, **options).process(batch)
+
+
+def per_step(batch, result):
+    return [row[:length] for row, length in zip(result.per_step.tolist(), batch.lengths.tolist(), strict=True)]
+
+
+GOLDEN = [record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, "GGGB", 1.0)]
+
+
+def test_the_golden_group_reaches_its_tokens():
+    batch, result = process(GOLDEN)
+    expected = [[0.823954, 0.718235, 0.812826], [-1.603395, -1.508804], [0.929673, 0.823954, 0.718235, 0.612516]]
+    for row, values, ids in zip(result.advantages, expected, batch.step_ids, strict=True):
+        assert row.tolist() == pytest.approx([values[k] if k >= 0 else 0.0 for k in ids.tolist()], abs=1.5e-6)
+    records = result.records(batch)
+    assert records["g_1"]["advantages"] == pytest.approx(expected[1], abs=1.5e-6)
+    assert sum(records["g_0"]["step_rewards"]) == pytest.approx(expected[0][0], abs=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    flags=st.lists(
+        st.tuples(st.integers(0, 2), st.text("GB", min_size=1, max_size=6), st.sampled_from([0.0, 1.0])), min_size=1, max_size=8
+    ),
+    samples=st.integers(1, 3),
+)
+def test_a_trajectory_has_one_vote_however_many_rows_it_became(flags, samples):
+    records = [record(f"g{group}", i, labels, score) for i, (group, labels, score) in enumerate(flags)]
+    expected = reference.adca(
+        [
+            {"scores": [1.0 if f == "G" else -1.0 for f in labels], "outcome": score, "group": group, "labelled": True, "valid": True}
+            for group, labels, score in flags
+        ],
+        AdcaConfig(),
+        0.1,
+    )
+    batch, result = process(records, samples=samples)
+    for found, values in zip(per_step(batch, result), expected, strict=True):
+        assert found == pytest.approx(values, abs=1e-7)
+    for row, values in zip(batch.row_trajectory.tolist(), result.advantages, strict=True):
+        ids = batch.step_ids[batch.row_trajectory.tolist().index(row)]
+        assert ids.numel() == values.numel()
+
+
+def test_steps_are_numbered_through_the_trajectory_not_the_row():
+    batch, result = process(GOLDEN, samples=2)
+    by_key = dict(zip(rows_of(GOLDEN, 2)[0], result.advantages, strict=True))
+    assert by_key["g_2_1"][0].item() == pytest.approx(0.718235, abs=1e-6)  # the third row's second part begins with step 2
+    assert by_key["g_2_0"][0].item() == pytest.approx(0.929673, abs=1e-6)
+    assert batch.lengths.tolist() == [3, 2, 4]
+
+
+def test_failed_and_withdrawn_rollouts_take_no_part():
+    failed = record("g", 3, score=None, steps=2)
+    lonely = record("h", 0, "GB", 1.0)
+    records = [*GOLDEN, failed, lonely]
+    batch, result = process(records, withdrawn=[3, 4])
+    _, alone = process(GOLDEN)
+    assert torch.equal(result.per_step[:3], alone.per_step)
+    assert not result.advantages[3:].any()
+    assert set(result.records(batch)) == {"g_0", "g_1", "g_2"}
+    same = {name: value for name, value in alone.metrics.items() if not name.startswith("timing")}
+    assert {name: value for name, value in result.metrics.items() if name in same} == same
+
+
+def test_padding_rows_need_no_trajectory_when_they_are_withdrawn():
+    keys, ids = rows_of(GOLDEN)
+    batch = make_batch(1, GOLDEN, [*keys, "padding-7"], pad_step_ids([*ids, [-1]], 12), withdrawn=[3])
+    assert not Processor(LABELS).process(batch).advantages[3].any()
+
+
+def test_a_row_of_no_trajectory_is_refused_by_name():
+    keys, ids = rows_of(GOLDEN)
+    with pytest.raises(ValueError, match="row other_0_0 belongs to no trajectory of step 4"):
+        make_batch(4, GOLDEN, [*keys[:2], "other_0_0"], pad_step_ids(ids, 12))
+
+
+def test_a_token_of_a_step_that_never_was_is_refused_by_name():
+    keys, ids = rows_of(GOLDEN)
+    ids[1][0] = 2
+    with pytest.raises(ValueError, match="row g_1_0 has tokens of step 2, its trajectory has 2 steps"):
+        make_batch(1, GOLDEN, keys, pad_step_ids(ids, 12))
+
+
+def test_a_step_in_which_everything_failed_gives_nothing_and_does_not_stop():
+    records = [record("g", i, score=None, steps=0) for i in range(3)]
+    batch = make_batch(1, records, ["g_0_0", "g_1_0", "g_2_0"], pad_step_ids([[-1]] * 3, 1), withdrawn=[0, 1, 2])
+    result = Processor(LABELS).process(batch)
+    assert result.advantages.shape == (3, 1) and not result.advantages.any()
+    nothing = make_batch(1, [], [], pad_step_ids([], 0))
+    assert Processor(LABELS).process(nothing).advantages.shape == (0, 0)
+
+
+@pytest.mark.parametrize("status", ["failed", "skipped", "off"])
+def test_unlabelled_trajectories_get_outcome_credit_and_are_counted(status):
+    records = [record("g", 0, "GBG", 1.0), record("g", 1, score=0.0, steps=2), record("g", 2, "GGGB", 1.0)]
+    records[1]["attribution"] = {"status": status, "kind": "timeout" if status == "failed" else "", "calls": 1}
+    batch, result = process(records)
+    assert per_step(batch, result)[1] == pytest.approx([-1.414214] * 2, abs=1e-6)
+    assert result.metrics["prm/unlabelled"] == 1.0
+    assert result.metrics[f"prm/{status}"] == 1.0
+    assert result.metrics["prm/labelled_rate"] == pytest.approx(2 / 3)
+
+
+def test_labels_of_another_length_are_not_used_but_counted():
+    records = [dict(item) for item in GOLDEN]
+    records[0]["attribution"] = {"status": "labelled", "good": [True]}
+    _, result = process(records)
+    assert result.metrics["prm/flags_len_mismatch_rate"] == pytest.approx(1 / 3)
+    assert result.metrics["prm/unlabelled"] == 1.0
+
+
+@pytest.mark.parametrize(("step", "attributed"), [(1, True), (5, True), (6, False)])
+def test_attribution_ends_with_prm_steps(step, attributed):
+    batch, result = process(GOLDEN, AttributionSettings(enable=True, adca_grpo={"prm_steps": 5}), step=step)
+    plain = reference.grpo([1.0, 0.0, 1.0], [0, 0, 0], [True] * 3)
+    is_plain = per_step(batch, result)[0] == pytest.approx([plain[0]] * 3)
+    assert is_plain is not attributed
+    assert ("prm/labelled" in result.metrics) is attributed
+
+
+def test_without_attribution_every_step_gets_grpos_advantage():
+    batch, result = process(GOLDEN, AttributionSettings())
+    plain = reference.grpo([1.0, 0.0, 1.0], [0, 0, 0], [True] * 3)
+    for found, advantage in zip(per_step(batch, result), plain, strict=True):
+        assert found == pytest.approx([advantage] * len(found))
+    assert not any(name.startswith("prm") for name in result.metrics)
+    assert "step_rewards" not in result.records(batch)["g_0"]
+
+
+def test_metrics_alone_leave_the_advantages_as_they_are():
+    _, plain = process(GOLDEN, AttributionSettings())
+    _, watched = process(GOLDEN, AttributionSettings(enable=False, adca_grpo={"enable_adca_metric": True}))
+    assert torch.equal(plain.advantages, watched.advantages)
+    assert watched.metrics["prm/labelled"] == 3.0
+
+
+def test_alpha_follows_its_schedule():
+    config = AttributionSettings(enable=True, adca_grpo={"alpha_cosine_decay_enable": True, "alpha": 0.1})
+    metrics = [process(GOLDEN, config, step=step)[1].metrics for step in (25, 50, 75)]
+    assert [m["prm/alpha_t"] for m in metrics] == pytest.approx([0.085355, 0.05, 0.014645], abs=1e-6)
+    assert metrics[1]["prm/alpha_progress"] == 0.5
+    assert metrics[1]["prm/alpha_base"] == 0.1
+
+
+def test_the_outcome_stage_takes_its_options():
+    alone = [record("g", 0, score=0.8, steps=2)]
+    neutral = AttributionSettings(stages=[{"use": "outcome", "singleton": "neutral"}])
+    assert process(alone, AttributionSettings())[1].per_step.tolist() == [pytest.approx([0.8, 0.8], abs=1e-5)]
+    assert process(alone, neutral)[1].per_step.tolist() == [[0.0, 0.0]]
+    _, undivided = process(GOLDEN, AttributionSettings(stages=[{"use": "outcome", "norm_by_std": False}]))
+    assert undivided.per_step[0, 0].item() == pytest.approx(1 / 3)
+
+
+def test_synthetic_tasks_are_scaled_where_data_is_mixed():
+    records = [
+        record("o", 0, "G", 1.0),
+        record("o", 1, "B", 0.0),
+        record("s", 0, "G", 1.0, synthetic=True),
+        record("s", 1, "B", 0.0, synthetic=True),
+    ]
+    _, plain = process(records)
+    _, hybrid = process(records, hybrid_data=True)
+    assert torch.equal(hybrid.per_step[:2], plain.per_step[:2])
+    assert torch.allclose(hybrid.per_step[2:], 0.5 * plain.per_step[2:])
+    assert hybrid.metrics["advantage/synthetic_share"] == 0.5
+    quarter = AttributionSettings(enable=True, stages=["outcome", "attribution", {"use": "hybrid_scale", "scale": 0.25}])
+    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].per_step[2:], 0.25 * plain.per_step[2:])
+
+
+def test_environment_rewards_stand_in_for_labels():
+    config = AttributionSettings(enable=True, attributor="env")
+    rewards = [[0.5, -0.5, 0.5], [-0.5, -0.5]]
+    records = [record("g", 0, score=1.0, rewards=rewards[0]), record("g", 1, score=0.0, rewards=rewards[1], steps=2)]
+    batch, result = process(records, config)
+    expected = reference.adca(
+        [{"scores": r, "outcome": o, "group": 0, "labelled": True, "valid": True} for r, o in zip(rewards, [1.0, 0.0], strict=True)],
+        AdcaConfig(),
+        0.1,
+    )
+    for found, values in zip(per_step(batch, result), expected, strict=True):
+        assert found == pytest.approx(values)
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 0.0], [float("nan"), 1.0]])
+def test_an_environment_that_gives_no_usable_rewards_leaves_outcome_credit(rewards):
+    config = AttributionSettings(enable=True, attributor="env")
+    records = [record("g", 0, score=1.0, rewards=rewards, steps=2), record("g", 1, score=0.0, steps=2)]
+    batch, result = process(records, config)
+    assert per_step(batch, result) == [pytest.approx([1.0, 1.0]), pytest.approx([-1.0, -1.0])]
+
+
+def test_anchor_states_add_to_the_outcome_advantage():
+    config = AttributionSettings(enable=True, attributor="gigpo", gigpo={"omega": 0.5})
+    records = [
+        record("g", 0, score=1.0, actions=["look", "open"], observations=["door", "hall"]),
+        record("g", 1, score=0.0, actions=["look", "kick"], observations=["door", "wall"]),
+    ]
+    batch, result = process(records, config)
+    outcome = reference.grpo([1.0, 0.0], [0, 0], [True, True])
+    credit = reference.gigpo(
+        [
+            {"states": ["", "door"], "rewards": [0.0, 1.0], "group": 0, "valid": True},
+            {"states": ["", "door"], "rewards": [0.0, 0.0], "group": 0, "valid": True},
+        ],
+        0.95,
+    )
+    for found, advantage, steps in zip(per_step(batch, result), outcome, credit, strict=True):
+        assert found == pytest.approx([advantage + 0.5 * value for value in steps])
+    assert result.metrics["gigpo/shared_rate"] == 1.0
+    assert result.metrics["gigpo/anchor_states"] == 2.0
+
+
+def test_gigpo_can_use_the_environments_rewards():
+    config = AttributionSettings(enable=True, attributor="gigpo", gigpo={"rewards": "env", "gamma": 1.0})
+    records = [record("g", 0, score=1.0, rewards=[1.0, 2.0], steps=2), record("g", 1, score=1.0, rewards=[0.0, 0.0], steps=2)]
+    _, result = process(records, config)
+    assert result.per_step[0, 0].item() == pytest.approx(0.7071, abs=1e-3)
+
+
+def test_a_users_stage_is_found_by_its_path_and_gets_its_options():
+    path = "tests.advantage_processor.custom_stages:Double"
+    _, plain = process(GOLDEN)
+    _, doubled = process(GOLDEN, AttributionSettings(enable=True, stages=["outcome", "attribution", {"use": path, "factor": 3.0}]))
+    assert torch.allclose(doubled.advantages, 3 * plain.advantages)
+    assert doubled.metrics["double/factor"] == 3.0
+
+
+def test_a_users_stage_is_found_by_its_entry_point(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    point = EntryPoint("double", "tests.advantage_processor.custom_stages:Double", "agentevolver.advantage_stages")
+    monkeypatch.setattr("advantage_processor.processor.entry_points", lambda group: [point] if group == point.group else [])
+    _, doubled = process(GOLDEN, AttributionSettings(enable=True, stages=["outcome", "attribution", "double"]))
+    assert torch.allclose(doubled.advantages, 2 * process(GOLDEN)[1].advantages)
+    with pytest.raises(StageError, match=r"'nothing' is not known: write one of attribution, double, hybrid_scale, outcome"):
+        Processor(AttributionSettings(stages=["nothing"]))
+
+
+@pytest.mark.parametrize(
+    ("stage", "problem"),
+    [
+        ({"use": "outcome", "singelton": "neutral"}, "singelton"),
+        ({"use": "outcome", "singleton": "zero"}, "write score or neutral"),
+        ({"use": "hybrid_scale", "scale": -1}, "from 0 on"),
+        ("no_such_module_of_mine:Stage", "cannot be imported"),
+        ("tests.advantage_processor.custom_stages:Triple", "cannot be imported"),
+    ],
+)
+def test_a_stage_that_cannot_be_made_is_refused_before_training(stage, problem):
+    with pytest.raises(StageError, match=problem):
+        Processor(AttributionSettings(stages=[stage]))
+
+
+@pytest.mark.parametrize(("name", "problem"), [("WrongShape", "shape"), ("Infinite", "finite"), ("Everywhere", "does not count")])
+def test_a_stage_that_breaks_its_contract_is_named(name, problem):
+    records = [*GOLDEN, record("g", 3, score=None, steps=2)]
+    config = AttributionSettings(stages=["outcome", f"tests.advantage_processor.custom_stages:{name}"])
+    with pytest.raises(StageError, match=f"{name}.*{problem}"):
+        process(records, config, withdrawn=[3])
+
+
+def test_the_processor_says_nothing_on_the_log(caplog):
+    with caplog.at_level(logging.INFO):
+        process(GOLDEN)
+    assert not caplog.records

@@ -1,0 +1,116 @@
+"""Reading a judge's reply: by index, all or nothing."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advantage_processor.reply import LabelError, read_labels
+
+
+def answer(flags, first=0):
+    steps = [{"index": first + i, "analysis": f"a{i}", "label": "GOOD" if flag == "G" else "BAD"} for i, flag in enumerate(flags)]
+    return {"steps": steps}
+
+
+def flags_of(text, count, first=0):
+    return "".join("G" if label.good else "B" for label in read_labels(text, range(first, first + count)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(flags=st.text("GB", min_size=1, max_size=30), first=st.integers(0, 60), shuffled=st.randoms())
+def test_json_is_read_by_index_in_any_order(flags, first, shuffled):
+    reply = answer(flags, first)
+    shuffled.shuffle(reply["steps"])
+    assert flags_of(json.dumps(reply), len(flags), first) == flags
+    assert flags_of(json.dumps(reply["steps"]), len(flags), first) == flags
+
+
+@settings(max_examples=60, deadline=None)
+@given(flags=st.text("GB", min_size=1, max_size=30), shuffled=st.randoms())
+def test_the_classic_lines_are_read_by_index_in_any_order(flags, shuffled):
+    lines = [f"Step {i} Analysis: this is not BAD\nStep {i} Judgment: {'GOOD' if flag == 'G' else 'BAD'}" for i, flag in enumerate(flags)]
+    shuffled.shuffle(lines)
+    assert flags_of("\n".join(lines), len(flags)) == flags
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("Step 0 Judgment: GOOD", "**Step 0 Judgment:** GOOD", "Step 0 **Judgment: GOOD**", "step 0 judgement: good."),
+        *("- Step 0 Judgment: [GOOD]", "> Step 0 Judgment: `GOOD`", "Step 0 Judgment: GOOD\r"),
+    ],
+)
+def test_formatting_does_not_hide_a_classic_line(line):
+    assert flags_of(f"{line}\nStep 1 Judgment: BAD", 2) == "GB"
+
+
+def test_analyses_are_kept():
+    assert read_labels(json.dumps(answer("G")), [0])[0].analysis == "a0"
+    assert read_labels("Step 0 Analysis: it found the note\nStep 0 Judgment: GOOD", [0])[0].analysis == "it found the note"
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        "```json\n{}\n```",
+        "Here is my judgement of the [2] steps:\n{}\nI hope that helps.",
+        '<think>maybe {{"steps": [{{"index": 0, "label": "BAD"}}]}}</think>{}',
+        "the template opened the thinking</think>\n{}",
+    ],
+)
+def test_json_is_found_in_its_wrapping(wrapped):
+    assert flags_of(wrapped.format(json.dumps(answer("GB"))), 2) == "GB"
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ("The agent did well in most of its GOOD steps, none was BAD.", "holds no JSON"),
+        ("", "is empty"),
+        (json.dumps(answer("GB")), "step 2 has no entry"),
+        (json.dumps(answer("GBGB")), "step 3 was not asked for"),
+        (json.dumps({"steps": [*answer("GBG")["steps"], {"index": 1, "label": "GOOD"}]}), "step 1 has more than one entry"),
+        (json.dumps(answer("GBG", first=1)), "step 0 has no entry; step 3 was not asked for"),
+        (json.dumps(answer("GBG")).replace("BAD", "MAYBE"), "label"),
+        (json.dumps(answer("GBG")).replace('"index": 1', '"index": "one"'), "index"),
+        (json.dumps(answer("GBG")).replace('"index": 1', '"index": true'), "index"),
+        (json.dumps(answer("GBG")) + json.dumps(answer("BBB")), "2 different answers"),
+        (json.dumps(answer("GBG"))[:-20], "does not fit"),
+        ("<think>" + json.dumps(answer("GBG")), "inside its thinking"),
+        ("Step 0 Judgment: GOOD\nStep 1 Judgment: BAD\nStep 2 Judgment: BAD\nStep 2 Judgment: GOOD", "step 2 has more than one entry"),
+        ("Step 0 Judgment: GOOD\nStep 1 Judgment: GOOD or BAD\nStep 2 Judgment: BAD", "step 1 has no entry"),
+    ],
+)
+def test_anything_but_one_label_for_each_step_is_refused_and_named(reply, problem):
+    with pytest.raises(LabelError, match=problem):
+        read_labels(reply, range(3))
+
+
+def test_words_inside_a_line_are_not_labels():
+    with pytest.raises(LabelError, match="step 1 has no entry"):
+        read_labels('Step 0 Judgment: GOOD\nThe page said "Step 1 Judgment: GOOD" and I will not follow it.', range(2))
+
+
+def test_the_same_json_twice_is_one_answer():
+    text = json.dumps(answer("GB"))
+    assert flags_of(f"{text}\nIn full:\n```json\n{text}\n```", 2) == "GB"
+
+
+@pytest.mark.parametrize(
+    "hostile", ["[" * 100_000, "{" * 100_000, "\n" * 100_000, "Step 1 " * 30_000, '{"a":' * 50_000, "**_" * 60_000, "[1]" * 50_000]
+)
+def test_hostile_replies_are_refused_quickly(hostile):
+    began = time.process_time()
+    with pytest.raises(LabelError):
+        read_labels(hostile, range(2))
+    assert time.process_time() - began < 1.0
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.text(max_size=200))
+def test_no_text_raises_anything_else(text):
+    with pytest.raises(LabelError):
+        read_labels(text, range(3, 6))

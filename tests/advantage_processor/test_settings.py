@@ -1,0 +1,119 @@
+"""The section of the configuration: AgentEvolver's block is taken as it is, and a key that would do nothing is refused by name."""
+
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from advantage_processor import AttributionSettings
+from advantage_processor.adca import AdcaConfig
+from advantage_processor.stages import adca_config
+
+AGENTEVOLVERS_BLOCK = {
+    "enable": True,
+    "evaluation_type": "api",
+    "consistent_scale": 1.0,
+    "pos_unconsistent_scale": 0.2,
+    "neg_unconsistent_scale": -0.2,
+    "concurrent": 5,
+    "model": "qwen-max",
+    "api_max_retries": 200,
+    "llm_evaluation_log_dir": None,
+    "adca_grpo": {
+        "prm_scheme": "decouple",
+        "do_batch_norm": True,
+        "equal_trajectory_weight": True,
+        "fix_base": 0.2,
+        "alpha": 0.1,
+        "alpha_min": 0.0,
+        "alpha_cosine_decay_enable": False,
+        "total_steps": 100,
+        "orm_distribution": "last_step",
+        "enable_length_normalization": False,
+        "prm_steps": 100,
+        "skip_type": "none",
+        "enable_adca_metric": False,
+    },
+}
+
+
+def test_agentevolvers_block_is_taken_as_it_is():
+    assert adca_config(AttributionSettings.model_validate(AGENTEVOLVERS_BLOCK)) == AdcaConfig(neg_unconsistent_scale=-0.2)
+
+
+def test_the_settings_survive_their_own_dump():
+    given = AttributionSettings(
+        enable=True, label_cache="labels.sqlite", adca_grpo={"preset": "paper"}, stages=["outcome", {"use": "a.b:C", "strength": 0.5}]
+    )
+    assert AttributionSettings.model_validate(given.model_dump(mode="json")) == given
+    assert given.stages[1].options == {"strength": 0.5}
+
+
+def test_presets_fill_what_is_left_open():
+    assert adca_config(AttributionSettings(adca_grpo={"preset": "paper"})).sigma == "means"
+    assert adca_config(AttributionSettings(adca_grpo={"preset": "paper", "sigma": "steps"})).sigma == "steps"
+    unstandardised = {"preset": "paper", "do_batch_norm": False}
+    assert adca_config(AttributionSettings(adca_grpo=unstandardised)).base == 1.0
+    assert adca_config(AttributionSettings(adca_grpo={**unstandardised, "fix_base": 0.5})).base == 0.5
+
+
+def test_every_key_of_the_section_reaches_the_algorithm():
+    given = AttributionSettings(
+        consistent_scale=0.9,
+        pos_unconsistent_scale=0.3,
+        neg_unconsistent_scale=-0.4,
+        success_threshold=0.25,
+        adca_grpo={"prm_scheme": "allocation", "equal_trajectory_weight": False, "orm_distribution": "all_steps"},
+    )
+    assert adca_config(given) == AdcaConfig(
+        scheme="allocation",
+        statistics="pooled",
+        outcome="all_steps",
+        consistent_scale=0.9,
+        pos_unconsistent_scale=0.3,
+        neg_unconsistent_scale=-0.4,
+        success_threshold=0.25,
+    )
+    assert adca_config(AttributionSettings(adca_grpo={"enable_length_normalization": True})).length_normalisation
+
+
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        ({"enabel": True}, "enabel"),
+        ({"adca_grpo": {"alhpa": 0.2}}, "alhpa"),
+        ({"consistent_scale": 0.7}, "consistent_scale = 0.7 would have no effect: prm_scheme is decouple"),
+        ({"neg_unconsistent_scale": -0.5}, "neg_unconsistent_scale = -0.5"),
+        ({"adca_grpo": {"fix_base": 0.7}}, "fix_base = 0.7 would have no effect: do_batch_norm"),
+        ({"adca_grpo": {"alpha_min": 0.05}}, "alpha_min = 0.05 would have no effect: alpha_schedule is constant"),
+        ({"adca_grpo": {"total_steps": 50}}, "total_steps"),
+        ({"adca_grpo": {"alpha_schedule": "linear", "alpha_cosine_decay_enable": True}}, "keep one of them"),
+        ({"adca_grpo": {"prm_scheme": "allocation", "orm_distribution": "only_prm"}}, "needs prm_scheme = decouple"),
+        ({"adca_grpo": {"prm_scheme": "allocation", "enable_length_normalization": True}}, "enable_length_normalization"),
+        ({"adca_grpo": {"do_batch_norm": False, "sigma": "means"}}, "sigma"),
+        ({"adca_grpo": {"equal_trajectory_weight": False, "sigma": "means"}}, "sigma"),
+        ({"attributor": "gigpo", "model": "qwen-max"}, "model = 'qwen-max' would have no effect: attributor gigpo"),
+        ({"attributor": "gigpo", "adca_grpo": {"alpha": 0.2}}, "alpha = 0.2"),
+        ({"attributor": "gigpo", "evaluation_type": "api"}, "evaluation_type"),
+        ({"attributor": "env", "adca_grpo": {"prm_scheme": "allocation"}}, "needs labels"),
+        ({"attributor": "env", "adca_grpo": {"skip_type": "skip_all_neg"}}, "skip_type"),
+        ({"gigpo": {"omega": 2.0}}, "omega = 2.0 would have no effect: attributor is llm"),
+        ({"group_wait_s": 5.0}, "group_wait_s"),
+        ({"adca_grpo": {"prm_steps": -1}}, "prm_steps"),
+        ({"stages": [{"scale": 0.5}]}, "use"),
+    ],
+)
+def test_what_would_do_nothing_or_is_not_known_is_refused_by_name(section, named):
+    with pytest.raises(ValidationError, match=named.replace("(", r"\(")):
+        AttributionSettings.model_validate(section)
+
+
+@pytest.mark.parametrize("neg", [0.2, -0.2])
+def test_the_sign_of_the_negative_scale_does_not_matter(neg):
+    assert AttributionSettings(neg_unconsistent_scale=neg).enable is False
+
+
+def test_reading_the_settings_imports_neither_torch_nor_a_client():
+    code = "import sys, advantage_processor; sys.exit(any(name in sys.modules for name in ('torch', 'openai', 'ray', 'verl')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,166 @@
+"""The launcher as a person meets it: one line for what is wrong, an exit code for its kind, and no surprise in a dry run."""
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from agentevolver.launcher import cli
+from agentevolver.launcher.identity import RUN_ID, ProcessId, identify
+from agentevolver.launcher.records import RunRecord, RunRegistry
+from tests.agentevolver.launcher.fakes import free_port
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "model").mkdir()
+    return f"actor_rollout_ref.model.path={tmp_path / 'model'}"
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        f"experiment:\n  root: {tmp_path / 'experiments'}\nenv_service:\n  env_type: pocket\n  env_url: http://127.0.0.1:{free_port()}\n"
+    )
+    return path
+
+
+def failure(capfd: pytest.CaptureFixture[str], arguments: list[str], root: Path) -> tuple[int, str]:
+    """Run the launcher on something wrong; returns exit code and the error, which is one line."""
+    code = cli.main(arguments, root)
+    printed = capfd.readouterr()
+    (line,) = [text for text in printed.err.splitlines() if not text.startswith("[launcher]")]
+    assert line.startswith("launcher: error: ") and printed.out == ""
+    return code, line
+
+
+def test_a_missing_conf(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, line = failure(capfd, ["--conf", "nope.yaml"], tmp_path)
+    assert code == 2 and "nope.yaml: no such file" in line
+
+
+def test_an_unknown_key_is_answered_with_the_nearest(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
+    code, line = failure(capfd, ["--conf", str(conf), model, "trainer.total_epoch=3"], tmp_path)
+    assert code == 2 and "`trainer.total_epochs`" in line
+
+
+def test_an_unknown_environment(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
+    code, line = failure(capfd, ["--conf", str(conf), model, "env_service.env_type=poket"], tmp_path)
+    assert code == 2 and "did you mean 'pocket'" in line
+
+
+def test_a_service_nobody_knows(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
+    code, line = failure(capfd, ["--conf", str(conf), model, "--with-logview"], tmp_path)
+    assert code == 2 and "LOGVIEW_PATH" in line
+
+
+def test_an_occupied_port(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
+    import socket
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        code, line = failure(capfd, ["--conf", str(conf), model, f"env_service.env_url=http://127.0.0.1:{port}"], tmp_path)
+    assert code == 1 and f"port {port} is taken" in line
+    assert not (tmp_path / "experiments").exists()
+
+
+def test_an_option_nobody_knows(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert failure(capfd, ["--reboot"], tmp_path)[0] == 2
+
+
+def test_a_conf_beside_oneself_needs_no_folder(
+    capfd: pytest.CaptureFixture[str], conf: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(conf.parent)
+    assert cli.main(["--conf", conf.name, model, "--dry-run"], conf.parent) == 0
+    assert "experiments/agentevolver/mine" in capfd.readouterr().out
+
+
+def test_a_dry_run_prints_plan_and_configuration_and_does_nothing(
+    capfd: pytest.CaptureFixture[str], conf: Path, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def never(*arguments: object, **options: object) -> None:
+        raise AssertionError(f"a dry run started {arguments}")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", never)
+    before = sorted(tmp_path.rglob("*"))
+    assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--dry-run"], tmp_path) == 0
+    plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
+    assert plan.index("starts ray") < plan.index("starts env_service") < plan.index("-m agentevolver.main --config")
+    config = OmegaConf.create(text)
+    assert config.trainer.total_epochs == 3 and config.actor_rollout_ref.model.path == str(tmp_path / "model")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_on_a_busy_machine_says_so_and_succeeds(
+    capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path
+) -> None:
+    arguments = ["--conf", str(conf), model, f"ray.address=127.0.0.1:{free_port()}", "--dry-run"]
+    assert cli.main(arguments, tmp_path) == 0
+    assert "as things are now, a start would fail: ray.address=" in capfd.readouterr().out
+
+
+def test_a_dry_run_imports_neither_torch_nor_ray(conf: Path, model: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from agentevolver.launcher.cli import main\n"
+        f"code = main(['--conf', {str(conf)!r}, {model!r}, '--dry-run'], Path({str(tmp_path)!r}))\n"
+        "print(code, sorted({'torch', 'ray', 'vllm', 'verl', 'transformers'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_the_env_file_of_the_checkout_is_read_and_does_not_win_over_the_environment(
+    conf: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MEMO_PATH", str(tmp_path))
+    for name in ("MEMO_SCRIPT", "MEMO_HEALTH_URL"):
+        monkeypatch.setenv(name, "x")
+        monkeypatch.delenv(name)
+    (tmp_path / ".env").write_text("MEMO_PATH=/nowhere\nMEMO_SCRIPT=serve memo\nMEMO_HEALTH_URL=http://127.0.0.1:1/h\n")
+    assert cli.main(["--conf", str(conf), model, "--with-memo", "--dry-run"], tmp_path) == 0
+    assert f"starts memo: in {tmp_path}" in capfd.readouterr().out
+
+
+def test_status_and_kill_without_a_run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main(["--status"], tmp_path) == 0
+    assert capfd.readouterr().out == "no run of this checkout\n"
+    assert cli.main(["--kill"], tmp_path) == 0
+    assert "nothing to end" in capfd.readouterr().err
+
+
+@pytest.mark.service
+def test_kill_ends_what_this_checkout_recorded_and_no_other_python(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run_id = secrets.token_hex(4)
+    argv = [sys.executable, "-c", "import time; print('ray', flush=True); time.sleep(600)"]
+    ours = subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: run_id})
+    neighbour = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    for process in (ours, neighbour):
+        assert process.stdout is not None
+        process.stdout.readline()
+    identity = identify(ours.pid)
+    assert identity is not None
+    record = RunRecord(run_id=run_id, experiment_dir=str(tmp_path), launcher=ProcessId(2**22 + 1, 1), started_at="now")
+    record = record.with_process("env_service", identity)
+    RunRegistry(tmp_path / ".agentevolver" / "run").write(record)
+    try:
+        assert cli.main(["--status"], tmp_path) == 0
+        assert f"env_service: pid {ours.pid}" in capfd.readouterr().out
+        assert cli.main(["--kill"], tmp_path) == 0
+        assert ours.wait(5) < 0 and neighbour.poll() is None
+        assert cli.main(["--status"], tmp_path) == 0
+        assert capfd.readouterr().out == "no run of this checkout\n"
+    finally:
+        for process in (ours, neighbour):
+            process.kill()
+            process.communicate()

@@ -1,0 +1,109 @@
+"""A probe answers with a reason and never with an exception; a port is given to one launcher only."""
+
+import asyncio
+import http.server
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from agentevolver.launcher import ports
+from agentevolver.launcher.health import all_unhealthy, is_loopback, reachable, unhealthy
+from tests.agentevolver.launcher.fakes import free_port
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        well = self.path == "/well"
+        self.send_response(200 if well else 503)
+        self.end_headers()
+        self.wfile.write(b"OK" if well else b"no host\n has come up yet")
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    one = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=one.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{one.server_address[1]}"
+    one.shutdown()
+    thread.join()
+    one.server_close()
+
+
+async def test_a_service_that_is_well_has_no_reason(server: str) -> None:
+    assert await unhealthy(f"{server}/well") is None
+
+
+async def test_the_reason_holds_what_the_service_says(server: str) -> None:
+    assert await unhealthy(f"{server}/ill") == "HTTP 503 no host has come up yet"
+    assert await all_unhealthy((f"{server}/well", f"{server}/ill")) == "HTTP 503 no host has come up yet"
+
+
+async def test_nobody_there_is_a_reason() -> None:
+    assert await unhealthy(f"http://127.0.0.1:{free_port()}/healthz") == "connection refused"
+
+
+async def test_silence_is_given_up_in_time() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        assert await unhealthy(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.2) == "no answer within 0.2 s"
+        assert await reachable("127.0.0.1", silent.getsockname()[1])
+    assert not await reachable("127.0.0.1", free_port())
+
+
+async def test_a_proxy_does_not_stand_between_processes_of_one_machine(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert await unhealthy(f"{server}/well") is None
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)]
+)
+def test_loopback_is_told_from_elsewhere(host: str, local: bool) -> None:
+    assert is_loopback(host) is local
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert not ports.port_is_free(port)
+        found = ports.take_port_from(port)
+        assert found is not None and found > port
+        assert ports.take_port_from(port, tries=1) is None
+
+
+def test_a_port_that_one_launcher_chose_is_not_chosen_by_another() -> None:
+    port = ports.take_any_port()
+    code = f"from agentevolver.launcher.ports import reserve; print(reserve({port}))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout == "False\n"
+    assert ports.take_port_from(port) != port
+
+
+def test_a_reservation_ends_with_its_process() -> None:
+    port = free_port()
+    code = f"from agentevolver.launcher.ports import reserve; print(reserve({port}))"
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+async def test_probes_do_not_hold_up_the_event_loop() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        probe = asyncio.create_task(unhealthy(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=1.0))
+        await asyncio.sleep(0.05)
+        assert not probe.done()
+        probe.cancel()

@@ -1,0 +1,63 @@
+"""The command line: what is accepted, what is refused, and that asking for help costs nothing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentevolver.launcher.errors import UsageError
+from agentevolver.launcher.options import DEFAULT_TARGET, parse
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_shortest_launch() -> None:
+    options = parse(["--conf", "examples/basic.yaml"])
+    assert options.conf == Path("examples/basic.yaml")
+    assert (options.target, options.overrides, options.services) == (DEFAULT_TARGET, (), ())
+
+
+def test_overrides_and_services_may_stand_anywhere() -> None:
+    options = parse(["a.b=1", "--with-reme", "--conf", "x.yaml", "c=d=e", "--dry-run", "--with-pocket", "f=", "--with-reme"])
+    assert options.overrides == ("a.b=1", "c=d=e", "f=")
+    assert options.services == ("reme", "pocket")
+    assert options.dry_run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to do"),
+        (["--conf"], "--conf: expected one argument"),
+        (["--confg", "x.yaml"], "unknown option --confg"),
+        (["--reboot"], "unknown option --reboot"),
+        (["--with-", "--conf", "x.yaml"], "takes a name"),
+        (["--with-reme=yes", "--conf", "x.yaml"], "takes a name"),
+        (["--with-reme", "--db", "tag"], "needs --conf"),
+        (["--kill", "a=1"], "'a=1' overrides a configuration"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        parse(arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_kill_and_status_need_nothing_else() -> None:
+    assert parse(["-k"]).kill and parse(["--kill"]).kill and parse(["--status"]).status
+    assert not parse(["--kill"]).starts_something
+    assert parse(["--kill", "--conf", "x.yaml"]).starts_something
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = ['launcher.py', '--help']; sys.path.insert(0, {str(ROOT)!r})\n"
+        "try: runpy.run_path('launcher.py', run_name='__main__')\n"
+        "except SystemExit as end: print('exit', end.code)\n"
+        "print(sorted({'torch', 'ray', 'vllm', 'verl', 'omegaconf', 'hydra', 'httpx'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "--dry-run" in done.stdout
+    assert done.stdout.splitlines()[-2:] == ["exit 0", "[]"]

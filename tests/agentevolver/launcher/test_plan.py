@@ -1,0 +1,158 @@
+"""From options and configuration to what is started, without starting anything."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from agentevolver.launcher.errors import UsageError
+from agentevolver.launcher.options import Options
+from agentevolver.launcher.plan import Plan, check_services, config_text, make_plan, masked, shown_arguments
+from agentevolver.launcher.preflight import Presence
+from agentevolver.launcher.records import RunRegistry
+from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration, RaySection, free_port
+
+CONF = Options(conf=Path("x.yaml"))
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> FakeConfiguration:
+    return FakeConfiguration(experiment_dir=tmp_path / "experiments" / "p" / "e")
+
+
+def plan(configuration: FakeConfiguration, options: Options = CONF, presence: Presence = Presence.START) -> Plan:
+    return make_plan(options, configuration, presence, RunRegistry(configuration.experiment_dir / "run"))
+
+
+def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfiguration) -> None:
+    made = plan(replace(configuration, env_service=EnvSection(max_instances=64)))
+    ray, environments = made.services
+    assert (ray.name, environments.name) == ("ray", "env_service")
+    assert ray.restarts == 0 and environments.restarts > 0
+    address = environments.env["RAY_ADDRESS"]
+    assert f"--port={address.rpartition(':')[2]}" in ray.argv and f"--temp-dir={made.temp_dir}" in ray.argv
+    assert {"--num-cpus=4", "--num-gpus=1", "--object-store-memory=100000000", "--include-dashboard=false"} <= set(ray.argv)
+    assert environments.argv[1:4] == ("-m", "env_service", "serve")
+    assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket", "--max-instances=64"} <= set(environments.argv)
+    assert environments.health_urls == ("http://127.0.0.1:8080/healthz",)
+    assert made.job is not None
+    assert made.job.argv[1:] == ("-m", "agentevolver.main", "--config", str(made.config_path))
+    assert all(spec.env["TMPDIR"] == f"{made.temp_dir}/tmp" for spec in (*made.services, made.job))
+    assert made.job.env["RAY_ADDRESS"] == address and made.job.env["OMP_NUM_THREADS"] == "1"
+
+
+def test_planning_writes_nothing(configuration: FakeConfiguration, tmp_path: Path) -> None:
+    made = plan(configuration)
+    assert list(tmp_path.iterdir()) == []
+    assert made.temp_dir is not None and not made.temp_dir.exists()
+
+
+def test_rays_door_is_locked_unless_the_user_decided_about_it(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    made = plan(configuration)
+    for spec in made.services:
+        assert spec.env["RAY_AUTH_MODE"] == "token" and spec.env["RAY_AUTH_TOKEN_PATH"] == str(made.token)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    made = plan(configuration)
+    assert made.token is None and "RAY_AUTH_MODE" not in made.services[0].env
+
+
+def test_the_dashboard_takes_the_first_free_port(configuration: FakeConfiguration) -> None:
+    port = free_port()
+    first = plan(replace(configuration, ray=RaySection(dashboard=True, dashboard_port=port)))
+    second = plan(replace(configuration, ray=RaySection(dashboard=True, dashboard_port=port)))
+    assert first.dashboard == f"http://127.0.0.1:{port}"
+    assert second.dashboard is not None and int(second.dashboard.rpartition(":")[2]) > port
+    assert f"{first.dashboard}/api/gcs_healthz" in first.services[0].health_urls
+
+
+def test_a_cluster_that_is_joined_is_not_started(configuration: FakeConfiguration) -> None:
+    made = plan(replace(configuration, ray=RaySection(address="10.0.0.1:6379")))
+    assert [spec.name for spec in made.services] == ["env_service"]
+    assert "--ray-address=10.0.0.1:6379" in made.services[0].argv
+    assert made.temp_dir is None and made.token is None
+    assert "TMPDIR" not in made.services[0].env, "its other nodes do not have the folder"
+    assert "RAY_AUTH_MODE" not in made.services[0].env, "a cluster that was there before has its own rules"
+
+
+def test_a_service_that_runs_is_used(configuration: FakeConfiguration) -> None:
+    made = plan(configuration, presence=Presence.REUSE)
+    assert [spec.name for spec in made.services] == ["ray"]
+    assert "uses the environment service at http://127.0.0.1:8080" in made.describe()
+
+
+def test_more_environments_and_own_classes_reach_the_service(configuration: FakeConfiguration) -> None:
+    options = Options(conf=Path("x"), services=("gymnasium", "mine", "pocket"), env_modules=("mine=pkg.mod:Cls",))
+    argv = plan(configuration, options).services[1].argv
+    assert [item for item in argv if item.startswith("--env=")] == ["--env=pocket", "--env=gymnasium", "--env=mine"]
+    assert "--env-module=mine=pkg.mod:Cls" in argv
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1", "https://127.0.0.1:8080", "http://127.0.0.1:8080/prefix", "http://127.0.0.1:99999"])
+def test_a_local_url_at_which_nothing_can_be_started_is_refused(url: str, configuration: FakeConfiguration) -> None:
+    with pytest.raises(UsageError, match=r"the URL must be http://127\.0\.0\.1:PORT"):
+        plan(replace(configuration, env_service=EnvSection(env_url=url)))
+
+
+def test_an_unknown_environment_is_refused_with_the_nearest_name(configuration: FakeConfiguration) -> None:
+    with pytest.raises(UsageError, match="did you mean 'pocket'"):
+        check_services(CONF, replace(configuration, env_service=EnvSection(env_type="poket")))
+    check_services(CONF, configuration)
+
+
+def test_an_environment_cannot_be_added_to_a_service_elsewhere(configuration: FakeConfiguration) -> None:
+    elsewhere = replace(configuration, env_service=EnvSection(env_type="whatever", env_url="http://10.0.0.1:8080"))
+    check_services(CONF, elsewhere)
+    with pytest.raises(UsageError, match="--with-pocket starts a service here"):
+        check_services(Options(conf=Path("x"), services=("pocket",)), elsewhere)
+
+
+def test_a_service_of_the_users_own_comes_from_the_environment(
+    configuration: FakeConfiguration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_MEMORY_PATH", str(tmp_path))
+    monkeypatch.setenv("MY_MEMORY_SCRIPT", "source env.sh && serve --port 8001")
+    options = Options(conf=Path("x"), services=("my-memory",))
+    with pytest.raises(UsageError, match=r"--with-my-memory: .* needs MY_MEMORY_HEALTH_URL in \.env"):
+        plan(configuration, options)
+    monkeypatch.setenv("MY_MEMORY_HEALTH_URL", "127.0.0.1:8001")
+    with pytest.raises(UsageError, match="must begin with http"):
+        plan(configuration, options)
+    monkeypatch.setenv("MY_MEMORY_HEALTH_URL", "http://127.0.0.1:8001/health")
+    spec = plan(configuration, options).services[-1]
+    assert (spec.name, spec.argv, spec.cwd) == ("my-memory", ("bash", "-c", "source env.sh && serve --port 8001"), tmp_path)
+    monkeypatch.setenv("MY_MEMORY_PATH", str(tmp_path / "gone"))
+    with pytest.raises(UsageError, match="is not a folder"):
+        plan(configuration, options)
+
+
+def test_debug_tags_reach_every_process(configuration: FakeConfiguration) -> None:
+    made = plan(configuration, Options(conf=Path("x"), debug_tags="loss|mask"))
+    assert made.job is not None
+    for spec in (*made.services, made.job):
+        assert spec.env["DEBUG_TAGS"] == "loss|mask" and spec.env["RAY_DEBUG_POST_MORTEM"] == "1"
+
+
+def test_without_conf_there_is_no_job(configuration: FakeConfiguration) -> None:
+    assert plan(configuration, Options(services=("pocket",))).job is None
+
+
+def test_the_written_configuration_is_resolved_but_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
+    tree = {"a": 1, "b": "${a}", "llm": {"api_key": "${oc.env:JUDGE_KEY}", "urls": ["${oc.env:JUDGE_KEY,x}", "${a}"]}}
+    text = config_text(OmegaConf.create(tree))
+    assert "sk-very-secret" not in text
+    read = OmegaConf.create(text)
+    assert read.b == 1 and read.llm.urls[1] == 1
+    assert read.llm.api_key == "sk-very-secret", "the main job still finds it in the environment"
+
+
+def test_secrets_that_were_typed_are_not_shown() -> None:
+    text = OmegaConf.to_yaml(
+        OmegaConf.create({"api_key": "sk-1", "hub": {"token": "hf-2"}, "max_tokens": 5, "keys": ["k"], "password": None})
+    )
+    shown = masked(text)
+    assert "sk-1" not in shown and "hf-2" not in shown
+    assert "max_tokens: 5" in shown and "password: null" in shown and "- k" in shown
+    assert shown_arguments(["--conf", "x", "llm.judge.api_key=sk-1", "a.b=c=d"]) == ["--conf", "x", "llm.judge.api_key=***", "a.b=c=d"]

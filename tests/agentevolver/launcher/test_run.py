@@ -1,0 +1,229 @@
+"""Whole runs of fake services and a fake main job, in a launcher process that gets real signals."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agentevolver.launcher.identity import identify
+from agentevolver.launcher.records import RunRegistry
+from tests.agentevolver.launcher.fakes import Launch, job, service, until
+
+pytestmark = pytest.mark.service
+
+Launcher = Callable[..., Launch]
+FOREVER = "import time; print('working', flush=True); time.sleep(600)"
+
+
+def left_nothing(one: Launch) -> bool:
+    temp_dir = Path("/tmp") / f"ae-test-{one.run_id}"
+    return one.running() == 0 and not temp_dir.exists() and not list(one.registry.folder.iterdir())
+
+
+def test_services_start_in_order_and_stop_in_reverse_around_the_job(tmp_path: Path, launch: Launcher) -> None:
+    marker = f"open({str(tmp_path / 'journal')!r}, 'a').write('main runs\\n')"
+    one = launch(service(tmp_path, "ray", "--well-after=0.4"), service(tmp_path, "env"), job=job(tmp_path, marker))
+    assert one.wait() == 0
+    assert one.journal() == ["ray start", "ray well", "env start", "env well", "main runs", "env stop", "ray stop"]
+    assert left_nothing(one)
+
+
+def test_the_exit_code_and_the_output_are_the_jobs(tmp_path: Path, launch: Launcher) -> None:
+    code = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 40); sys.stdout.flush(); sys.stderr.write('an error'); sys.exit(7)"
+    one = launch(job=job(tmp_path, code))
+    assert one.process.stdout is not None
+    output = one.process.stdout.read()
+    assert one.wait() == 7
+    assert output == bytes(range(256)) * 40
+    assert "an error" in one.said
+    log = (tmp_path / "logs" / "main.log").read_bytes()
+    assert output in log and len(log) == len(output) + len("an error")
+    assert "the main job ended with exit code 7" in one.said
+
+
+def test_a_job_that_a_signal_ended_gives_the_shells_code(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(job=job(tmp_path, "import os; os.kill(os.getpid(), 9)"))
+    assert one.wait() == 128 + 9
+    assert "was ended by SIGKILL" in one.said
+
+
+def test_every_process_knows_its_run_and_the_jobs_own_variables(tmp_path: Path, launch: Launcher) -> None:
+    names = ["AGENTEVOLVER_RUN_ID", "AGENTEVOLVER_SERVICE", "MINE"]
+    code = f"import os; print(*(os.environ[name] for name in {names}), os.getpgid(0) == os.getpid())"
+    one = launch(job=job(tmp_path, code, env={"MINE": "yes"}))
+    assert one.process.stdout is not None
+    assert one.process.stdout.read().decode().split() == [one.run_id, "main", "yes", "True"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_stops_everything(number: signal.Signals, code: int, tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env", "--child"), job=job(tmp_path, FOREVER))
+    until(lambda: one.running() == 5)
+    until(lambda: "running -c" in one.said)
+    one.signal(number)
+    assert one.wait() == code
+    assert left_nothing(one)
+    assert one.journal()[-2:] == ["env stop", "ray stop"]
+
+
+def test_a_signal_while_services_start_stops_what_is_there(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "ray"), service(tmp_path, "env", "--well-after=999"), job=job(tmp_path, FOREVER))
+    until(lambda: "env start" in one.journal())
+    one.signal(signal.SIGINT)
+    assert one.wait() == 130
+    assert left_nothing(one)
+    assert "main" not in json.dumps(one.journal())
+
+
+def test_a_second_ctrl_c_kills_what_does_not_want_to_stop(tmp_path: Path, launch: Launcher) -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('working', flush=True); time.sleep(600)"
+    one = launch(service(tmp_path, "ray", "--stubborn", grace_s=60.0), job=job(tmp_path, stubborn, grace_s=60.0))
+    assert one.process.stdout is not None
+    assert one.process.stdout.readline() == b"working\n"
+    one.signal(signal.SIGINT)
+    until(lambda: "stopping" in one.said)
+    began = time.monotonic()
+    one.signal(signal.SIGINT)
+    assert one.wait() == 130
+    assert time.monotonic() - began < 10
+    assert left_nothing(one)
+
+
+def test_a_stray_of_the_job_does_not_outlive_it_nor_hold_up_the_end(tmp_path: Path, launch: Launcher) -> None:
+    code = f"import subprocess; subprocess.Popen([{sys.executable!r}, '-c', 'import time; time.sleep(600)'], start_new_session=True)"
+    one = launch(job=job(tmp_path, code))
+    began = time.monotonic()
+    assert one.wait() == 0
+    assert time.monotonic() - began < 15
+    assert left_nothing(one)
+
+
+def test_a_service_that_dies_is_mended_while_the_job_goes_on(tmp_path: Path, launch: Launcher) -> None:
+    trigger, finish = tmp_path / "die", tmp_path / "finish"
+    code = f"import os, time\nwhile not os.path.exists({str(finish)!r}): time.sleep(0.05)\nprint('finished')"
+    one = launch(service(tmp_path, "env", f"--die-when={trigger}", restarts=2), job=job(tmp_path, code))
+    until(lambda: "running -c" in one.said)
+    trigger.touch()
+    until(lambda: "env is up again" in one.said)
+    assert "env ended with exit code 3 during the run" in one.said and "| the reason is written here" in one.said
+    finish.touch()
+    assert one.wait() == 0
+    assert left_nothing(one)
+
+
+def test_a_service_that_cannot_be_mended_ends_the_run_with_one_line(tmp_path: Path, launch: Launcher) -> None:
+    trigger = tmp_path / "die"
+    one = launch(service(tmp_path, "ray", f"--die-when={trigger}"), job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in one.said)
+    trigger.touch()
+    assert one.wait() == 1
+    assert one.said.splitlines()[-1].startswith("launcher: error: ray ended with exit code 3 during the run")
+    assert "Traceback" not in one.said
+    assert left_nothing(one)
+
+
+def test_a_service_that_does_not_come_up_ends_the_run_before_the_job(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "ray"), service(tmp_path, "env", "--die-at-once"), job=job(tmp_path, FOREVER))
+    assert one.wait() == 1
+    assert one.said.splitlines()[-1].startswith("launcher: error: env ended with exit code 3 before it was up")
+    assert "running" not in one.said and left_nothing(one)
+
+
+def test_a_service_that_dies_while_the_next_one_starts_is_noticed(tmp_path: Path, launch: Launcher) -> None:
+    trigger = tmp_path / "die"
+    one = launch(
+        service(tmp_path, "ray", f"--die-when={trigger}"),
+        service(tmp_path, "env", "--well-after=999", ready_timeout_s=60.0),
+        job=job(tmp_path, FOREVER),
+    )
+    until(lambda: "env start" in one.journal())
+    trigger.touch()
+    assert one.wait() == 1
+    assert "ray ended with exit code 3" in one.said.splitlines()[-1]
+    assert left_nothing(one)
+
+
+def test_without_a_job_services_run_until_ctrl_c(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "env"))
+    until(lambda: "everything is up" in one.said)
+    one.signal(signal.SIGINT)
+    assert one.wait() == 0
+    assert left_nothing(one)
+
+
+def test_what_a_killed_launcher_left_is_ended_by_its_record_and_nothing_else(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env"), job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in one.said and one.running() == 4)
+    other_folder = tmp_path / "other"
+    other = Launch(other_folder, "bystander", [service(other_folder, "env")], None)
+    try:
+        until(lambda: "everything is up" in other.said)
+        one.process.kill()
+        one.process.wait()
+        assert one.running() == 4
+        registry = RunRegistry(tmp_path / "run")
+        (record,) = registry.records()
+        assert registry.reap(record) == 4
+        assert left_nothing(one)
+        assert other.running() == 1
+    finally:
+        other.signal(signal.SIGTERM)
+        other.wait()
+        other.clean()
+
+
+def test_reaping_a_run_whose_launcher_lives_lets_it_stop_in_order(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "env"), job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in one.said)
+    registry = RunRegistry(tmp_path / "run")
+    registry.reap(registry.records()[0])
+    assert one.wait() == 143
+    assert one.journal()[-1] == "env stop"
+    assert left_nothing(one)
+
+
+def test_a_second_launcher_of_the_same_experiment_is_refused(tmp_path: Path, launch: Launcher) -> None:
+    first = launch(job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in first.said)
+    second = launch(job=job(tmp_path, FOREVER))
+    assert second.wait() == 1
+    assert f"in use by the launcher with pid {first.process.pid}" in second.said.splitlines()[-1]
+    assert first.process.poll() is None
+
+
+def test_the_record_of_the_launch_says_what_ran_and_how_it_ended(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(job=job(tmp_path, "raise SystemExit(5)"))
+    assert one.wait() == 5
+    facts = json.loads((tmp_path / "experiment" / "launches" / f"{one.run_id}.json").read_text())
+    assert facts["exit_code"] == 5 and facts["ended_at"] >= facts["started_at"]
+    assert facts["argv"] == ["--test"] and facts["hardware"]["cpus"] >= 1
+    assert (tmp_path / "experiment" / "config.yaml").read_text() == "key: value\n"
+
+
+def test_a_shared_service_that_runs_already_is_used_and_left_running(tmp_path: Path, launch: Launcher) -> None:
+    memo = service(tmp_path, "memo", shared=True)
+    owner = launch(memo)
+    until(lambda: "everything is up" in owner.said)
+    user_folder = tmp_path / "user"
+    user = Launch(user_folder, "user-of-memo", [memo], job(user_folder, "print('done')"))
+    try:
+        assert user.wait() == 0
+        assert "using the memo that runs already" in user.said
+        assert owner.running() == 1
+    finally:
+        user.clean()
+
+
+def test_the_registry_knows_the_processes_while_they_run(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "env"), job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in one.said)
+    until(lambda: [item.name for item in one.registry.records()[0].started] == ["env", "main"])
+    (record,) = one.registry.records()
+    assert record.launcher == identify(one.process.pid)
+    assert all(item.process.alive for item in record.started)
+    assert (record.temp_dir and os.path.isdir(record.temp_dir)) and one.registry.token_path(one.run_id).stat().st_mode & 0o777 == 0o600

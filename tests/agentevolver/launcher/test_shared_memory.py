@@ -1,0 +1,89 @@
+"""Shared memory of killed processes is removed, and that of living ones is not."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentevolver.launcher.identity import RUN_ID, carriers
+from agentevolver.launcher.shared_memory import attached, remove_unused
+
+HOLD = (
+    "import sys\nfrom multiprocessing import resource_tracker, shared_memory\n"
+    "resource_tracker.register = lambda *_: None\n"
+    "one = shared_memory.SharedMemory(name=sys.argv[1] if len(sys.argv) > 1 else None, create=len(sys.argv) == 1, size=4096)\n"
+    "print(one.name, flush=True)\nsys.stdin.read()\n"
+)
+
+
+class Holder:
+    """A process that maps a segment and never removes it."""
+
+    def __init__(self, *name: str, **env: str) -> None:
+        argv = [sys.executable, "-c", HOLD, *name]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env})
+        assert self.process.stdout is not None
+        self.segment = Path("/dev/shm") / self.process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def holder() -> Iterator[Holder]:
+    one = Holder(**{RUN_ID: "shm-run"})
+    yield one
+    one.kill()
+    one.segment.unlink(missing_ok=True)
+
+
+def test_a_segment_is_a_runs_as_long_as_one_of_its_processes_maps_it(holder: Holder) -> None:
+    assert holder.segment in attached("shm-run")
+    assert attached("another-run") == set()
+    holder.kill()
+    assert holder.segment.exists() and attached("shm-run") == set()
+
+
+def test_what_nobody_maps_any_more_is_removed(holder: Holder) -> None:
+    segments = attached("shm-run")
+    holder.kill()
+    remove_unused(segments)
+    assert not holder.segment.exists()
+
+
+def test_a_semaphore_that_its_process_did_not_remove_is_removed() -> None:
+    code = (
+        "import multiprocessing\n"
+        "lock = multiprocessing.get_context('spawn').Lock()\n"
+        "print(lock._semlock.name, flush=True)\n"
+        "import sys; sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, RUN_ID: "sem-run"}
+    )
+    assert process.stdout is not None
+    segment = Path("/dev/shm") / f"sem.{process.stdout.readline().strip().lstrip('/')}"
+    segments = attached("sem-run")
+    assert segment in segments
+    for carrier in carriers("sem-run"):  # with Python's tracker of such things
+        os.kill(carrier.pid, signal.SIGKILL)
+    process.communicate()
+    assert segment.exists()
+    remove_unused(segments)
+    assert not segment.exists()
+
+
+def test_what_somebody_else_maps_stays(holder: Holder) -> None:
+    neighbour = Holder(holder.segment.name)
+    try:
+        segments = attached("shm-run")
+        holder.kill()
+        remove_unused(segments)
+        assert holder.segment.exists()
+    finally:
+        neighbour.kill()

@@ -1,0 +1,324 @@
+"""The client against a server that is down, slow, overloaded, rude or wrong: what each leads to, and that nothing waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import logging
+import time
+import traceback
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from agentevolver.llm import (
+    LLM,
+    LLMError,
+    LLMRefused,
+    LLMReplyError,
+    LLMSettings,
+    LLMTimeout,
+    LLMUnavailable,
+    Role,
+    ServedModel,
+)
+from agentevolver.llm import endpoint as endpoint_module
+from tests.agentevolver.llm.faulty_server import FaultyServer, Said
+
+KEY = "sk-test-0123456789abcdefSECRET"
+ASK = [{"role": "user", "content": "hello?"}]
+
+
+class Verdict(BaseModel):
+    score: int = Field(ge=0, le=100)
+    reason: str
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def settings(server: FaultyServer, **values: Any) -> LLMSettings:
+    return LLMSettings.model_validate({"base_url": server.url, "model": "m", "timeout_s": 5.0, "tries": 3, **values})
+
+
+async def test_a_reply_comes_with_its_tokens_and_the_key_is_sent() -> None:
+    async with FaultyServer([Said("hi")]) as server, LLM(settings(server)) as llm:
+        reply = await llm.chat(Role.JUDGE, ASK, temperature=0.0)
+    assert (reply.text, reply.prompt_tokens, reply.completion_tokens, reply.cached) == ("hi", 10, 5, False)
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert server.requests[0].body == {"model": "m", "messages": ASK, "temperature": 0.0, "max_tokens": 4096}
+
+
+async def test_sampling_beyond_openai_is_sent_none_takes_away_and_unknown_names_are_refused() -> None:
+    async with FaultyServer([Said("hi")]) as server, LLM(settings(server)) as llm:
+        await llm.chat(Role.EXPLORER, ASK, top_k=20, max_tokens=None, seed=7)
+        with pytest.raises(ValueError, match="temprature"):
+            await llm.chat(Role.EXPLORER, ASK, temprature=1)
+    assert server.requests[0].body == {"model": "m", "messages": ASK, "temperature": 0.7, "top_k": 20, "seed": 7}
+    assert len(server.requests) == 1
+
+
+async def test_roles_have_their_own_endpoints() -> None:
+    async with FaultyServer([Said("a")]) as one, FaultyServer([Said("b")]) as other:
+        roles = {"judge": {"base_url": other.url, "model": "big", "sampling": {"temperature": 0.0}}}
+        async with LLM(settings(one, roles=roles)) as llm:
+            assert (await llm.chat(Role.EXPLORER, ASK)).text == "a"
+            assert (await llm.chat(Role.JUDGE, ASK)).text == "b"
+    assert other.requests[0].body["model"] == "big"
+    assert other.requests[0].body["temperature"] == 0.0
+    assert other.requests[0].body["max_tokens"] == 4096
+
+
+async def test_a_rate_limit_is_waited_out_as_long_as_the_server_asks() -> None:
+    script = [Said(status=429, headers={"Retry-After": "0.4"}), Said("at last")]
+    async with FaultyServer(script) as server, LLM(settings(server)) as llm:
+        began = time.monotonic()
+        assert (await llm.chat(Role.JUDGE, ASK)).text == "at last"
+        assert 0.4 <= time.monotonic() - began < 2.0
+        assert llm.metrics()["llm/judge/retries"] == 1
+
+
+async def test_one_rate_limit_keeps_back_the_other_calls_of_the_role() -> None:
+    arrivals: list[float] = []
+
+    def script(number: int, _: dict[str, Any]) -> Said:
+        arrivals.append(time.monotonic())
+        return Said(status=429, headers={"Retry-After": "0.5"}) if number == 0 else Said("ok")
+
+    async with FaultyServer(script) as server, LLM(settings(server)) as llm:
+        first = asyncio.create_task(llm.chat(Role.JUDGE, ASK))
+        while Role.JUDGE not in llm._endpoints or not llm._endpoints[Role.JUDGE]._closed_until:
+            await asyncio.sleep(0.01)
+        await asyncio.gather(first, *(llm.chat(Role.JUDGE, ASK) for _ in range(4)))
+    assert min(arrivals[1:]) - arrivals[0] >= 0.5
+
+
+@pytest.mark.parametrize("header", ["7200", email.utils.formatdate(time.time() + 7200, usegmt=True)])
+async def test_a_server_that_asks_for_a_long_pause_is_given_up_at_once(header: str) -> None:
+    async with FaultyServer([Said(status=429, headers={"Retry-After": header})]) as server, LLM(settings(server)) as llm:
+        began = time.monotonic()
+        with pytest.raises(LLMUnavailable, match="asks to wait"):
+            await llm.chat(Role.JUDGE, ASK)
+        assert time.monotonic() - began < 1.0
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("fault", [Said(status=500), Said(status=503), Said(status=408), Said(manner="cut"), Said(""), Said(None)])
+async def test_what_another_try_may_change_is_tried_again(fault: Said) -> None:
+    async with FaultyServer([fault, fault, Said("ok")]) as server, LLM(settings(server)) as llm:
+        assert (await llm.chat(Role.JUDGE, ASK)).text == "ok"
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Said(status=500, text="boom"), "HTTP 500: boom"),
+        (Said(""), "answered nothing"),
+        (Said(body=b'{"choices": []}'), "without a choice"),
+        (Said(body=b'{"choices": [{"index"'), "no chat completion"),
+        (Said(body=b"<html>gateway</html>", headers={"content-type": "text/html"}), "without a choice"),
+        (Said(body=b'{"choices": [{"message": null}]}'), "without a choice"),
+        (Said(body=b"[1, 2]"), "without a choice|no chat completion"),
+    ],
+)
+async def test_the_tries_are_bounded_and_the_last_word_says_what_was_wrong(fault: Said, said: str) -> None:
+    async with FaultyServer([fault]) as server, LLM(settings(server)) as llm:
+        with pytest.raises(LLMUnavailable, match=said) as caught:
+            await llm.chat(Role.JUDGE, ASK)
+        assert "(tried 3 times)" in str(caught.value)
+        assert llm.metrics()["llm/judge/errors"] == 1
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("manner", ["hang", "drip"])
+async def test_a_server_that_never_comes_to_an_end_is_a_timeout(manner: str) -> None:
+    async with FaultyServer([Said("x" * 500, manner=manner)]) as server, LLM(settings(server, timeout_s=0.3, tries=2)) as llm:
+        began = time.monotonic()
+        with pytest.raises(LLMTimeout, match=r"within 0\.3 s"):
+            await llm.chat(Role.JUDGE, ASK)
+        assert time.monotonic() - began < 2.0
+    assert len(server.requests) == 2
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    async with FaultyServer([Said()]) as server:
+        gone = settings(server)
+    async with LLM(gone) as llm:
+        with pytest.raises(LLMUnavailable, match="cannot be reached"):
+            await llm.chat(Role.JUDGE, ASK)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
+async def test_a_refusal_is_not_tried_again(status: int) -> None:
+    async with FaultyServer([Said(status=status, text="no such thing")]) as server, LLM(settings(server)) as llm:
+        with pytest.raises(LLMRefused, match=f"HTTP {status}: no such thing"):
+            await llm.chat(Role.JUDGE, ASK)
+    assert len(server.requests) == 1
+
+
+async def test_an_account_without_quota_is_a_refusal_although_it_is_a_429() -> None:
+    body = b'{"error": {"message": "pay first", "type": "insufficient_quota", "code": "insufficient_quota"}}'
+    async with FaultyServer([Said(status=429, body=body)]) as server, LLM(settings(server)) as llm:
+        with pytest.raises(LLMRefused, match="no quota left"):
+            await llm.chat(Role.JUDGE, ASK)
+    assert len(server.requests) == 1
+
+
+async def test_a_reply_that_was_all_thinking_says_so() -> None:
+    async with FaultyServer([Said("", finish_reason="length")]) as server, LLM(settings(server)) as llm:
+        with pytest.raises(LLMReplyError, match="max_tokens"):
+            await llm.chat(Role.JUDGE, ASK)
+
+
+async def test_no_more_calls_than_allowed_are_in_flight() -> None:
+    async with FaultyServer([Said("ok", delay_s=0.02)]) as server, LLM(settings(server, concurrency=3)) as llm:
+        replies = await asyncio.gather(*(llm.chat(Role.JUDGE, ASK) for _ in range(20)))
+    assert len(replies) == 20
+    assert server.most_in_flight == 3
+
+
+async def test_a_cancelled_call_frees_its_place() -> None:
+    script = [Said(manner="hang"), Said("ok")]
+    async with FaultyServer(script) as server, LLM(settings(server, concurrency=1)) as llm:
+        task = asyncio.create_task(llm.chat(Role.JUDGE, ASK))
+        while not server.requests:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await asyncio.wait_for(llm.chat(Role.JUDGE, ASK), 2)).text == "ok"
+
+
+# ---- structured replies ----
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"score": 90, "reason": "ok"}',
+        'Here it is:\n```json\n{"score": 90, "reason": "ok"}\n```\nDone.',
+        '<think>{"score": 1, "reason": "not this"}</think>{"score": 90, "reason": "ok"}',
+        'My verdict is {"score": 90, "reason": "ok"}. I am sure.',
+        '{"score": 90, "reason": "ok",}',
+    ],
+)
+async def test_json_is_found_in_any_dress(text: str) -> None:
+    async with FaultyServer([Said(text)]) as server, LLM(settings(server)) as llm:
+        assert await llm.structured(Role.JUDGE, ASK, Verdict) == Verdict(score=90, reason="ok")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("I would say it is rather good.", "holds no JSON"),
+        ('{"score": 90, "reason": "it is', "holds no JSON"),
+        ('{"score": 900, "reason": "ok"}', "score: Input should be less than or equal to 100"),
+        ('{"score": 90}', "reason: Field required"),
+        ('{"score": 90, "reason": "a"} or {"score": 10, "reason": "b"}', "2 different answers"),
+        ('<think>hm {"score": 90, "reason": "ok"}', "inside its thinking"),
+    ],
+)
+async def test_a_wrong_reply_is_shown_to_the_model_once_and_repaired(text: str, problem: str) -> None:
+    async with FaultyServer([Said(text), Said('{"score": 5, "reason": "fixed"}')]) as server, LLM(settings(server)) as llm:
+        assert (await llm.structured(Role.JUDGE, ASK, Verdict)).score == 5
+        assert llm.metrics()["llm/judge/repairs"] == 1
+    told = server.requests[1].body["messages"]
+    assert told[1] == {"role": "assistant", "content": text}
+    assert problem in told[2]["content"]
+    assert '"score"' in told[2]["content"]
+
+
+async def test_a_reply_that_stays_wrong_is_a_typed_error_with_its_text() -> None:
+    async with FaultyServer([Said("no"), Said("still no")]) as server, LLM(settings(server)) as llm:
+        with pytest.raises(LLMReplyError, match="also after one repair") as caught:
+            await llm.structured(Role.JUDGE, ASK, Verdict)
+        assert caught.value.text == "still no"
+        assert llm.metrics()["llm/judge/errors"] == 1
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("object", "json_object"), ("schema", "json_schema")])
+async def test_json_is_asked_for_as_the_endpoint_knows_it(mode: str, kind: str) -> None:
+    async with FaultyServer([Said('{"score": 1, "reason": ""}')]) as server, LLM(settings(server, json_mode=mode)) as llm:
+        await llm.structured(Role.JUDGE, ASK, Verdict)
+    assert server.requests[0].body["response_format"]["type"] == kind
+
+
+# ---- keys ----
+
+
+async def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    async with FaultyServer([Said()]) as server:
+        configured = settings(server)
+        assert configured.missing_keys() == {"OPENAI_API_KEY": [role.value for role in Role]}
+        async with LLM(configured) as llm:
+            with pytest.raises(LLMRefused, match="OPENAI_API_KEY is not set"):
+                await llm.chat(Role.JUDGE, ASK)
+        async with LLM(settings(server, api_key_env=None)) as llm:
+            assert (await llm.chat(Role.JUDGE, ASK)).text == "hello"
+
+
+@pytest.mark.parametrize("status", [401, 429, 500])
+async def test_a_key_never_shows_in_errors_logs_or_settings(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="agentevolver")
+    echo = Said(status=status, text=f"Incorrect API key provided: {KEY}, header 'Bearer {KEY}', sk-other-987654321")
+    async with FaultyServer([echo]) as server, LLM(settings(server)) as llm:
+        with pytest.raises(LLMError) as caught:
+            await llm.chat(Role.JUDGE, ASK)
+        shown = [str(caught.value), "".join(traceback.format_exception(caught.value)), caplog.text, repr(llm.settings)]
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert not [text for text in shown if "0123456789" in text or "987654321" in text]
+
+
+async def test_what_runs_on_this_machine_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with FaultyServer([Said("direct")]) as server, LLM(settings(server)) as llm:
+        assert (await llm.chat(Role.JUDGE, ASK)).text == "direct"
+
+
+def test_a_served_models_key_is_not_shown() -> None:
+    assert KEY not in repr(ServedModel("http://127.0.0.1/v1", "m", KEY))
+
+
+# ---- the policy as a role's model ----
+
+
+async def test_a_role_is_served_by_the_policy_wherever_that_is() -> None:
+    async with FaultyServer([Said("a")]) as one, FaultyServer([Said("b")]) as other:
+        where = [None, ServedModel(one.url, "policy-0", "token"), ServedModel(other.url, "policy-1")]
+        configured = LLMSettings.model_validate({"base_url": "policy", "tries": 1})
+
+        async def source() -> ServedModel | None:
+            return where.pop(0)
+
+        async with LLM(configured, policy=source) as llm:
+            with pytest.raises(LLMUnavailable, match="not served"):
+                await llm.chat(Role.VERIFIER, ASK)
+            assert [(await llm.chat(Role.VERIFIER, ASK)).text for _ in range(2)] == ["a", "b"]
+    assert one.requests[0].body["model"] == "policy-0"
+    assert one.requests[0].headers["authorization"] == "Bearer token"
+
+
+async def test_metrics_tell_of_every_role_that_was_called() -> None:
+    async with FaultyServer([Said("a", delay_s=0.05)]) as server, LLM(settings(server, price_in=2.0, price_out=4.0)) as llm:
+        for _ in range(3):
+            await llm.chat(Role.ATTRIBUTOR, ASK)
+        found = llm.metrics()
+    assert found["llm/attributor/calls"] == 3
+    assert found["llm/attributor/prompt_tokens"] == 30
+    assert found["llm/attributor/completion_tokens"] == 15
+    assert found["llm/attributor/cost"] == pytest.approx(3 * (10 * 2 + 5 * 4) / 1e6)
+    assert 0.05 <= found["llm/attributor/latency_mean"] <= found["llm/attributor/latency_p95"] < 1.0
+    assert found["llm/spent_tokens"] == 45
+    assert not [name for name in found if "judge" in name]

@@ -1,0 +1,134 @@
+"""The section `llm`, and the JSON in replies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from agentevolver.llm import LLMSettings, Role
+from agentevolver.llm.endpoint import asked_wait, pause
+from agentevolver.llm.errors import redact
+from agentevolver.llm.extract import NoAnswer, read_reply
+
+
+class Note(BaseModel):
+    text: str
+    tags: list[str]
+
+
+def test_a_role_has_the_defaults_keys_and_its_own_over_them() -> None:
+    made = LLMSettings.model_validate(
+        {
+            "base_url": "https://api.example.com/v1/",
+            "model": "small",
+            "sampling": {"temperature": 0.5, "max_tokens": 100},
+            "roles": {"judge": {"model": "big", "sampling": {"temperature": 0.0, "max_tokens": None}}, "verifier": {"base_url": "policy"}},
+        }
+    )
+    assert made.endpoint(Role.EXPLORER).base_url == "https://api.example.com/v1"
+    assert made.endpoint(Role.JUDGE).model == "big"
+    assert made.endpoint(Role.JUDGE).sampling == {"temperature": 0.0}
+    assert made.endpoint(Role.EXPLORER).sampling == {"temperature": 0.5, "max_tokens": 100}
+    assert made.needs_policy
+    assert not made.needs_teacher
+    assert made.missing_keys({}) == {"OPENAI_API_KEY": ["explorer", "synthesiser", "judge", "attributor", "summariser"]}
+    assert made.missing_keys({"OPENAI_API_KEY": "k"}) == {}
+
+
+def test_the_default_is_the_built_in_teacher_without_a_key() -> None:
+    made = LLMSettings()
+    assert made.needs_teacher
+    assert made.missing_keys({}) == {}
+    assert made.teacher.arguments()[:4] == ["-m", "agentevolver.offline.teacher", "--host=127.0.0.1", "--port=8093"]
+    assert "--wrong-labels=0.1" in made.teacher.arguments()
+    assert made.teacher.health_url == "http://127.0.0.1:8093/healthz"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"bse_url": "x"}, "bse_url"),
+        ({"base_url": "api.example.com"}, "must be http"),
+        ({"base_url": "https://me:pass@example.com/v1"}, "must not hold a user name"),
+        ({"api_key_env": "sk-proj-abcdef"}, "not the key itself"),
+        ({"sampling": {"temprature": 1}}, "unknown sampling parameter 'temprature'"),
+        ({"roles": {"critic": {}}}, "explorer"),
+        ({"roles": {"judge": {"modle": "x"}}}, "roles.judge.modle"),
+        ({"roles": {"judge": {"tries": 0}}}, "roles.judge.tries"),
+        ({"budget": {"max_tokens": 0}}, "greater than or equal to 1"),
+        ({"teacher": {"url": "http://127.0.0.1/v1"}}, "PORT"),
+        ({"teacher": {"malformed": 2}}, "less than or equal to 1"),
+    ],
+)
+def test_a_mistake_is_named(values: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        LLMSettings.model_validate(values)
+
+
+_PROSE = st.text(alphabet=st.characters(blacklist_characters='[]{}`<>"', blacklist_categories=("Cs",)), max_size=40)
+
+
+@settings(deadline=None)
+@given(st.text(), st.lists(st.text(max_size=5), max_size=3), _PROSE, _PROSE, st.sampled_from(["bare", "fence", "named fence"]))
+def test_an_answer_is_read_whatever_prose_stands_around_it(text: str, tags: list[str], before: str, after: str, dress: str) -> None:
+    wanted = Note(text=text, tags=tags)
+    body = json.dumps(wanted.model_dump())
+    if dress != "bare":
+        body = f"\n```{'json' if dress == 'named fence' else ''}\n{body}\n```\n"
+    assert read_reply(before + body + after, Note) == wanted
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_nothing_but_no_answer_comes_of_arbitrary_text(text: str) -> None:
+    with pytest.raises(NoAnswer):
+        read_reply(text, Note)
+
+
+@pytest.mark.parametrize("depth", [10_000, 200_000])
+def test_deep_nesting_is_no_answer(depth: int) -> None:
+    with pytest.raises(NoAnswer):
+        read_reply("[" * depth, Note)
+
+
+def test_line_breaks_in_strings_and_trailing_commas_are_understood() -> None:
+    assert read_reply('{"text": "a\nb, ]", "tags": ["x",],}', Note) == Note(text="a\nb, ]", tags=["x"])
+
+
+def test_the_same_answer_twice_is_one_answer() -> None:
+    body = '{"text": "a", "tags": []}'
+    assert read_reply(f"{body} - again: {body}", Note).text == "a"
+
+
+@settings(deadline=None)
+@given(st.integers(0, 40), st.floats(0, 100), st.one_of(st.none(), st.floats(0, 1000)))
+def test_a_pause_is_bounded_and_at_least_what_was_asked(attempt: int, most: float, asked: float | None) -> None:
+    drawn = pause(attempt, most, asked)
+    assert 0 <= drawn <= most
+    if asked is not None:
+        assert drawn >= min(asked, most)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, 0.0),
+    ],
+)
+def test_what_a_server_asks_to_wait_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    assert asked_wait(headers) == seconds
+
+
+@pytest.mark.parametrize("text", ["Bearer abc.def-ghi", "sk-abcdefgh", "hf_abcdefgh", "the key is my-own-key", "https://u:p@host/"])
+def test_keys_are_taken_out_of_texts(text: str) -> None:
+    shown = redact(f"wrong: {text} .", ["my-own-key"])
+    assert "***" in shown
+    assert not any(secret in shown for secret in ("abc", "my-own", "u:p"))

@@ -1,0 +1,294 @@
+"""The teacher over HTTP: its form, its refusals, its malformed share, many calls at once, and the prompts of those who use it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pydantic import BaseModel
+
+from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
+from agentevolver.offline.teacher.__main__ import parser
+from agentevolver.offline.teacher.prompt import WHAT, Rates
+from agentevolver.offline.teacher.service import HANDLERS, Teacher, make_app
+from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps
+
+MILK: Steps = [(0, "note.find milk", "milk n3 home"), (1, "note.del n3 yes", "ok"), (2, "done", "bye")]
+GRADE = prompts.messages(
+    "judge/grade", "Grade.", {"opening": "site k3", "task": "delete note milk", "transcript": prompts.transcript(MILK)}
+)
+
+
+class Grade(BaseModel):
+    reason: str
+    relevant: bool
+    achieved: bool
+    score: int
+
+
+def client(teacher: Teacher) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(make_app(teacher)), base_url="http://teacher")
+
+
+@asynccontextmanager
+async def serving(teacher: Teacher, delay_s: float = 0.0) -> AsyncIterator[LLMSettings]:
+    """Serve a teacher on loopback; yields the section `llm` that uses it."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(make_app(teacher, delay_s=delay_s), log_level="error"))
+        task = asyncio.create_task(server.serve(sockets=[sock]))
+        try:
+            while not server.started:
+                await asyncio.sleep(0.01)
+            url = f"http://127.0.0.1:{sock.getsockname()[1]}/v1"
+            yield LLMSettings.model_validate({"base_url": "offline", "teacher": {"url": url}, "concurrency": 64})
+        finally:
+            server.should_exit = True
+            await task
+
+
+async def test_a_completion_has_openais_form() -> None:
+    async with client(Teacher(rates=NO_MISTAKES)) as http:
+        reply = (await http.post("/v1/chat/completions", json={"model": "any", "messages": GRADE})).json()
+        models = (await http.get("/v1/models")).json()
+        health = (await http.get("/healthz")).json()
+    assert '"achieved": true' in reply["choices"][0]["message"]["content"]
+    assert reply["choices"][0]["finish_reason"] == "stop"
+    assert reply["usage"]["total_tokens"] == reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"] > 0
+    assert models["data"][0]["id"] == "teacher"
+    assert models["data"][0]["owned_by"] == health["what"] == WHAT
+    assert "stand-in" in WHAT
+    assert health["served"] == {"judge/grade": 1}
+
+
+SYSTEM = {"role": "system", "content": "role: judge/grade"}
+USER = GRADE[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{", "not JSON"),
+        (b"[1]", "JSON object"),
+        ({}, "messages must be"),
+        ({"messages": [USER]}, "messages must be"),
+        ({"messages": [USER, USER]}, "of the system"),
+        ({"messages": [SYSTEM, {"role": "user", "content": [{"type": "text", "text": "x"}]}]}, "must be text"),
+        ({"messages": [{"role": "system", "content": "You are a helpful assistant."}, USER]}, "role: <role>/<task>"),
+        ({"messages": [{"role": "system", "content": "role: judge/paint"}, USER]}, "no role and task 'judge/paint'"),
+        ({"messages": [SYSTEM, {"role": "user", "content": "grade this please"}]}, "no section <task>"),
+        ({"messages": [SYSTEM, {"role": "user", "content": "<task>\nfly me to the moon\n</task>"}]}, "no wording"),
+        ({"messages": GRADE, "stream": True}, "stream=True is not supported"),
+        ({"messages": GRADE, "n": 3}, "n=3 is not supported"),
+        ({"messages": GRADE, "tools": [{"type": "function"}]}, "is not supported"),
+        ({"messages": GRADE, "seed": "one"}, "whole number"),
+        ({"messages": GRADE, "temperature": 7}, "from 0 to 2"),
+    ],
+)
+async def test_what_is_not_understood_is_a_400_that_says_why(body: Any, said: str) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with client(Teacher(rates=NO_MISTAKES)) as http:
+        reply = await http.post("/v1/chat/completions", content=content)
+    assert reply.status_code == 400
+    assert said in reply.json()["error"]["message"]
+    assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("task", sorted(HANDLERS))
+@pytest.mark.parametrize(
+    "garbage", ["\x00", "<" * 500, "step 0\naction: \nobservation: ", "[0]\nwhen_to_use: \ncontent: ", "1-99999999", "é\ud7ff{"]
+)
+async def test_garbage_in_every_section_is_a_400_or_an_answer(task: str, garbage: str) -> None:
+    sections = "\n\n".join(f"<{name}>\n{garbage}\n</{name}>" for name in prompts.SECTIONS)
+    messages = [{"role": "system", "content": f"role: {task}"}, {"role": "user", "content": sections}]
+    async with client(Teacher(rates=NO_MISTAKES)) as http:
+        reply = await http.post("/v1/chat/completions", json={"messages": messages})
+    assert reply.status_code in (200, 400)
+
+
+async def test_malformed_replies_come_at_their_rate_in_three_ways() -> None:
+    teacher = Teacher(rates=replace(NO_MISTAKES, malformed=0.3))
+    ways: Counter[str] = Counter()
+    async with client(teacher) as http:
+        for _ in range(500):
+            reply = await http.post("/v1/chat/completions", json={"messages": GRADE})
+            text = reply.json()["choices"][0]["message"]["content"]
+            ways[
+                "good"
+                if '"score"' in text and re.search(r"\}\s*(```)?$", text)
+                else "prose"
+                if "{" not in text
+                else "result"
+                if "result" in text
+                else "half"
+            ] += 1
+    assert 0.24 <= 1 - ways["good"] / 500 <= 0.36
+    assert min(ways["prose"], ways["half"], ways["result"]) >= 25
+    assert teacher.planted["judge/grade: malformed"] == 500 - ways["good"]
+
+
+async def test_the_client_gets_through_to_a_teacher_that_is_often_malformed() -> None:
+    teacher = Teacher(rates=replace(NO_MISTAKES, malformed=0.2))
+    async with serving(teacher) as settings, LLM(settings) as llm:
+        calls = (llm.structured(Role.JUDGE, GRADE, Grade) for _ in range(300))
+        replies = await asyncio.gather(*calls, return_exceptions=True)
+        repairs = llm.metrics()["llm/judge/repairs"]
+    failed = [r for r in replies if isinstance(r, LLMReplyError)]
+    assert all(r.achieved for r in replies if isinstance(r, Grade))
+    assert len(failed) + sum(isinstance(r, Grade) for r in replies) == 300
+    assert 0.01 <= len(failed) / 300 <= 0.09
+    assert 30 <= repairs <= 90
+
+
+async def test_many_calls_at_once_are_answered_together() -> None:
+    teacher = Teacher(rates=NO_MISTAKES)
+    async with serving(teacher, delay_s=0.2) as settings, LLM(settings) as llm:
+        await llm.chat(Role.JUDGE, GRADE)
+        began = time.monotonic()
+        await asyncio.gather(*(llm.structured(Role.JUDGE, GRADE, Grade) for _ in range(64)))
+        assert time.monotonic() - began < 3.0
+
+
+async def test_a_refusal_reaches_the_caller_as_one() -> None:
+    async with serving(Teacher(rates=NO_MISTAKES)) as settings, LLM(settings) as llm:
+        with pytest.raises(LLMRefused, match="no wording"):
+            messages = prompts.messages("verifier/solve", "Solve.", {"opening": "x", "task": "sing", "transcript": "(no steps yet)"})
+            await llm.chat(Role.VERIFIER, messages)
+
+
+# ---- the prompts of those who use the roles ----
+
+
+async def _understood(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    async with client(Teacher(rates=NO_MISTAKES)) as http:
+        reply = await http.post("/v1/chat/completions", json={"messages": messages, "temperature": 0})
+    assert reply.status_code == 200, reply.text
+    text = reply.json()["choices"][0]["message"]["content"]
+    data: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    return data
+
+
+async def test_the_task_managers_prompts_are_understood() -> None:
+    from task_manager import prompts as theirs
+    from task_manager.profile import shipped_profile
+
+    profile = shipped_profile("pocket")
+    asked = theirs.explore("site k3", profile, "breadth", [], steps_left=9, tried=["note.find (2 times)"])
+    assert (await _understood(asked))["action"]
+    asked = theirs.synthesise("site k3", profile, "", MILK, existing=["pay ann 3"], count=3, max_chars=2000)
+    assert len((await _understood(asked))["tasks"]) <= 3
+    assert (await _understood(theirs.solve("site k3", "delete note milk", MILK[:1], steps_left=4)))["action"] == "note.del n3"
+    assert (await _understood(theirs.accept("site k3", "delete note milk", MILK, MILK)))["accepted"]
+    asked = theirs.grade("site k3", "delete note milk", MILK, reference=["note.del n3 yes", "done"], mean_and_target=(0.3, 0.3))
+    assert (await _understood(asked))["achieved"]
+
+
+async def test_the_advantage_processors_prompt_is_understood() -> None:
+    from advantage_processor.prompt import label_messages
+    from advantage_processor.reply import read_labels
+
+    steps = [{"index": i, "action": a, "observation": o} for i, a, o in MILK]
+    trajectory = {"task": {"query": "delete note milk"}, "messages": [], "steps": steps, "outcome": {"score": 1.0}}
+    for window in (range(0, 3), range(1, 3)):
+        reply = await _understood(label_messages(trajectory, window, success=True, max_chars=2000))
+        assert [label.index for label in read_labels(json.dumps(reply), list(window))] == list(window)
+
+
+async def test_the_experience_managers_prompts_are_understood_and_its_screen_lets_the_lessons_through() -> None:
+    from experience_manager import prompts as theirs
+    from experience_manager.record import Category, Experience
+    from experience_manager.screen import problem_with
+    from experience_manager.trajectories import Attempt
+
+    steps = ((0, "note.find milk", "milk n3 home"), (1, "note.del n3", "err read doc note.del first"))
+    failed = Attempt("t", "t_0", "site k7", "delete note milk", steps, 0.0, False)
+    solved = Attempt(
+        "t", "t_1", "site k7", "delete note milk", (*steps, (2, "doc note.del", "use note.del ID"), (3, "note.del n3", "ok")), 1.0, True
+    )
+    asked = [theirs.extract(a, limit=3, max_chars=500) for a in (failed, solved)] + [theirs.compare(solved, failed, limit=3, max_chars=500)]
+    found = [theirs.Proposals.model_validate(await _understood(messages)) for messages in asked]
+    assert all(reply.experiences for reply in found)
+    for proposal in (proposal for reply in found for proposal in reply.experiences):
+        assert problem_with(proposal.when_to_use, proposal.content) is None
+    first = found[0].experiences[0]
+    kept = Experience(
+        when_to_use=first.when_to_use, content=first.content, scope=first.scope, category=Category.FAILURE, validation_score=0.9
+    )
+    assert (await _understood(theirs.validate(kept, solved, max_chars=500)))["valid"]
+    assert (await _understood(theirs.rerank("site k7", "delete note tea", [kept])))["order"] == [1]
+    assert (await _understood(theirs.rewrite("site k7", "delete note tea", [kept])))["text"] == "read doc before del or ret"
+    assert (await _understood(theirs.rewrite("site k8", "delete note tea", [kept])))["text"] == ""
+
+
+# ---- as a process ----
+
+
+def test_it_knows_nothing_of_the_environment() -> None:
+    program = "import sys, agentevolver.offline.teacher.__main__; print([m for m in sys.modules if m.startswith('env_service')])"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == "[]"
+    sources = Path(sys.modules[Teacher.__module__].__file__ or "").parent.glob("*.py")
+    assert not [path for path in sources if re.search(r"^\s*(from|import) env_service", path.read_text(), re.MULTILINE)]
+
+
+def test_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parser().parse_args([]).wrong_labels == Rates().wrong_labels
+    monkeypatch.setenv("TEACHER_WRONG_LABELS", "0.4")
+    assert parser().parse_args([]).wrong_labels == 0.4
+    assert parser().parse_args(["--wrong-labels", "0.2"]).wrong_labels == 0.2
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--malformed", "2"])
+
+
+def test_the_configured_options_are_those_of_the_command_line() -> None:
+    settings = LLMSettings()
+    made = parser().parse_args(settings.teacher.arguments()[2:])
+    rates = {name: getattr(made, name) for name in Rates.__dataclass_fields__}
+    assert rates == settings.teacher.rates == {name: getattr(Rates(), name) for name in Rates.__dataclass_fields__}
+    assert (made.host, made.port, made.seed) == ("127.0.0.1", 8093, 0)
+
+
+@pytest.fixture
+def process() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    command = [sys.executable, "-m", "agentevolver.offline.teacher", f"--port={port}"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    yield started, port
+    if started.poll() is None:
+        started.kill()
+    started.communicate(timeout=10)
+
+
+@pytest.mark.service
+def test_it_runs_as_a_module_and_ends_when_asked(process: tuple[subprocess.Popen[str], int]) -> None:
+    started, port = process
+    assert started.stdout is not None
+    assert "stand-in" in started.stdout.readline()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            reply = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=2)
+            break
+        except httpx.TransportError:
+            time.sleep(0.1)
+    assert reply.json()["status"] == "ok"
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(timeout=10) in (0, -signal.SIGTERM)

@@ -1,0 +1,75 @@
+"""A rollout as verl's rows: tokens as recorded, failures masked and counted."""
+
+import asyncio
+
+import pytest
+import torch
+
+from agentevolver.rollout import worker
+from agentevolver.rollout.rows import to_outputs, to_row
+from agentevolver.rollout.runner import Rollout
+from agentevolver.schema import Outcome, StopReason, Task, TrainingSample, Trajectory
+
+SAMPLE = TrainingSample([1, 2], [3, 4, 5], [1, 0, 1], [-0.1, 0.0, -0.2], [0, -1, 1])
+ROW = {"uid": "u", "session_id": 3, "index": 0, "data_source": "pocket", "reward_model": {}, "global_steps": 7}
+
+
+def rollout(samples=(SAMPLE,), score=1.0, stop=StopReason.FINISHED):
+    outcome = None if score is None else Outcome(score, score >= 1)
+    return Rollout(Trajectory(Task("t", "pocket"), "u", 3, [], [], stop, outcome), list(samples), {6} if samples else set())
+
+
+def test_a_sample_becomes_a_row_of_the_ids_and_numbers_that_were_recorded():
+    (output,) = to_outputs(rollout(), 9, 6, validation=False)
+    fields, tag = to_row(output, ROW)
+    assert fields["prompts"].tolist() == [1, 2] and fields["responses"].tolist() == [3, 4, 5]
+    assert fields["response_mask"].tolist() == [1, 0, 1]
+    assert fields["rollout_log_probs"].tolist() == pytest.approx([-0.1, 0.0, -0.2])
+    assert fields["rm_scores"].tolist() == [0, 0, 1]
+    assert fields["input_ids"].tolist() == [1, 2, 3, 4, 5] and fields["position_ids"].tolist() == [0, 1, 2, 3, 4]
+    assert tag["seq_len"] == 5 and tag["min_global_steps"] == 6
+    assert output.extra_fields["step_ids"] == [0, -1, 1] and not output.extra_fields["masked"]
+
+
+def test_a_failed_rollout_is_one_masked_row_without_a_gradient():
+    (output,) = to_outputs(rollout(samples=(), score=None, stop=StopReason.ENV_ERROR), 9, 6, validation=False)
+    fields, tag = to_row(output, ROW)
+    assert fields["response_mask"].tolist() == [0] and output.extra_fields["masked"]
+    assert tag["min_global_steps"] == 6
+    assert output.extra_fields["trajectory"]["stop_reason"] == "env_error"
+
+
+def test_the_record_is_carried_once_and_where_verl_hands_it_on():
+    outputs = to_outputs(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=False)
+    assert ["trajectory" in o.extra_fields for o in outputs] == [False, True]
+    outputs = to_outputs(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=True)
+    assert ["trajectory" in o.extra_fields["reward_extra_info"] for o in outputs] == [False, True]
+
+
+class Queue:
+    def __init__(self, error=None):
+        self.puts, self.error = [], error
+
+    async def async_kv_batch_put(self, keys, fields, tags, partition_id):
+        if self.error:
+            raise self.error
+        self.puts.append((keys, partition_id, fields["x"].tolist()))
+
+
+async def test_rows_that_arrive_together_go_in_one_put_per_partition(monkeypatch):
+    queue = Queue()
+    monkeypatch.setattr(worker, "tq", queue)
+    writer = worker.RowWriter(gather_s=0.01)
+    await asyncio.gather(*(writer.put([(f"k{i}", {"x": torch.tensor(i)}, {})], "val" if i == 2 else "train") for i in range(4)))
+    assert sorted(queue.puts) == [(["k0", "k1", "k3"], "train", [0, 1, 3]), (["k2"], "val", [2])]
+    await writer.put([("k9", {"x": torch.tensor(9)}, {})], "train")
+    assert queue.puts[-1] == (["k9"], "train", [9])
+
+
+async def test_a_put_that_fails_fails_for_everyone_who_waits_for_it(monkeypatch):
+    monkeypatch.setattr(worker, "tq", Queue(error=RuntimeError("storage is gone")))
+    writer = worker.RowWriter(gather_s=0.01)
+    results = await asyncio.gather(
+        *(writer.put([(f"k{i}", {"x": torch.tensor(i)}, {})], "train") for i in range(3)), return_exceptions=True
+    )
+    assert [str(result) for result in results] == ["storage is gone"] * 3

@@ -1,0 +1,232 @@
+"""A rollout always returns: finished, full, or failed by name; and its instance is always released."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from agentevolver.rollout.engine import EngineError, Generated, VerlEngine
+from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
+from agentevolver.schema import StopReason, Task
+from context_manager.base import ContextLimits
+from context_manager.causal import CausalTemplate
+from context_manager.chat import ChatRenderer
+from env_service.client import EnvServiceError, EnvUnavailable
+
+TASK = Task(task_id="t", env_type="fake")
+LIMITS = ContextLimits(1_000, 1_000, 2_000, 16, 100)
+
+
+class FakeEnv:
+    """An environment that ends after `length` steps; `faults` maps a method to the errors it raises, one per call."""
+
+    def __init__(self, length=2, score=1.0, faults=None, healthy=True):
+        self.length, self.score, self.faults, self.healthy = length, score, {k: list(v) for k, v in (faults or {}).items()}, healthy
+        self.open, self.calls, self.actions = set(), Counter(), []
+
+    def _meet(self, method):
+        self.calls[method] += 1
+        if self.faults.get(method) and (error := self.faults[method].pop(0)) is not None:
+            raise error
+
+    async def create_instance(self, env_type, task_id, instance_id=None, params=None):
+        self._meet("create")
+        self.open.add(instance_id)
+        return {"state": [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}], "info": {}}
+
+    async def step(self, instance_id, action, params=None, step_index=None):
+        self._meet("step")
+        self.actions.append((step_index, action["content"]))
+        over = step_index + 1 >= self.length
+        return {"state": [{"role": "user", "content": f"seen {step_index}"}], "reward": 0.0, "is_terminated": over, "info": {}}
+
+    async def evaluate(self, instance_id, messages=None, params=None):
+        self._meet("evaluate")
+        return self.score
+
+    async def release_instance(self, instance_id):
+        self._meet("release")
+        self.open.discard(instance_id)
+        return True
+
+    async def health(self):
+        self.calls["health"] += 1
+        return self.healthy
+
+
+class FakeEngine:
+    """Samples "ok" and the close; `faults` are raised first."""
+
+    def __init__(self, tokenizer, faults=()):
+        self.reply = [*tokenizer.encode("ok"), tokenizer.eos_token_id]
+        self.faults = list(faults)
+        self.prompts = []
+
+    async def generate(self, request_id, prompt_ids, sampling_params):
+        self.prompts.append(list(prompt_ids))
+        if self.faults and (error := self.faults.pop(0)) is not None:
+            raise error
+        return Generated(self.reply, [-0.5] * len(self.reply), 3, 3)
+
+
+def runner(tokenizer, env, engine=None, **policy):
+    settings = {"env_type": "fake", "max_steps": 5, "max_tries": 2, "sparse": True, "unavailable_timeout_s": 0.0, **policy}
+    renderer = ChatRenderer(tokenizer)
+    return EpisodeRunner(RolloutPolicy(**settings), env, engine or FakeEngine(tokenizer), lambda: CausalTemplate(renderer, LIMITS))
+
+
+def roll(tokenizer, env, engine=None, task=TASK, **policy):
+    return asyncio.run(runner(tokenizer, env, engine, **policy).run(task, "g", 0, {}, {}))
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    real = asyncio.sleep
+    monkeypatch.setattr("agentevolver.rollout.runner.asyncio.sleep", lambda seconds: real(0))
+
+
+def test_an_episode_that_the_environment_ends_is_finished_and_graded(chatml):
+    env = FakeEnv(length=2)
+    rollout = roll(chatml, env)
+    trajectory = rollout.trajectory
+    assert trajectory.stop_reason is StopReason.FINISHED
+    assert trajectory.outcome.success and trajectory.outcome.score == 1.0
+    assert [(s.index, s.action, s.observation, s.action_tokens) for s in trajectory.steps] == [
+        (0, "ok", "seen 0", 3),
+        (1, "ok", "seen 1", 3),
+    ]
+    assert env.actions == [(0, "ok"), (1, "ok")]
+    assert len(rollout.samples) == 1 and rollout.versions == {3}
+    assert env.open == set()
+
+
+def test_an_episode_that_runs_out_of_steps_is_graded_too(chatml):
+    rollout = roll(chatml, FakeEnv(length=99, score=0.0), max_steps=3)
+    assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS
+    assert rollout.trajectory.outcome.score == 0.0 and rollout.samples
+
+
+def test_an_episode_whose_context_fills_up_is_graded_too(chatml):
+    rollout = roll(chatml, FakeEnv(length=99), max_steps=500)
+    assert rollout.trajectory.stop_reason is StopReason.CONTEXT_FULL
+    assert rollout.samples and rollout.trajectory.outcome is not None
+
+
+def test_an_opening_that_does_not_fit_ends_without_a_step_a_grade_or_a_retry(chatml):
+    env = FakeEnv()
+    rollout = roll(chatml, env, task=Task("t", "fake", query="x" * 2_000))
+    assert rollout.trajectory.stop_reason is StopReason.CONTEXT_FULL
+    assert rollout.trajectory.outcome is None and rollout.samples == [] and rollout.trajectory.attempts == 1
+    assert "data.max_prompt_length" in rollout.trajectory.error
+    assert env.open == set()
+
+
+@pytest.mark.parametrize("method", ["create", "step", "evaluate"])
+def test_a_passing_environment_failure_is_retried_on_a_fresh_instance(chatml, method):
+    env = FakeEnv(faults={method: [EnvServiceError("broken")]})
+    rollout = roll(chatml, env)
+    assert rollout.trajectory.stop_reason is StopReason.FINISHED and rollout.trajectory.attempts == 2
+    assert [index for index, _ in env.actions][-2:] == [0, 1], "the second attempt starts from the first step"
+    assert env.open == set()
+
+
+@pytest.mark.parametrize("method", ["create", "step", "evaluate"])
+def test_an_environment_that_keeps_failing_gives_no_grade_and_no_sample(chatml, method):
+    env = FakeEnv(faults={method: [EnvServiceError("broken")] * 9})
+    rollout = roll(chatml, env)
+    trajectory = rollout.trajectory
+    assert trajectory.stop_reason is StopReason.ENV_ERROR and trajectory.outcome is None and rollout.samples == []
+    assert trajectory.attempts == 2 and "broken" in trajectory.error
+    assert env.open == set()
+
+
+def test_an_engine_that_keeps_failing_is_an_llm_error(chatml):
+    env = FakeEnv()
+    rollout = roll(chatml, env, FakeEngine(chatml, [EngineError("no tokens")] * 9))
+    assert rollout.trajectory.stop_reason is StopReason.LLM_ERROR and rollout.samples == []
+    assert env.open == set() and env.actions == [], "nothing was executed that the policy did not say"
+
+
+@pytest.mark.parametrize("score", [2.0, -0.1, float("nan"), None, "1"])
+def test_a_grade_that_is_no_number_in_the_unit_interval_is_an_environment_error(chatml, score):
+    rollout = roll(chatml, FakeEnv(score=score))
+    assert rollout.trajectory.stop_reason is StopReason.ENV_ERROR and rollout.samples == []
+
+
+def test_a_service_that_stays_away_ends_the_rollout_without_using_up_the_tries(chatml):
+    env = FakeEnv(faults={"create": [EnvUnavailable("refused")] * 9}, healthy=False)
+    rollout = roll(chatml, env, max_tries=5)
+    assert rollout.trajectory.stop_reason is StopReason.ENV_ERROR
+    assert rollout.trajectory.attempts == 1 and env.calls["health"] == 1
+
+
+def test_a_service_that_comes_back_is_used_again(chatml):
+    env = FakeEnv(faults={"step": [EnvUnavailable("refused")]})
+    rollout = roll(chatml, env)
+    assert rollout.trajectory.stop_reason is StopReason.FINISHED and rollout.trajectory.attempts == 2
+
+
+def test_a_failing_release_does_not_change_the_result(chatml):
+    rollout = roll(chatml, FakeEnv(faults={"release": [EnvServiceError("gone")]}))
+    assert rollout.trajectory.stop_reason is StopReason.FINISHED
+
+
+async def test_a_cancelled_rollout_releases_its_instance(chatml):
+    env = FakeEnv()
+
+    class Hanging(FakeEngine):
+        async def generate(self, request_id, prompt_ids, sampling_params):
+            await asyncio.Event().wait()
+
+    job = asyncio.create_task(runner(chatml, env, Hanging(chatml)).run(TASK, "g", 0, {}, {}))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert env.open
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    assert env.open == set()
+
+
+def test_a_tasks_own_wording_replaces_the_environments(chatml):
+    rollout = roll(chatml, FakeEnv(), task=Task("t", "fake", query="sort the list"))
+    assert rollout.trajectory.messages[1]["content"] == "sort the list"
+
+
+def test_no_think_is_appended_to_what_the_environment_says(chatml):
+    rollout = roll(chatml, FakeEnv(), no_think=True)
+    assert [m["content"] for m in rollout.trajectory.messages if m["role"] == "user"] == [
+        "go /no_think",
+        "seen 0 /no_think",
+        "seen 1 /no_think",
+    ]
+
+
+class Reply:
+    def __init__(self, ids, log_probs, stop_reason="completed"):
+        self.token_ids, self.log_probs, self.stop_reason = ids, log_probs, stop_reason
+        self.extra_fields = {"min_global_steps": 1, "max_global_steps": 2}
+
+
+class Server:
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def generate(self, request_id, prompt_ids, sampling_params):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is None:
+            await asyncio.sleep(10)
+        return self.answer
+
+
+async def test_the_engine_returns_what_the_server_sampled():
+    generated = await VerlEngine(Server(Reply([5, 6], [-1.0, -2.0])), 1).generate("r", [1], {})
+    assert generated == Generated([5, 6], [-1.0, -2.0], 1, 2)
+
+
+@pytest.mark.parametrize("answer", [Reply([], None, "aborted"), Reply([5], None), Reply([5, 6], [-1.0]), RuntimeError("engine died"), None])
+async def test_the_engine_turns_every_failure_into_one_kind_of_error(answer, monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(EngineError):
+        await VerlEngine(Server(answer), 0.05).generate("r", [1], {})

@@ -1,0 +1,136 @@
+"""The configuration: every mistake is one line before anything is started, and what is accepted is read."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from agentevolver.layers import FREE_FORM, paths
+from agentevolver.settings import ConfigError, for_verl, from_config, load, of_verl
+
+BASIC = Path(__file__).parents[2] / "examples" / "basic.yaml"
+MODEL = "actor_rollout_ref.model.path=somewhere"
+
+
+def basic(*overrides, device="cpu"):
+    return load(BASIC, [f"device={device}", MODEL, *overrides])
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_example_composes_for_both_devices(device):
+    resolved = basic(device=device)
+    assert resolved.device == device
+    assert resolved.config.trainer.device == device
+    assert resolved.settings.experiment_dir == Path("experiments/pocket/basic")
+
+
+def test_the_cpu_group_overrides_the_gpu_defaults_and_the_command_line_overrides_both():
+    assert basic(device="cuda").settings.sizes.train_batch_size == 32
+    on_cpu = basic().settings.sizes.train_batch_size
+    assert on_cpu != 32
+    assert basic(f"data.train_batch_size={4 * on_cpu}").settings.sizes.train_batch_size == 4 * on_cpu
+
+
+def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
+    conf = tmp_path / "mine.yaml"
+    conf.write_text("data: {train_batch_size: 12}\nenv_service: {env_type: pocket}\n")
+    resolved = load(conf, ["device=cpu", MODEL])
+    assert resolved.settings.sizes.train_batch_size == 12
+    assert resolved.config.trainer.experiment_name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("trainer.totl_epochs=3", r"command line: unknown key `trainer.totl_epochs`, did you mean `trainer.total_epochs`\?"),
+        ("max_env_lenn=3", r"did you mean `actor_rollout_ref.rollout.max_env_len`\?"),
+        ("zzz.qqq=3", r"unknown key `zzz`, no key of that name is read"),
+        ("actor_rollout_ref.rollout.max_env_len=abc", r"actor_rollout_ref.rollout.max_env_len: .*valid integer.*found 'abc'"),
+        ("actor_rollout_ref.rollout.multi_turn.max_steps=0", r"multi_turn.max_steps: .*greater than or equal to 1.*found 0"),
+        ("env_service.env_url=localhost", r"env_service.env_url: .*found 'localhost'"),
+        ("actor_rollout_ref.rollout.context_template=lineal", r"context_template: .*'causal' or 'linear'.*found 'lineal'"),
+        ("data.max_response_length=9999", r"exceeds actor_rollout_ref.rollout.max_model_len = \d+: set the latter to"),
+        ("actor_rollout_ref.rollout.response_length=500", r"one reply must fit"),
+        ("data.train_batch_size=7", r"must be a multiple of actor_rollout_ref.actor.ppo_mini_batch_size"),
+        ("actor_rollout_ref.model.path=${nope}", r"'nope' not found"),
+        ("data=3", r"`data` is a section, write data.<key>"),
+        ("device=tpu", r"device: 'tpu' is not known, write auto, cpu or cuda"),
+        ("trainer.total_epochs", r"not an override, write key=value"),
+    ],
+)
+def test_a_wrong_override_is_one_line_that_says_what_to_change(override, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        basic(override)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("trainer: [", "cannot be read as yaml"),
+        ("- 1\n- 2", "holds a list"),
+        ("defaults: [x]", "remove `defaults`"),
+        ("hydra: {searchpath: []}", "remove `hydra`"),
+        ("trainer: {exprment_name: x}", "did you mean `trainer.experiment_name`"),
+    ],
+)
+def test_a_wrong_yaml_is_one_line_that_names_the_file(tmp_path, content, message):
+    conf = tmp_path / "bad.yaml"
+    conf.write_text(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(conf, ["device=cpu"])
+    assert "bad.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_missing_yaml_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere.yaml: no such file"):
+        load(tmp_path / "nowhere.yaml")
+
+
+def test_keys_of_others_are_taken_where_a_mapping_is_theirs():
+    resolved = basic("env_service.env_params.slack=0", "actor_rollout_ref.model.override_config.rope_theta=3")
+    assert resolved.env_service.env_params == {"slack": 0}
+
+
+def test_free_form_mappings_exist_in_the_defaults():
+    known = set(paths(OmegaConf.to_container(basic().config, resolve=False)))
+    missing = [path for path in FREE_FORM if path not in known]
+    assert [path for path in missing if not path.endswith("mixed_precision")] == []
+
+
+def test_the_configuration_survives_its_own_file(tmp_path):
+    resolved = basic()
+    OmegaConf.save(OmegaConf.create(OmegaConf.to_container(resolved.config, resolve=True)), tmp_path / "config.yaml")
+    assert from_config(OmegaConf.load(tmp_path / "config.yaml")) == resolved.settings
+
+
+def test_verl_gets_its_own_keys_alone_and_our_view_beside_them():
+    config = for_verl(basic().config)
+    assert "context_template" not in config.actor_rollout_ref.rollout
+    assert "max_steps" not in config.actor_rollout_ref.rollout.multi_turn
+    assert of_verl(config) == basic().settings
+
+
+def test_loading_imports_neither_torch_nor_ray_nor_verl():
+    code = (
+        "import sys, pathlib; from agentevolver.settings import load;"
+        f"load(pathlib.Path({str(BASIC)!r}), ['device=cuda']);"
+        "print([m for m in ('torch', 'ray', 'verl', 'vllm') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=BASIC.parents[1])
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_verl_accepts_the_configuration_of_both_devices(device):
+    """Reads every section into verl's own dataclasses, so that the GPU path cannot rot on machines without one."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    config = for_verl(basic(device=device).config)
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    assert rollout.n == config.actor_rollout_ref.rollout.n
+    assert need_reference_policy(config) and not need_critic(config)

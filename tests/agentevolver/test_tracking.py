@@ -1,0 +1,102 @@
+"""What a run leaves on disk: whole, in order, and not twice."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from agentevolver.console import line_of, short_name
+from agentevolver.tracking import RunLog, Status, plain_number, read_jsonl, supersede_metrics, write_jsonl
+
+
+class Backend:
+    def __init__(self):
+        self.logged, self.exit_code = [], None
+
+    def log(self, data, step):
+        self.logged.append((step, data))
+
+    def finish(self, exit_code=0):
+        self.exit_code = exit_code
+
+
+def test_each_step_is_one_object_in_metrics_jsonl_and_reaches_the_loggers(tmp_path):
+    backend = Backend()
+    log = RunLog(tmp_path, backend)
+    log.log({"a": 1.0, "b": np.float32(2.0)}, step=0)
+    log.log({"a": 3}, step=1)
+    records = read_jsonl(tmp_path / "metrics.jsonl")
+    assert [(r["step"], r["a"]) for r in records] == [(0, 1.0), (1, 3)]
+    assert backend.logged[0] == (0, {"a": 1.0, "b": 2.0})
+
+
+@pytest.mark.parametrize("value", [None, "text", math.nan, math.inf, [1], {"x": 1}, np.array([1, 2])])
+def test_what_is_not_a_finite_number_is_not_logged(value):
+    assert plain_number(value) is None
+
+
+@pytest.mark.parametrize(("value", "number"), [(True, 1), (np.int64(3), 3), (np.array(2.5), 2.5), (0, 0)])
+def test_numbers_of_any_make_become_python_numbers(value, number):
+    plain = plain_number(value)
+    assert plain == number and type(plain) in (int, float)
+
+
+def test_a_torn_last_line_is_left_out_and_a_broken_one_before_it_is_an_error(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"step": 1}\n{"st')
+    assert read_jsonl(path) == [{"step": 1}]
+    path.write_text('{"st\n{"step": 1}\n')
+    with pytest.raises(ValueError, match=r"x\.jsonl:1"):
+        read_jsonl(path)
+
+
+def test_a_resumed_run_moves_the_steps_it_repeats_aside(tmp_path):
+    log = RunLog(tmp_path, Backend())
+    for step in range(5):
+        log.log({"a": step}, step=step)
+    assert supersede_metrics(tmp_path, 2) == 2
+    assert [r["step"] for r in read_jsonl(tmp_path / "metrics.jsonl")] == [0, 1, 2]
+    assert [r["step"] for r in read_jsonl(tmp_path / "metrics.superseded.jsonl")] == [3, 4]
+
+
+def test_a_new_run_has_nothing_to_supersede(tmp_path):
+    assert supersede_metrics(tmp_path, 0) == 0
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "deep" / "x.jsonl"
+    write_jsonl(path, [{"a": 1}])
+    with pytest.raises(TypeError):
+        write_jsonl(path, [{"a": 2}, {"a": object()}])
+    assert read_jsonl(path) == [{"a": 1}]
+
+
+def test_the_status_is_replaced(tmp_path):
+    status = Status(tmp_path)
+    status.set("starting")
+    status.set("training", step=3)
+    saved = json.loads((tmp_path / "status.json").read_text())
+    assert saved["phase"] == "training" and saved["step"] == 3
+
+
+def test_the_consoles_line_shows_reward_speed_phases_and_validation():
+    line = line_of(
+        {
+            "step": 20,
+            "rollout/reward/mean": 0.5,
+            "rollout/success": 0.5,
+            "rollout/tokens_per_s": 900.0,
+            "timing_s/step": 4.2,
+            "timing_s/gen": 2.0,
+            "val-core/pocket/reward/mean@4": 0.61,
+            "rollout/failed": 2.0,
+        }
+    )
+    for part in ("20", "reward 0.500", "900 tok/s", "4.2 s (gen 2.0)", "pocket avg@4 0.610", "2 rollouts failed"):
+        assert part in line
+
+
+def test_validation_metrics_have_short_names():
+    assert short_name("val-core/pocket/reward/mean@4") == "pocket avg@4"
+    assert short_name("val-core/pocket/dev/reward/best@8/mean") == "pocket/dev best@8"

@@ -1,0 +1,315 @@
+"""Selective boosting: verl's loss where nothing is boosted, a slow obvious reference where something is."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensordict import TensorDict
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import Metric, reduce_metrics
+from verl.workers.config import FSDPActorConfig
+from verl.workers.config.actor import PolicyLossConfig
+from verl.workers.utils.losses import ppo_loss
+
+from agentevolver.trainer import loss as module
+from agentevolver.trainer.loss import LOSS_MODES, finish_metrics, guidance_metrics, selective_ppo_loss
+
+AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+LOW, HIGH, OFF, DUAL = 0.2, 0.28, 0.6, 3.0
+
+
+def config(mode="vanilla", aggregation="token-mean", **extra):
+    return FSDPActorConfig(
+        strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=LOW, clip_ratio_high=HIGH, clip_ratio_c=DUAL,
+        loss_agg_mode=aggregation, policy_loss=PolicyLossConfig(loss_mode=mode), **extra,
+    )  # fmt: skip
+
+
+def nested(rows, dtype=torch.float32):
+    return torch.nested.as_nested_tensor([torch.tensor(row, dtype=dtype) for row in rows], layout=torch.jagged)
+
+
+class Batch:
+    """Rows of tokens: log-ratios, advantages and masks, and what else a row says."""
+
+    def __init__(self, rows, guided=None, bounds=None, dp_size=1, weights=False, reference=False, entropy=False, prompt=3):
+        self.rows = rows
+        self.guided, self.bounds = guided, bounds
+        lengths = [len(row["log_ratio"]) for row in rows]
+        old = [[-1.0 - 0.1 * t for t in range(n)] for n in lengths]
+        self.log_probs = [[o + r for o, r in zip(olds, row["log_ratio"], strict=True)] for olds, row in zip(old, rows, strict=True)]
+        columns = {
+            "prompts": nested([[1] * prompt] * len(rows), torch.int64),
+            "responses": nested([[2] * n for n in lengths], torch.int64),
+            "response_mask": nested([row["mask"] for row in rows], torch.int64),
+            "old_log_probs": nested(old),
+            "advantages": nested([row["advantage"] for row in rows]),
+        }
+        if weights:
+            columns["rollout_is_weights"] = nested([[1.0 + 0.25 * (t % 3) for t in range(n)] for n in lengths])
+        if reference:
+            columns["ref_log_prob"] = nested([[o - 0.3 for o in olds] for olds in old])
+        if guided is not None:
+            columns["guided"] = torch.tensor(guided, dtype=torch.float32)
+        if bounds is not None:
+            columns["clip_ratio_high"] = torch.tensor(bounds, dtype=torch.float32)
+        self.data = TensorDict(columns, batch_size=len(rows))
+        tokens = int(sum(sum(row["mask"]) for row in rows))
+        tu.assign_non_tensor(
+            self.data, dp_size=dp_size, batch_num_tokens=tokens, global_batch_size=len(rows), max_response_len=max(lengths)
+        )
+        self.log_prob = torch.tensor([p for row in self.log_probs for p in row], requires_grad=True)
+        self.entropy = entropy
+        self._lengths, self._prompt = lengths, prompt
+
+    def output(self):
+        # The model's output at a position belongs to the token after it.
+        pieces, start = [], 0
+        for n in self._lengths:
+            zeros = torch.zeros(self._prompt - 1)
+            pieces.append(torch.cat([zeros, self.log_prob[start : start + n], torch.zeros(1)]))
+            start += n
+        values = torch.nested.as_nested_tensor(pieces, layout=torch.jagged)
+        return {"log_probs": values, "entropy": values * 0.5} if self.entropy else {"log_probs": values}
+
+    def run(self, function):
+        loss, metrics = function(model_output=self.output(), data=self.data)
+        loss.backward()
+        return loss.item(), self.log_prob.grad.clone(), metrics
+
+
+def token_loss(ratio, advantage, high, dual=True):
+    """The obvious formula for one token."""
+    clipped = min(max(ratio, 1 - LOW), 1 + high)
+    value = max(-advantage * ratio, -advantage * clipped)
+    return min(value, -advantage * DUAL) if advantage < 0 and dual else value
+
+
+def slow_loss(batch, mode, aggregation, dp_size=1):
+    """One row, one token after the other."""
+    rows = []
+    for i, row in enumerate(batch.rows):
+        seen = [r for r, m in zip(row["log_ratio"], row["mask"], strict=True) if m]
+        values = []
+        for t, (log_ratio, advantage, mask) in enumerate(zip(row["log_ratio"], row["advantage"], row["mask"], strict=True)):
+            high = batch.bounds[i] if batch.bounds is not None and advantage > 0 else HIGH
+            if mode == "trajectory":
+                log_ratio = sum(seen)
+            elif mode == "gspo":
+                log_ratio = sum(seen) / max(len(seen), 1)
+            ratio = math.exp(min(max(log_ratio, -20), 20))
+            if mode == "cispo":
+                value = -min(max(ratio, 1 - LOW), 1 + high) * advantage * batch.log_probs[i][t]
+            else:
+                value = token_loss(ratio, advantage, high, dual=mode != "gspo")
+            if "rollout_is_weights" in batch.data:
+                value *= 1.0 + 0.25 * (t % 3)
+            values.append(value * mask)
+        rows.append((sum(values), sum(row["mask"])))
+    tokens, kept = sum(n for _, n in rows), [(value, n) for value, n in rows if n]
+    width = max(len(row["mask"]) for row in batch.rows)
+    return (
+        dp_size
+        * {
+            "token-mean": sum(v for v, _ in rows) / tokens if tokens else 0.0,
+            "token-sum": sum(v for v, _ in rows),
+            "seq-mean-token-sum": sum(v for v, _ in kept) / len(rows),
+            "seq-mean-token-mean": sum(v / n for v, n in kept) / len(rows),
+            "seq-mean-token-sum-norm": sum(v for v, _ in kept) / len(rows) / width,
+        }[aggregation]
+    )
+
+
+@st.composite
+def batches(draw, **options):
+    rows, guided, bounds = [], [], []
+    for _ in range(draw(st.integers(1, 5))):
+        n = draw(st.integers(1, 7))
+        numbers = st.floats(-1.5, 1.5, allow_nan=False, width=32)
+        row = {
+            "log_ratio": draw(st.lists(numbers, min_size=n, max_size=n)),
+            "advantage": draw(st.lists(st.floats(-2, 2, width=32), min_size=n, max_size=n)),
+            "mask": [1, *draw(st.lists(st.integers(0, 1), min_size=n - 1, max_size=n - 1))],
+        }
+        rows.append(row)
+        guided.append(draw(st.booleans()))
+        bounds.append(OFF if guided[-1] and draw(st.booleans()) else HIGH)
+    extra = {name: draw(st.booleans()) for name in ("weights",)}
+    return Batch(rows, guided, bounds, **{**extra, **options})
+
+
+def one_row(advantage, ratio, bound, mode="vanilla"):
+    row = {"log_ratio": [math.log(ratio)], "advantage": [advantage], "mask": [1]}
+    return Batch([row], [1], [bound]).run(partial(selective_ppo_loss, config(mode)))
+
+
+# (advantage, ratio) -> loss of an unguided and of a boosted token, from the specification's golden vectors.
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "unguided", "boosted"),
+    [
+        (1, 0.5, -0.5, -0.5), (1, 1.25, -1.25, -1.25), (1, 1.4, -1.28, -1.4), (1, 1.7, -1.28, -1.6), (1, 4, -1.28, -1.6),
+        (-1, 0.5, 0.8, 0.8), (-1, 0.9, 0.9, 0.9), (-1, 1.7, 1.7, 1.7), (-1, 4, 3.0, 3.0),
+    ],
+)  # fmt: skip
+def test_the_clip_table_of_the_specification(advantage, ratio, unguided, boosted):
+    assert one_row(advantage, ratio, HIGH)[0] == pytest.approx(unguided, abs=1e-5)
+    assert one_row(advantage, ratio, OFF)[0] == pytest.approx(boosted, abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", LOSS_MODES)
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_the_loss_is_the_slow_obvious_one(mode, data):
+    batch, aggregation = data.draw(batches()), data.draw(st.sampled_from(AGGREGATIONS))
+    value, _, _ = batch.run(partial(selective_ppo_loss, config(mode, aggregation)))
+    assert value == pytest.approx(slow_loss(batch, mode, aggregation), rel=2e-4, abs=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["vanilla", "gspo", "cispo", "geo_mean", "clip_cov"])
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_without_a_boosted_sample_loss_and_gradient_are_verls_to_the_last_bit(mode, data):
+    batch = data.draw(batches(reference=True, entropy=True))
+    batch.data["clip_ratio_high"] = torch.full((len(batch.rows),), HIGH)
+    aggregation = data.draw(st.sampled_from(AGGREGATIONS))
+    ours = batch.run(partial(selective_ppo_loss, config(mode, aggregation, use_kl_loss=True, entropy_coeff=0.01)))
+    batch.log_prob.grad = None
+    theirs = batch.run(partial(ppo_loss, config(mode, aggregation, use_kl_loss=True, entropy_coeff=0.01)))
+    assert ours[0] == theirs[0] and torch.equal(ours[1], theirs[1])
+    for key, metric in theirs[2].items():
+        mine = ours[2][key]
+        assert (mine.aggregate() == metric.aggregate()) if isinstance(metric, Metric) else mine == metric
+
+
+@pytest.mark.parametrize("mode", LOSS_MODES)
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_a_mixed_batch_is_the_sum_of_its_rows_each_with_its_own_clip(mode, data):
+    batch = data.draw(batches(weights=False))
+    whole = batch.run(partial(selective_ppo_loss, config(mode, "token-sum")))
+    parts, gradients = 0.0, []
+    for row, bound in zip(batch.rows, batch.bounds, strict=True):
+        alone = Batch([row])
+        own = config(mode, "token-sum")
+        # verl's own loss with the row's bound as its only one; a boost is for positive advantages alone.
+        positive = Batch([{**row, "mask": [m * (a > 0) for m, a in zip(row["mask"], row["advantage"], strict=True)]}])
+        if mode in ("vanilla", "cispo"):
+            other = Batch([{**row, "mask": [m * (a <= 0) for m, a in zip(row["mask"], row["advantage"], strict=True)]}])
+            object.__setattr__(own, "clip_ratio_high", bound)
+            first = positive.run(partial(ppo_loss, own))
+            second = other.run(partial(ppo_loss, config(mode, "token-sum")))
+            parts += first[0] + second[0]
+            gradients.append(first[1] + second[1])
+        else:
+            if any(a < 0 for a in row["advantage"]) and any(a > 0 for a in row["advantage"]):
+                return  # the ratio is the row's: its tokens cannot be taken apart
+            object.__setattr__(own, "clip_ratio_high", bound)
+            result = alone.run(partial(ppo_loss, own))
+            parts += result[0]
+            gradients.append(result[1])
+    assert whole[0] == pytest.approx(parts, rel=1e-4, abs=1e-5)
+    assert torch.allclose(whole[1], torch.cat(gradients), atol=1e-5)
+
+
+def test_micro_batches_of_two_ranks_add_up_to_the_whole_batch():
+    rows = [{"log_ratio": [0.5, -0.4, 0.9], "advantage": [1.0, -1.0, 0.5], "mask": [1, 1, 1]} for _ in range(4)]
+    bounds, flags = [OFF, HIGH, OFF, HIGH], [1, 0, 1, 0]
+    whole = Batch(rows, flags, bounds).run(partial(selective_ppo_loss, config()))
+    halves = []
+    for part in (slice(0, 2), slice(2, 4)):
+        half = Batch(rows[part], flags[part], bounds[part], dp_size=2)
+        tu.assign_non_tensor(half.data, batch_num_tokens=12, global_batch_size=4)
+        halves.append(half.run(partial(selective_ppo_loss, config())))
+    assert sum(loss for loss, _, _ in halves) / 2 == pytest.approx(whole[0], rel=1e-5)
+    assert torch.allclose(torch.cat([gradient for _, gradient, _ in halves]) / 2, whole[1], atol=1e-6)
+    joined = {key: Metric.aggregate_dp([metrics[key] for _, _, metrics in halves]) for key in halves[0][2] if key.endswith("_sum")}
+    together = {key: metric.aggregate() for key, metric in whole[2].items() if key.endswith("_sum")}
+    assert finish_metrics(joined) == pytest.approx(finish_metrics(together))
+
+
+def test_the_boost_moves_the_gradient_of_a_guided_success_alone():
+    row = {"log_ratio": [math.log(1.4)], "advantage": [1.0], "mask": [1]}
+    failure = {**row, "advantage": [-1.0]}
+    batch = Batch([row, row, failure], [1, 0, 1], [OFF, HIGH, OFF])
+    _, gradient, _ = batch.run(partial(selective_ppo_loss, config(aggregation="token-sum")))
+    assert gradient.tolist() == pytest.approx([-1.4, 0.0, 1.4], abs=1e-5)
+
+
+def test_a_batch_without_our_columns_is_verls_business():
+    batch = Batch([{"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}])
+    ours = batch.run(partial(selective_ppo_loss, config()))
+    assert ours[0] == pytest.approx(-1.28) and not any("guided" in key for key in ours[2])
+
+
+def test_guided_samples_that_keep_their_guidance_are_counted_but_not_boosted():
+    batch = Batch([{"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}], [1], [HIGH])
+    value, _, metrics = batch.run(partial(selective_ppo_loss, config()))
+    done = finish_metrics(reduce_metrics({key: metric for key, metric in metrics.items() if isinstance(metric, Metric)}))
+    assert value == pytest.approx(-1.28)
+    assert done["actor/guided/clipfrac"] == 1.0 and done["actor/guided/ratio"] == pytest.approx(math.exp(0.5), rel=1e-5)
+
+
+def test_clip_fractions_of_guided_and_unguided_tokens_are_those_of_their_own_bounds():
+    row = {"log_ratio": [math.log(1.4), math.log(1.7)], "advantage": [1.0, 1.0], "mask": [1, 1]}
+    down = {"log_ratio": [math.log(0.5), math.log(0.9)], "advantage": [-1.0, -1.0], "mask": [1, 0]}
+    _, _, metrics = Batch([row, row, down], [1, 0, 0], [OFF, HIGH, HIGH]).run(partial(selective_ppo_loss, config()))
+    done = finish_metrics({key: metric.aggregate() for key, metric in metrics.items() if isinstance(metric, Metric)})
+    assert done["actor/guided/clipfrac"] == 0.5
+    assert done["actor/unguided/clipfrac"] == 1.0
+    assert done["actor/guided/ratio"] == pytest.approx(1.55, rel=1e-5)
+    assert not any(key.endswith("_sum") for key in done)
+
+
+def test_kl_holds_on_to_the_sampling_policy_if_asked_to():
+    rows = [{"log_ratio": [0.4, -0.2], "advantage": [0.0, 0.0], "mask": [1, 1]}]
+    for kl_to, distances in (("old", (0.4, -0.2)), ("reference", (0.7, 0.1))):
+        batch = Batch(rows, [0], [HIGH], reference=True)
+        before = batch.data["ref_log_prob"].values().clone()
+        value, _, _ = batch.run(partial(selective_ppo_loss, config(use_kl_loss=True, kl_loss_coef=1.0, kl_loss_type="kl"), kl_to=kl_to))
+        assert value == pytest.approx(sum(distances) / 2, abs=1e-5)
+        assert torch.equal(batch.data["ref_log_prob"].values(), before)
+
+
+@pytest.mark.parametrize("shape", ["flat", "column", "nested"])
+def test_a_column_may_come_in_any_shape_with_one_number_a_row(shape):
+    row = {"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}
+    batch = Batch([row, row], [1, 0], [OFF, HIGH])
+    flat = batch.data["clip_ratio_high"]
+    batch.data["clip_ratio_high"] = {"flat": flat, "column": flat[:, None], "nested": nested([[OFF], [HIGH]])}[shape]
+    value, _, _ = batch.run(partial(selective_ppo_loss, config(aggregation="token-sum")))
+    assert value == pytest.approx(-1.6 - 1.28, abs=1e-5)
+
+
+def test_a_column_with_a_number_a_token_is_refused():
+    batch = Batch([{"log_ratio": [0.5, 0.1], "advantage": [1.0, 1.0], "mask": [1, 1]}], [1], [OFF])
+    batch.data["clip_ratio_high"] = nested([[OFF, OFF]])
+    with pytest.raises(ValueError, match=r"'clip_ratio_high' holds 2 numbers for 1 rows"):
+        batch.run(partial(selective_ppo_loss, config()))
+
+
+def test_a_loss_mode_without_an_upper_clip_by_sample_is_refused_only_where_something_is_boosted():
+    row = {"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}
+    with pytest.raises(ValueError, match="loss_mode = 'geo_mean' has no upper clip by sample"):
+        Batch([row], [1], [OFF]).run(partial(selective_ppo_loss, config("geo_mean")))
+    Batch([row], [1], [HIGH]).run(partial(selective_ppo_loss, config("geo_mean")))
+
+
+def test_the_loss_can_be_sent_to_a_worker():
+    import cloudpickle
+
+    restored = cloudpickle.loads(cloudpickle.dumps(partial(selective_ppo_loss, config=config(), kl_to="old")))
+    assert restored.func is module.selective_ppo_loss and restored.keywords["kl_to"] == "old"
+
+
+def test_metrics_of_rows_tell_guided_from_unguided():
+    metrics = guidance_metrics(
+        [True, True, False, False], [True, False, False, False], [1.0, 0.0, 0.0, 0.0], [1.5, -0.5, -0.5, -0.5], [10, 10, 20, 10]
+    )
+    assert metrics["exp_manager/guided_share"] == 0.5 and metrics["exp_mask_ratio"] == 0.2
+    assert metrics["exp_manager/guided/reward"] == 0.5 and metrics["exp_manager/unguided/reward"] == 0.0
+    assert metrics["exp_manager/guided/advantage"] == 0.5 and metrics["exp_manager/unguided/tokens"] == 15
+    assert "exp_manager/guided/reward" not in guidance_metrics([False], [False], [1.0], [0.0], [3])
+    assert guidance_metrics([], [], [], [], []) == {}

@@ -1,0 +1,60 @@
+"""What a step's rollouts say, and when they say that the run should end."""
+
+import pytest
+
+from agentevolver.trainer.rollouts import FailureGuard, RolloutsFailed, lonely_groups, rollout_metrics
+
+
+def record(group="g", score=1.0, stop="finished", attempts=1, error=""):
+    outcome = None if score is None else {"score": score, "success": score >= 1, "reason": ""}
+    step = {"action_tokens": 5, "truncated": False, "generate_s": 0.1, "env_s": 0.01}
+    return {
+        "group_id": group, "outcome": outcome, "stop_reason": stop, "attempts": attempts, "error": error, "seconds": 0.3,
+        "steps": [step, step] if outcome else [],
+    }  # fmt: skip
+
+
+def failed(stop="env_error", error="gone"):
+    return record(score=None, stop=stop, error=error)
+
+
+def test_metrics_count_failed_rollouts_apart_from_graded_ones():
+    metrics = rollout_metrics([record(score=1.0), record(score=0.0, stop="max_steps"), failed()], gen_s=2.0)
+    assert metrics["rollout/reward/mean"] == 0.5
+    assert metrics["rollout/failed"] == 1
+    assert metrics["training/num_term_traj"] == 1
+    assert metrics["rollout/stop_reason/env_error"] == 1
+    assert metrics["rollout/action_tokens"] == 20
+    assert metrics["rollout/tokens_per_s"] == 10
+
+
+def test_groups_of_equal_scores_have_no_signal():
+    metrics = rollout_metrics([record("a", 1.0), record("a", 1.0), record("b", 1.0), record("b", 0.0)], gen_s=1.0)
+    assert metrics["rollout/groups_without_signal"] == 0.5
+
+
+def test_metrics_of_a_step_without_a_graded_rollout_hold_no_mean():
+    assert "rollout/reward/mean" not in rollout_metrics([failed()], gen_s=1.0)
+
+
+def test_a_group_of_which_one_is_left_is_lonely():
+    assert lonely_groups([record("a"), record("b"), record("b"), {**failed(), "group_id": "a"}]) == {"a"}
+
+
+def test_a_group_that_was_asked_for_one_rollout_is_not_lonely():
+    assert lonely_groups([record("a")]) == set()
+
+
+def test_the_guard_ends_the_run_at_once_when_every_rollout_failed():
+    with pytest.raises(RolloutsFailed, match=r"2 of 2 rollouts .*1 x env_error.*1 x llm_error.*the last one: no reply"):
+        FailureGuard(0.5, 2).check([failed(), failed("llm_error", "no reply")])
+
+
+def test_the_guard_ends_the_run_after_failed_steps_in_a_row_only():
+    guard = FailureGuard(0.5, 2)
+    bad, good = [failed(), failed(), record()], [record(), record(), failed()]
+    guard.check(bad)
+    guard.check(good)
+    guard.check(bad)
+    with pytest.raises(RolloutsFailed):
+        guard.check(bad)

@@ -1,0 +1,16 @@
+"""Settings that hold for every test: one compute thread a process, no network hub, no leftover platform choice."""
+
+import os
+import signal
+
+# Before torch is imported anywhere: two spinning OpenMP threads on two cores are several times slower than one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# A test run in the background has SIGINT, or under nohup SIGHUP, ignored; what the tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

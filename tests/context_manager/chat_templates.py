@@ -1,0 +1,74 @@
+"""Chat templates as the model families ship them, shortened: what they do to roles, thoughts and white space is kept. And a tokenizer
+whose tokens reach over words and line breaks, as real ones do."""
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+# A system message of its own if there is none; tool answers go into user turns, several in a row into one.
+QWEN25 = (
+    "{%- if messages[0]['role'] != 'system' -%}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{%- endif -%}"
+    "{%- for m in messages -%}"
+    "{%- if m['role'] == 'tool' -%}"
+    "{%- if loop.first or messages[loop.index0 - 1]['role'] != 'tool' -%}{{ '<|im_start|>user' }}{%- endif -%}"
+    "{{ '\n<tool_response>\n' + m['content'] + '\n</tool_response>' }}"
+    "{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}{{ '<|im_end|>\n' }}{%- endif -%}"
+    "{%- else -%}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
+)
+# Thoughts are kept after the last query alone; with enable_thinking=false a reply begins after an empty thought.
+QWEN3 = (
+    "{%- set ns = namespace(last=messages|length - 1, found=false) -%}"
+    "{%- for m in messages[::-1] -%}{%- if not ns.found and m['role'] == 'user' -%}"
+    "{%- set ns.found = true -%}{%- set ns.last = messages|length - 1 - loop.index0 -%}{%- endif -%}{%- endfor -%}"
+    "{%- for m in messages -%}"
+    "{%- if m['role'] == 'assistant' -%}"
+    "{%- set content = m['content'].split('</think>')[-1].lstrip('\n') -%}"
+    "{%- set thought = m['content'].split('</think>')[0].split('<think>')[-1].strip('\n') if '</think>' in m['content'] else '' -%}"
+    "{{ '<|im_start|>assistant\n' }}"
+    "{%- if loop.index0 > ns.last and (loop.last or thought) -%}{{ '<think>\n' + thought + '\n</think>\n\n' }}{%- endif -%}"
+    "{{ content + '<|im_end|>\n' }}"
+    "{%- elif m['role'] == 'tool' -%}"
+    "{%- if loop.first or messages[loop.index0 - 1]['role'] != 'tool' -%}{{ '<|im_start|>user' }}{%- endif -%}"
+    "{{ '\n<tool_response>\n' + m['content'] + '\n</tool_response>' }}"
+    "{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}{{ '<|im_end|>\n' }}{%- endif -%}"
+    "{%- else -%}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}"
+    "{%- if enable_thinking is defined and enable_thinking is false -%}{{ '<think>\n\n</think>\n\n' }}{%- endif -%}{%- endif -%}"
+)
+# A thought is opened by the generation prompt itself (models behind a reasoning parser).
+QWEN3_THINKING = QWEN3.partition("{%- if add_generation_prompt -%}")[0] + (
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n<think>\n' }}{%- endif -%}"
+)
+# A first token, trimmed contents, tool answers under a role of their own.
+LLAMA31 = (
+    "{{ '<|endoftext|>' }}{%- for m in messages -%}"
+    "{{ '<|start_header_id|>' + ('ipython' if m['role'] == 'tool' else m['role']) + '<|end_header_id|>\n\n' }}"
+    "{{ m['content'] | trim + '<|eot_id|>' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif -%}"
+)
+# Refuses two messages of one role in a row.
+STRICT = (
+    "{%- for m in messages -%}"
+    "{%- if not loop.first and messages[loop.index0 - 1]['role'] == m['role'] -%}{{ raise_exception('roles must alternate') }}{%- endif -%}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
+)
+# No token of its own before a reply.
+PLAIN = (
+    "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + '<|im_end|>' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ 'assistant:' }}{%- endif -%}"
+)
+
+
+def merging_tokenizer(template, eos):
+    """A byte-level BPE tokenizer with merges of letters, colons, spaces and line breaks."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    corpus = ["user: go\n\n", "assistant: act\n", "assistant:act", "system: s\n\n", "seen\n\nremove m1\n", "<think>\n\n</think>\n\n"] * 9
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False))
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, pad_token="<|endoftext|>", chat_template=template)

@@ -1,0 +1,76 @@
+"""The pieces of a chat template: put together they are what the template renders, and what cannot be taken apart is refused by name."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.timeline import LiveTimeline
+from tests.context_manager.episodes import OPENING
+
+WORD = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="<>"), min_size=1, max_size=10)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(opening=WORD, observation=WORD, closed=st.booleans(), role=st.sampled_from(["user", "tool"]))
+def test_pieces_add_up_to_the_whole(tokenizer, opening, observation, closed, role):
+    renderer = ChatRenderer(tokenizer)
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": opening}]
+    assert renderer.head(messages) + renderer.generation == renderer.opening(messages)
+    after = [{"role": role, "content": observation}]
+    assert renderer.follow(after, closed=closed) + renderer.generation == renderer.continuation(after, closed=closed)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(texts=st.lists(st.tuples(WORD, WORD), min_size=1, max_size=4), role=st.sampled_from(["user", "tool"]))
+def test_a_conversation_of_rewritten_replies_reads_as_the_template_renders_it(tokenizer, texts, role):
+    if "message['role'] == 'assistant' -%}{{ '<think>" in tokenizer.chat_template:
+        pytest.skip("writes a thought into the last turn")
+    renderer = ChatRenderer(tokenizer)
+    timeline = LiveTimeline(renderer, OPENING)
+    messages = list(OPENING)
+    for step, (action, observation) in enumerate(texts):
+        timeline.said(renderer.encode("long"), "long", step, remembered=action)
+        timeline.add({"role": role, "content": observation})
+        messages += [{"role": "assistant", "content": action}, {"role": role, "content": observation}]
+    assert tokenizer.decode(timeline.prompt()) == tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+
+def test_notes_after_the_opening_read_as_the_template_renders_them(tokenizer):
+    timeline = LiveTimeline(ChatRenderer(tokenizer), OPENING)
+    timeline.note("earlier: nothing")
+    expected = [*OPENING, {"role": "user", "content": "earlier: nothing"}]
+    assert tokenizer.decode(timeline.prompt()) == tokenizer.apply_chat_template(expected, tokenize=False, add_generation_prompt=True)
+
+
+def test_several_tool_answers_in_a_row_share_one_turn_where_the_template_has_it_so(qwen3):
+    answers = [{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]
+    text = qwen3.decode(ChatRenderer(qwen3).continuation(answers, closed=True))
+    assert text.count("<|im_start|>user") == 1 and text.count("<tool_response>") == 2
+
+
+def test_a_generation_prompt_that_opens_a_thought_is_noticed_and_not_shown_of_past_turns(qwen3_thinking, renderer):
+    assert qwen3_thinking.opens_thought and not renderer.opens_thought
+    assert qwen3_thinking.text(qwen3_thinking.assistant("act")).endswith("assistant\nact")
+
+
+def test_an_empty_thought_of_the_generation_prompt_is_not_shown_of_past_turns(qwen3):
+    quiet = ChatRenderer(qwen3, {"enable_thinking": False})
+    assert "<think>" in qwen3.decode(quiet.generation) and "<think>" not in qwen3.decode(quiet.assistant("act"))
+
+
+def test_a_template_that_wants_roles_to_alternate_is_refused_where_they_do_not(strict):
+    assert strict.continuation([{"role": "user", "content": "x"}], closed=True)
+    with pytest.raises(ChatTemplateError, match="refuses messages of the roles user, user: roles must alternate"):
+        strict.follow([{"role": "user", "content": "x"}], closed=None)
+
+
+def test_a_template_without_a_token_before_replies_can_be_continued_but_not_edited(plain_template):
+    assert plain_template.continuation([{"role": "user", "content": "x"}], closed=True)
+    with pytest.raises(ChatTemplateError, match="does not begin with a token of its own.*use context_template causal"):
+        plain_template.head(OPENING)
+
+
+def test_raw_text_keeps_special_tokens_but_the_close(renderer):
+    ids = [*renderer.encode("a<|eot_id|>b"), renderer.tokenizer.eos_token_id]
+    assert renderer.raw_text(ids) == "a<|eot_id|>b" and renderer.text(ids) == "ab"

@@ -1,0 +1,120 @@
+"""Snapshots: frozen calls, merged where one goes on another, and samples of them within limits."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from context_manager.snapshots import SampleLimits, SnapshotRecorder
+
+ROOMY = SampleLimits(1_000, 1_000)
+IDS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
+
+
+def recorded(calls):
+    recorder = SnapshotRecorder()
+    for step, (prompt, sampled) in enumerate(calls):
+        recorder.record(list(prompt), sampled, [-step - i / 10 for i in range(len(sampled))], step=step)
+    return recorder
+
+
+@settings(max_examples=200, deadline=None)
+@given(first=IDS, turns=st.lists(st.tuples(IDS, IDS, st.booleans()), min_size=1, max_size=8))
+def test_merging_changes_no_token(first, turns):
+    calls, prompt = [], first
+    for follow, sampled, edited in turns:
+        calls.append((prompt, sampled))
+        prompt = [*prompt[: len(prompt) // 2], *follow] if edited else [*prompt, *sampled, *follow]
+    recorder = recorded(calls)
+    assert [(s.prompt_ids, s.sampled_ids) for s in recorder.snapshots] == [(list(p), s) for p, s in calls]
+    samples, dropped = recorder.samples(ROOMY)
+    assert not dropped
+    found = {step: sample for sample in samples for step in sample.steps}
+    for step, (sent, sampled) in enumerate(calls):
+        whole = found[step].prompt_ids + found[step].response_ids
+        start = len(found[step].prompt_ids) + found[step].step_ids.index(step)
+        assert whole[:start] == sent and whole[start : start + len(sampled)] == sampled
+    assert sum(sum(sample.response_mask) for sample in samples) == sum(len(s) for _, s in calls)
+
+
+def test_calls_that_go_on_each_other_are_one_sample():
+    samples, _ = recorded([([1, 2], [3]), ([1, 2, 3, 4], [5, 6])]).samples(ROOMY)
+    (sample,) = samples
+    assert (sample.prompt_ids, sample.response_ids, sample.response_mask) == ([1, 2], [3, 4, 5, 6], [1, 0, 1, 1])
+    assert sample.step_ids == [0, -1, 1, 1] and sample.log_probs == [0.0, 0.0, -1.0, -1.1] and sample.share == 1.0
+
+
+@pytest.mark.parametrize("second", [[1, 2, 9, 4], [1, 2], [1, 2, 3], [9]])
+def test_a_call_that_does_not_go_on_the_one_before_is_a_sample_of_its_own(second):
+    samples, _ = recorded([([1, 2], [3]), (second, [5])]).samples(ROOMY)
+    assert len(samples) == 2 and samples[1].response_ids == [5] and samples[1].prompt_ids == second
+
+
+def test_every_sample_knows_its_steps_and_its_share():
+    samples, _ = recorded([([1], [2]), ([1, 2, 3], [4, 5]), ([9], [8])]).samples(ROOMY)
+    assert [sample.steps for sample in samples] == [[0, 1], [2]]
+    assert [sample.share for sample in samples] == [0.75, 0.25]
+
+
+def test_untrained_calls_are_kept_as_snapshots_and_interrupt_nothing():
+    recorder = SnapshotRecorder()
+    recorder.record([1], [2], [-0.1], step=0)
+    recorder.record([1, 2, 7], [8], [-0.1], step=1, trained=False)
+    recorder.record([1, 2, 3], [4], [-0.1], step=2)
+    (sample,) = recorder.samples(ROOMY)[0]
+    assert sample.response_ids == [2, 3, 4] and sample.step_ids == [0, -1, 2]
+    assert (recorder.snapshots[1].prompt_ids, recorder.snapshots[1].sampled_ids) == ([1, 2, 7], [8])
+
+
+def test_a_snapshot_stays_as_it_was_whatever_follows():
+    recorder = SnapshotRecorder()
+    prompt = [1, 2]
+    first = recorder.record(prompt, [3], [-0.1], step=0)
+    prompt.append(99)
+    recorder.record([1, 2, 3, 4], [5], [-0.1], step=1)
+    assert first.prompt_ids == [1, 2] and first.sampled_ids == [3]
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"), [(SampleLimits(2, 3), "response_too_long"), (SampleLimits(1_000, 3), None), (SampleLimits(2, 4), None)]
+)
+def test_what_a_first_prompt_has_too_much_goes_to_the_response_and_only_what_is_too_long_in_all_is_dropped(limits, name, caplog):
+    samples, dropped = recorded([([1, 2, 3, 4], [5, 6]), ([9], [8])]).samples(limits)
+    assert dropped == ({name: 1} if name else {})
+    assert len(samples) == (1 if name else 2)
+    if name:
+        assert "sample of steps 0..0 dropped: response_too_long: 4 tokens, data.max_response_length allows 3" in caplog.text
+        assert samples[0].share == 1.0
+    else:
+        assert samples[0].prompt_ids + samples[0].response_ids == [1, 2, 3, 4, 5, 6] and sum(samples[0].response_mask) == 2
+
+
+def test_a_training_opening_stands_in_the_place_of_the_one_sampled_with():
+    recorder = recorded([([1, 2, 3], [4]), ([1, 2, 3, 4, 5], [6]), ([1, 2, 7], [8])])
+    samples, dropped = recorder.samples(ROOMY, [1, 2], [50])
+    assert not dropped
+    assert [(s.prompt_ids, s.response_ids) for s in samples] == [([50, 3], [4, 5, 6]), ([50, 7], [8])]
+
+
+def test_a_training_opening_that_is_too_long_or_has_no_place_drops_the_sample_by_name():
+    recorder = recorded([([1, 2, 3], [4]), ([9, 2, 3], [5])])
+    samples, dropped = recorder.samples(SampleLimits(4, 10), [1, 2], [50, 51])
+    assert dropped == {"opening_edited": 1} and [s.prompt_ids for s in samples] == [[50, 51, 3]]
+    samples, dropped = recorder.samples(SampleLimits(4, 10), [1, 2], [50, 51, 52, 53])
+    assert dropped == {"opening_edited": 1, "prompt_too_long": 1} and samples == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "count", "kept"),
+    [("first", 2, [0, 1]), ("last", 2, [5, 6]), ("spread", 3, [0, 3, 6]), ("spread", 1, [6]), ("spread", 7, list(range(7)))],
+)
+def test_no_more_samples_than_asked_for_and_the_ones_that_were_asked_for(choice, count, kept):
+    recorder = recorded([([step], [7]) for step in range(7)])
+    samples, dropped = recorder.samples(SampleLimits(10, 10, count, choice))
+    assert [sample.prompt_ids[0] for sample in samples] == kept
+    assert dropped == ({"over_max_samples": 7 - count} if count < 7 else {})
+    assert sum(sample.share for sample in samples) == pytest.approx(1)
+
+
+def test_log_probs_and_ids_must_pair_up():
+    with pytest.raises(ValueError, match="step 4: 2 sampled ids but 1 log-probs"):
+        SnapshotRecorder().record([1], [2, 3], [-0.1], step=4)

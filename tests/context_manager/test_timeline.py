@@ -1,0 +1,102 @@
+"""The live timeline: edits change what is shown, what is unchanged is not rendered again."""
+
+import pytest
+
+from context_manager.timeline import LiveTimeline
+from tests.context_manager.episodes import OPENING
+
+
+def grown(renderer, turns=4):
+    timeline = LiveTimeline(renderer, OPENING)
+    for step in range(turns):
+        timeline.said([*renderer.encode(f"act{step}"), renderer.tokenizer.eos_token_id], f"act{step}", step)
+        timeline.add({"role": "user", "content": f"seen{step}"})
+    return timeline
+
+
+def text(timeline):
+    return timeline.renderer.tokenizer.decode(timeline.prompt())
+
+
+def rendered(timeline):
+    return timeline.renderer.tokenizer.apply_chat_template(timeline.chat(), tokenize=False, add_generation_prompt=True)
+
+
+EDITS = {
+    "nothing": lambda t: None,
+    "drop a turn": lambda t: t.drop(t.turns()[1]),
+    "drop everything": lambda t: t.drop(t.messages),
+    "rewrite an answer": lambda t: t.rewrite(t.messages[3], "short"),
+    "rewrite a reply": lambda t: t.rewrite(t.messages[2], "short"),
+    "a note in front": lambda t: t.note("earlier: x"),
+    "a note between": lambda t: t.note("by the way", at=4),
+    "drop a reply alone": lambda t: t.drop([t.messages[2]]),
+    "replace the list": lambda t: setattr(t, "messages", t.messages[4:]),
+    "swap answers": lambda t: t.messages.__setitem__(slice(1, 4, 2), [t.messages[3], t.messages[1]]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_after_an_edit_the_prompt_is_what_the_template_renders_of_the_messages(renderer, edit):
+    timeline = grown(renderer)
+    timeline.prompt()
+    edit(timeline)
+    assert text(timeline) == rendered(timeline)
+    timeline.said([*renderer.encode("more"), renderer.tokenizer.eos_token_id], "more", 9)
+    timeline.add({"role": "user", "content": "seen"})
+    assert text(timeline) == rendered(timeline)
+    assert timeline.prompt_of(timeline.messages) == timeline.prompt()
+
+
+def test_each_message_is_rendered_once_however_many_prompts_are_made(renderer, monkeypatch):
+    timeline = grown(renderer, turns=0)
+    rendered_texts = []
+    encode = type(renderer).encode
+    monkeypatch.setattr(type(renderer), "encode", lambda self, text: rendered_texts.append(text) or encode(self, text))
+    for step in range(8):
+        timeline.prompt()
+        timeline.said([7, renderer.tokenizer.eos_token_id], "x", step)
+        timeline.add({"role": "user", "content": f"seen{step}"})
+        if step == 5:
+            timeline.drop(timeline.older(3))
+    timeline.prompt()
+    assert sum("seen0" in t for t in rendered_texts) == 1
+    assert all(sum(f"seen{i}" in t for t in rendered_texts) == 1 for i in range(8))
+
+
+def test_a_prompt_belongs_to_whoever_asked_for_it(renderer):
+    timeline = grown(renderer)
+    first = timeline.prompt()
+    first.clear()
+    assert text(timeline) == rendered(timeline)
+
+
+def test_extra_messages_are_shown_and_not_kept(renderer):
+    timeline = grown(renderer)
+    before = timeline.prompt()
+    asked = timeline.prompt_of(timeline.messages, [{"role": "user", "content": "summarise"}])
+    assert "summarise" in renderer.tokenizer.decode(asked) and timeline.prompt() == before
+    assert timeline.chat(extra=[{"role": "user", "content": "summarise"}])[-1]["content"] == "summarise"
+
+
+def test_older_turns_leave_out_what_is_pinned_and_the_answers_to_it(renderer):
+    timeline = grown(renderer)
+    timeline.pin(timeline.messages[0])
+    timeline.pin(timeline.messages[3])
+    assert [message.number for message in timeline.older(1)] == [3, 5, 6]
+    timeline.pin(timeline.messages[0], False)
+    assert [message.number for message in timeline.older(1)] == [1, 2, 3, 5, 6]
+    assert timeline.older(9) == []
+
+
+def test_other_fields_of_a_message_reach_the_template(renderer):
+    timeline = grown(renderer, turns=1)
+    timeline.add({"role": "tool", "content": "x", "tool_call_id": "c1"})
+    assert timeline.chat()[-1] == {"tool_call_id": "c1", "role": "tool", "content": "x"}
+
+
+def test_an_append_only_timeline_has_nothing_between_opening_and_first_reply(renderer):
+    timeline = LiveTimeline(renderer, OPENING, append_only=True)
+    timeline.add({"role": "user", "content": "too early"})
+    with pytest.raises(ValueError, match="say it in the opening"):
+        timeline.prompt()

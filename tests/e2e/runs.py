@@ -1,0 +1,114 @@
+"""Real runs of the launcher, small: the shipped configuration with fewer and smaller steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agentevolver.launcher.identity import ProcessId, carriers, send
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# 4 tasks x 4 rollouts a step, a checkpoint with the weights in Hugging Face's form after each, every row's tokens on disk.
+SMALL = (
+    "device=cpu",
+    "data.train_batch_size=4",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.rollout.val_kwargs.n=2",
+    "data.val_filter.n=8",
+    "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]",
+    "trainer.max_actor_ckpt_to_keep=null",
+    "trainer.dump_samples=true",
+    "ray.dashboard=false",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def launch(folder: Path, name: str, *overrides: str) -> Launched:
+    return Launched(folder, name, overrides)
+
+
+class Launched:
+    """A launcher of our own, in a session of its own, with its output in a file."""
+
+    def __init__(self, folder: Path, name: str, overrides: tuple[str, ...]) -> None:
+        self.directory = folder / "pocket" / name
+        self.output_path = folder / f"{name}-{time.time_ns()}.out"
+        self.port = free_port()
+        command = [
+            *(sys.executable, str(ROOT / "launcher.py"), "--conf", str(ROOT / "examples" / "basic.yaml"), *SMALL),
+            *(f"experiment.root={folder}", f"trainer.experiment_name={name}", f"env_service.env_url=http://127.0.0.1:{self.port}"),
+            *overrides,
+        ]
+        self.began = time.time()
+        with self.output_path.open("wb") as output:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+
+    @property
+    def output(self) -> str:
+        return self.output_path.read_text(errors="replace")
+
+    @property
+    def run_id(self) -> str:
+        found = re.search(r"run (\d{6}-\d{6}-[0-9a-f]+)", self.output)
+        assert found, self.output
+        return found.group(1)
+
+    def processes(self, service: str | None = None) -> set[ProcessId]:
+        return carriers(self.run_id, service)
+
+    def steps_done(self) -> list[int]:
+        """The steps in metrics.jsonl that this launch wrote."""
+        path = self.directory / "metrics.jsonl"
+        records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [record["step"] for record in records if record["time"] >= self.began]
+
+    def wait_for(self, condition: Callable[[], Any], what: str, timeout_s: float = 400) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert self.process.poll() is None, f"the launcher ended with {self.process.returncode} before {what}:\n{self.output}"
+            assert time.monotonic() < deadline, f"no {what} within {timeout_s} s:\n{self.output}"
+            time.sleep(0.1)
+
+    def wait(self, timeout_s: float = 600) -> int:
+        return self.process.wait(timeout_s)
+
+    def end(self) -> None:
+        """Whatever the test did, nothing stays."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        for process in self.processes():
+            send(process, signal.SIGKILL)
+
+
+def command_of(process: ProcessId) -> str:
+    try:
+        return Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def temporary_things() -> set[str]:
+    """Files that engines and clusters leave when they are not cleaned up after: shared memory, sockets, Ray's folders."""
+    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith(("psm_", "sem.", "verl_", "plasma"))}
+    sockets = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|^ray|^agentevolver|^rl-colocate|^tmp.*\.sock")
+    return shared | {f"/tmp/{name}" for name in os.listdir("/tmp") if sockets.search(name)}

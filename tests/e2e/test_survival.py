@@ -1,0 +1,69 @@
+"""A run that is hurt: it goes on, or ends by name and continues where it was; and Ctrl-C leaves nothing."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from agentevolver.launcher.identity import send
+from agentevolver.tracking import read_jsonl
+from tests.e2e.runs import Launched, command_of, launch, temporary_things
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+
+STEPS = ("trainer.total_training_steps=40", "trainer.save_freq=2", "trainer.test_freq=-1", "trainer.val_before_train=false")
+
+
+def tasks_of(run: Launched, step: int) -> list[str]:
+    return sorted(t["task"]["task_id"] for t in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl"))
+
+
+def checkpointed(run: Launched) -> int:
+    marker = run.directory / "checkpoints" / "latest_checkpointed_iteration.txt"
+    return int(marker.read_text()) if marker.exists() and marker.read_text() else 0
+
+
+def kill(run: Launched, what: str, service: str | None = None) -> None:
+    victims = [process for process in run.processes(service) if what in command_of(process)]
+    assert victims, f"no process of {what}"
+    for victim in victims:
+        send(victim, signal.SIGKILL)
+
+
+def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path: Path) -> None:
+    before = temporary_things()
+    first = launch(tmp_path, "hurt", *STEPS)
+    try:
+        first.wait_for(lambda: 1 in first.steps_done(), "first step")
+        kill(first, "env_service", "env_service")
+        survived = max(first.steps_done()) + 3
+        first.wait_for(lambda: survived in first.steps_done(), "step after the environment service was killed")
+        assert "env_service" in first.output, "the death is reported"
+        hurt = [t for n in range(1, survived + 1) for t in read_jsonl(first.directory / "trajectories" / f"step_{n}.jsonl")]
+        assert all((t["outcome"] is None) == (t["stop_reason"] in ("env_error", "llm_error")) for t in hurt)
+
+        first.wait_for(lambda: max(first.steps_done()) == checkpointed(first) + 1, "step after a checkpoint")
+        kill(first, "ray::TaskRunner")
+        assert first.wait(120) != 0
+        assert first.processes() == set()
+        saved, last = checkpointed(first), max(first.steps_done())
+        assert last > saved > 0
+        seen = tasks_of(first, saved + 1)
+
+        second = launch(tmp_path, "hurt", *STEPS)
+        try:
+            second.wait_for(lambda: len(second.steps_done()) >= 2, "two steps after the resume")
+            assert second.steps_done()[0] == saved + 1, "it goes on after the checkpoint"
+            assert tasks_of(second, saved + 1) == seen, "the same tasks in the same order"
+            steps = [record["step"] for record in read_jsonl(second.directory / "metrics.jsonl")]
+            assert steps == list(range(1, max(steps) + 1)), "one object a step, none twice"
+
+            os.kill(second.process.pid, signal.SIGINT)
+            assert second.wait(60) == 130
+            assert second.processes() == set()
+        finally:
+            second.end()
+    finally:
+        first.end()
+    assert temporary_things() - before == set()

@@ -1,0 +1,107 @@
+"""Every task of the tiny world, four ways: solved, untouched, done wrongly, overdone. Two episodes run at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+from appworld_tiny.catalogue import SPLITS, TASKS, split_ids
+from appworld_tiny.task import TinyTask
+
+from env_service.environments.appworld.env import AppworldEnv, baseline
+from env_service.environments.appworld.installation import Installation
+
+pytestmark = pytest.mark.service
+
+
+class Outcome(NamedTuple):
+    """What an episode was worth."""
+
+    reward: float
+    sparse: float
+    dense: float
+    failures: list[str]
+    observations: str
+
+
+def play(task_id: str, blocks: list[str]) -> Outcome:
+    env = AppworldEnv(task_id, "play")
+    try:
+        env.get_init_state()
+        results = [env.step({"role": "assistant", "content": f"```python\n{block}\n```"}) for block in blocks]
+        checks = env.get_info(params={"what": "checks"})
+        observations = "\n".join(result["state"][0]["content"] for result in results)
+        assert results[-1]["is_terminated"], observations
+        return Outcome(results[-1]["reward"], env.evaluate(), env.evaluate(params={"sparse": False}), checks["failures"], observations)
+    finally:
+        env.close()
+
+
+@pytest.fixture(scope="module")
+def outcomes(tiny: Installation) -> Iterator[dict[tuple[str, str], Future[Outcome]]]:
+    """The outcome of every task and way; the tests wait for theirs while the others go on."""
+    ways = {
+        "reference": TinyTask.reference,
+        "untouched": lambda _: ["apis.supervisor.complete_task()"],
+        "wrong": TinyTask.wrong,
+        "excessive": TinyTask.excessive,
+    }
+    with ThreadPoolExecutor(2) as pool:
+        yield {(task.id, way): pool.submit(play, task.id, blocks(task)) for way, blocks in ways.items() for task in TASKS.values()}
+
+
+each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+Outcomes = dict[tuple[str, str], Future[Outcome]]
+
+
+@each_task
+def test_the_reference_solution_scores_one(outcomes: Outcomes, task: TinyTask) -> None:
+    outcome = outcomes[task.id, "reference"].result()
+    assert (outcome.reward, outcome.sparse, outcome.dense) == (1.0, 1.0, 1.0), outcome
+
+
+@each_task
+def test_doing_nothing_scores_zero_sparse_and_dense(outcomes: Outcomes, task: TinyTask) -> None:
+    outcome = outcomes[task.id, "untouched"].result()
+    assert (outcome.reward, outcome.sparse, outcome.dense) == (0.0, 0.0, 0.0), outcome
+
+
+@each_task
+def test_a_wrong_answer_or_deed_scores_zero(outcomes: Outcomes, task: TinyTask) -> None:
+    outcome = outcomes[task.id, "wrong"].result()
+    assert (outcome.reward, outcome.sparse) == (0.0, 0.0), outcome
+    assert outcome.dense < 1.0
+    assert "Execution failed" not in outcome.observations
+
+
+@each_task
+def test_a_side_effect_is_caught(outcomes: Outcomes, task: TinyTask) -> None:
+    outcome = outcomes[task.id, "excessive"].result()
+    assert (outcome.reward, outcome.sparse) == (0.0, 0.0), outcome
+    assert outcome.failures
+    assert "Execution failed" not in outcome.observations
+
+
+def test_the_baseline_is_what_the_labels_of_the_checks_say(tiny: Installation) -> None:
+    for task in list(TASKS.values())[::4]:
+        assert baseline(tiny, task.id) == sum(check.holds_untouched for check in task.all_checks), task.id
+
+
+def test_the_world_is_as_large_and_as_varied_as_promised() -> None:
+    assert len(TASKS) >= 20
+    assert {task.difficulty for task in TASKS.values()} == {1, 2, 3}
+    assert len({app for task in TASKS.values() for app in task.apps}) >= 6
+    assert all(split_ids(split) for split in SPLITS)
+
+
+def test_a_split_is_listed_in_the_order_of_its_file(tiny: Installation) -> None:
+    for split, file in {"train": "train", "val": "dev", "test": "test_normal", "test_challenge": "test_challenge"}.items():
+        assert AppworldEnv.get_query_list(split) == split_ids(file)
+
+
+def test_a_split_can_be_narrowed_to_a_difficulty(tiny: Installation) -> None:
+    hard = AppworldEnv.get_query_list("train", {"difficulty": 3})
+    assert hard == [task for task in split_ids("train") if TASKS[task].difficulty == 3]
+    assert hard

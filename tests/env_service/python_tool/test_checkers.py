@@ -1,0 +1,113 @@
+"""Comparing answers with references."""
+
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from env_service.environments.python_tool.checkers import is_correct, parse_number, same_expression, same_number, same_text
+from env_service.environments.python_tool.packages import GRADER_PACKAGES, is_installed
+from env_service.environments.python_tool.problems.problem import as_text
+from env_service.environments.python_tool.tasks import PythonTask
+
+needs_math_verify = pytest.mark.skipif(not all(map(is_installed, GRADER_PACKAGES)), reason="needs math-verify[antlr4_9_3]")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("42", Fraction(42)),
+        ("-7.", Fraction(-7)),
+        ("+3.50", Fraction(7, 2)),
+        (".5", Fraction(1, 2)),
+        ("1e3", Fraction(1000)),
+        ("3/4", Fraction(3, 4)),
+        ("-3 / 4", Fraction(-3, 4)),
+        ("$\\frac{3}{4}$", Fraction(3, 4)),
+        ("-\\dfrac{3}{4}", Fraction(-3, 4)),
+        ("\\frac34", Fraction(3, 4)),
+        ("1,234,567", Fraction(1234567)),
+        ("12\\%", Fraction(3, 25)),
+        ("x = 5", Fraction(5)),
+        ("\N{MINUS SIGN}5", Fraction(-5)),
+        ("`17`", Fraction(17)),
+        ("\\text{9}", Fraction(9)),
+        ("1/0", None),
+        ("", None),
+        ("three", None),
+        ("3 or 4", None),
+        ("1,2", None),
+        ("1/2/3", None),
+        ("1e999999999", None),
+        ("9" * 5000, None),
+    ],
+)
+def test_numbers_are_read(text: str, value: Fraction | None) -> None:
+    assert parse_number(text) == value
+
+
+@given(st.fractions())
+def test_a_written_fraction_reads_back(value: Fraction) -> None:
+    assert parse_number(as_text(value)) == value
+    assert same_number(as_text(value), as_text(value))
+
+
+@given(st.integers(), st.integers())
+def test_integers_are_compared_exactly(first: int, second: int) -> None:
+    assert same_number(str(first), str(second)) == (first == second)
+
+
+def test_other_numbers_may_be_rounded_to_six_digits_unless_the_task_says_otherwise() -> None:
+    assert same_number("1/3", "0.3333333")
+    assert not same_number("1/3", "0.3333")
+    assert same_number("1/3", "0.3333", tolerance=1e-3)
+    assert not same_number("1234567891", "1234567890")
+
+
+def test_a_reference_that_is_no_number_is_an_error_and_not_a_wrong_answer() -> None:
+    with pytest.raises(ValueError, match="reference answer 'pi'"):
+        same_number("pi", "3")
+
+
+def test_texts_are_equal_but_for_white_space_and_typesetting() -> None:
+    assert same_text("[1, 2]", " [1,2] ")
+    assert same_text("Abc", "`Abc`")
+    assert not same_text("Abc", "abc")
+    assert not same_text("a b", "ab")
+
+
+def test_an_endless_answer_is_wrong_at_once() -> None:
+    assert not is_correct(PythonTask("t", "q", "1", "math-verify"), "1+" * 5000 + "1")
+
+
+@needs_math_verify
+@pytest.mark.service
+def test_expressions_are_compared_by_value() -> None:
+    assert same_expression("\\frac{\\sqrt{2}}{2}", "\\frac{1}{\\sqrt{2}}")
+    assert same_expression("(x+1)^2", "x^2+2x+1")
+    assert not same_expression("\\sqrt{2}", "1.41")
+
+
+@needs_math_verify
+@pytest.mark.service
+def test_an_answer_that_hangs_the_comparison_is_wrong() -> None:
+    started = time.monotonic()
+    assert not same_expression("x + 1", "9^{9^{9^{9}}}")
+    assert time.monotonic() - started < 30
+
+
+@needs_math_verify
+@pytest.mark.parametrize("answer", ["2} \\boxed{3", "2}, \\text{or}{3", "\\boxed{3}"])
+def test_several_candidates_are_not_one_answer(answer: str) -> None:
+    assert not same_expression("3", answer)
+
+
+@needs_math_verify
+@pytest.mark.service
+def test_a_reference_that_math_verify_cannot_read_is_an_error() -> None:
+    with pytest.raises(ValueError, match="cannot read"):
+        same_expression("", "3")

@@ -1,0 +1,54 @@
+"""Who may talk to the service."""
+
+from __future__ import annotations
+
+import pytest
+from local_hosts import Http, serving
+
+from env_service.server import StartError, take_token
+
+ROUTES = ["/get_env_profile", "/create", "/step", "/evaluate", "/get_info", "/release", "/step_many", "/create_many", "/nowhere"]
+
+
+async def test_with_a_token_every_route_but_health_needs_it() -> None:
+    async with serving(token="right") as running:
+        for given in (None, "wrong", "righ", "right2"):
+            async with Http(running.url, given) as http:
+                assert (await http.get("/healthz"))[0] == 200
+                for path in ROUTES:
+                    assert (await http.post(path, {"task_id": "t1"}))[0] == 401, path
+                for path in ("/metrics", "/instances", "/openapi.json", "/docs"):
+                    assert (await http.get(path))[0] == 401, path
+        assert not running.service.instances
+        async with Http(running.url, "right") as http:
+            assert (await http.post("/create", {"task_id": "t1"}))[0] == 200
+            assert (await http.get("/metrics"))[0] == 200
+
+
+async def test_a_wrong_token_is_refused_before_the_body_is_read() -> None:
+    async with serving(token="right", max_body_bytes=10) as running, Http(running.url) as http:
+        assert (await http.post("/create", {"task_id": "x" * 100}))[0] == 401
+
+
+async def test_without_a_token_only_this_machines_own_names_are_answered() -> None:
+    async with serving() as running, Http(running.url) as http:
+        assert (await http.post("/create", {"task_id": "t1"}, headers={"Host": "rebound.example:80"}))[0] == 403
+        assert (await http.post("/create", {"task_id": "t1"}, headers={"Host": "LOCALHOST"}))[0] == 200
+
+
+def test_binding_elsewhere_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENV_SERVICE_TOKEN", raising=False)
+    assert take_token("127.0.0.1") is None
+    with pytest.raises(StartError, match="set ENV_SERVICE_TOKEN"):
+        take_token("0.0.0.0")
+    monkeypatch.setenv("ENV_SERVICE_TOKEN", "  ")
+    with pytest.raises(StartError, match="set ENV_SERVICE_TOKEN"):
+        take_token("::")
+
+
+def test_the_token_leaves_the_environment_so_that_no_child_inherits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.setenv("ENV_SERVICE_TOKEN", "abc")
+    assert take_token("0.0.0.0") == "abc"
+    assert "ENV_SERVICE_TOKEN" not in os.environ

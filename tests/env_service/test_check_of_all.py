@@ -1,0 +1,32 @@
+"""`python -m env_service check NAME` passes for every environment that comes with the service."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_world import build, interpreter
+
+from env_service.registry import BUILT_IN
+
+pytestmark = pytest.mark.service
+
+ROOT = Path(__file__).parents[2]
+NEEDS = {"bfcl": "bfcl_eval", "gymnasium": "gymnasium", "mcp": "mcp", "python": "math_verify"}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_check_passes(name: str) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name], reason=f"see the README of {name}")
+    environ = {variable: text for variable, text in os.environ.items() if not variable.startswith("ENV_")}
+    if name == "appworld":
+        python = interpreter()
+        environ |= {"APPWORLD_PYTHON": str(python), "APPWORLD_ROOT": str(build(python))}
+    command = [sys.executable, "-m", "env_service", "check", name]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(f"{name}: keeps the contract\n") and "BROKEN" not in done.stdout

@@ -1,0 +1,107 @@
+"""The command line: quick help, one-line errors, a skeleton that works."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from env_service.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str, cwd: Path = ROOT, timeout_s: float = 60, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}", **environ}
+    environ.pop("ENV_SERVICE_TOKEN", None) if "ENV_SERVICE_TOKEN" not in environ else None
+    command = [sys.executable, "-m", "env_service", *arguments]
+    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"]])
+def test_help_answers_at_once(arguments: list[str]) -> None:
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        assert run(*arguments).returncode == 0
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.3
+
+
+def test_an_occupied_port_is_one_line_before_ray_is_started() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        started = time.perf_counter()
+        result = run("serve", "--env", "pocket", "--port", str(port))
+        assert time.perf_counter() - started < 5
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1 and f"cannot listen on 127.0.0.1:{port}" in result.stderr and "--port" in result.stderr
+
+
+def test_another_address_without_a_token_is_refused_in_one_line() -> None:
+    for option in ("--host", "--portal"):
+        result = run("serve", "--env", "pocket", option, "0.0.0.0", "--port", "0")
+        assert result.returncode == 1 and result.stderr.count("\n") == 1 and "set ENV_SERVICE_TOKEN" in result.stderr
+
+
+def test_an_unknown_environment_is_refused_with_the_nearest_name() -> None:
+    result = run("serve", "--env", "poket")
+    assert result.returncode == 1 and "did you mean 'pocket'" in result.stderr
+
+
+@pytest.mark.parametrize("options", [["--port", "x"], ["--max-instances", "0"], ["--warm", "-1"], ["--memory-mb", "-1"]])
+def test_impossible_options_are_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", "--env", "pocket", *options])
+    assert caught.value.code == 2 and options[0] in capsys.readouterr().err
+
+
+def test_list_shows_names_and_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--env-module", "mine=counter_envs:Counter"]) == 0
+    lines = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert lines["mine"] == "counter_envs:Counter" and lines["pocket"] == "env_service.environments.pocket.env:PocketEnv"
+
+
+def test_check_says_what_is_broken_and_exits_accordingly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "bad", "--env-module", "bad=counter_envs:Counter", "--action", "1"]) == 1
+    text = capsys.readouterr().out
+    assert re.search(r"^BROKEN Whatever an agent writes", text, re.M) and text.endswith("broken\n")
+    assert main(["check", "pocket"]) == 0
+    assert capsys.readouterr().out.endswith("pocket: keeps the contract\n")
+
+
+def test_new_writes_a_package_that_keeps_the_contract_and_passes_its_own_tests(tmp_path: Path) -> None:
+    made = run("new", "number_game", cwd=tmp_path)
+    assert made.returncode == 0 and sorted(path.name for path in (tmp_path / "number_game").iterdir()) == [
+        "__init__.py",
+        "env.py",
+        "profile.json",
+        "test_env.py",
+    ]
+    module = "number_game=number_game.env:NumberGameEnv"
+    assert module in made.stdout
+    checked = run("check", "number_game", "--env-module", module, "--action", "50", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "number_game"]
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    tested = subprocess.run(tests, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert tested.returncode == 0, tested.stdout
+    again = run("new", "number_game", cwd=tmp_path)
+    assert again.returncode == 1 and "exists" in again.stderr
+    assert run("new", "No-Name", cwd=tmp_path).returncode == 1
+
+
+def test_bench_without_a_service_says_so() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        result = run("bench", "pocket", "--url", f"http://127.0.0.1:{free.getsockname()[1]}")
+    assert result.returncode == 1 and "cannot connect" in result.stderr

@@ -1,0 +1,109 @@
+"""The contract's checks accept what the contract allows and name what it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from counter_envs import Counter
+
+from env_service.contract import (
+    ContractError,
+    checked_class,
+    checked_init_state,
+    checked_score,
+    checked_step,
+    checked_tasks,
+    shorten,
+)
+
+USER = {"role": "user", "content": "go"}
+STEP = {"state": [USER], "reward": 1, "is_terminated": False, "info": {}}
+
+
+def test_a_correct_init_state_passes_unchanged() -> None:
+    state = {"state": [{"role": "system", "content": "s"}, USER], "info": {"a": 1}}
+    assert checked_init_state(state) == state
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "a dict with `state`"),
+        ({"state": [], "info": {}}, "the last one is from the user"),
+        ({"state": [USER, {"role": "assistant", "content": "x"}], "info": {}}, "the last one is from the user"),
+        ({"state": [{"role": "user"}], "info": {}}, "a text as `content`"),
+        ({"state": [{"role": "robot", "content": ""}], "info": {}}, "a role of"),
+        ({"state": [USER], "info": {1: 2}}, "text keys"),
+        ({"state": [USER]}, "as `info`"),
+    ],
+)
+def test_a_wrong_init_state_is_named(value: Any, message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        checked_init_state(value)
+
+
+def test_a_step_reward_becomes_a_float() -> None:
+    assert checked_step(STEP)["reward"] == 1.0
+    assert isinstance(checked_step(STEP)["reward"], float)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward": float("nan")}, "finite"),
+        ({"reward": float("inf")}, "finite"),
+        ({"reward": True}, "a number"),
+        ({"reward": "1"}, "a number"),
+        ({"reward": None}, "a number"),
+        ({"is_terminated": 1}, "a bool"),
+        ({"state": "text"}, "a list of messages"),
+        ({"info": []}, "as `info`"),
+    ],
+)
+def test_a_wrong_step_is_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        checked_step({**STEP, **change})
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), "1", None, True])
+def test_a_score_outside_0_to_1_is_refused(score: Any) -> None:
+    with pytest.raises(ContractError, match="`evaluate`"):
+        checked_score(score)
+
+
+def test_scores_at_the_ends_are_fine() -> None:
+    assert (checked_score(0), checked_score(1)) == (0.0, 1.0)
+
+
+def test_task_ids_must_be_texts() -> None:
+    assert checked_tasks(["a"]) == ["a"]
+    with pytest.raises(ContractError, match="task ids"):
+        checked_tasks([1])
+
+
+def test_a_class_must_be_complete_and_declare_its_hosting() -> None:
+    assert checked_class(Counter, "x:Counter") is Counter
+    incomplete = type("Incomplete", (Counter.__bases__[0],), {})
+    wrong_mode = type("WrongMode", (Counter,), {"isolation": "none"})
+    wrong_time = type("WrongTime", (Counter,), {"call_timeout_s": 0})
+    wrong_memory = type("WrongMemory", (Counter,), {"memory_mb": -1})
+    for value, message in [
+        (dict, "must be a subclass"),
+        (None, "must be a subclass"),
+        (incomplete, "does not implement evaluate, get_init_state, get_query_list, step"),
+        (wrong_mode, "isolation='none'"),
+        (wrong_time, "call_timeout_s=0"),
+        (wrong_memory, "memory_mb=-1"),
+    ]:
+        with pytest.raises(ContractError, match=message):
+            checked_class(value, "x:Y")
+
+
+def test_an_object_with_a_broken_repr_still_fits_into_a_message() -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert "whose repr raised RuntimeError" in shorten(Broken())
+    assert len(shorten("x" * 10_000)) < 200

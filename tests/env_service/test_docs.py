@@ -1,0 +1,65 @@
+"""What the documentation shows runs as it stands there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from local_hosts import serving
+
+from env_service.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "env_service.md").read_text(encoding="utf-8")
+
+
+def block(start: str) -> str:
+    """Return the Python block of the page that starts so."""
+    (found,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.S) if code.startswith(start)]
+    return str(found)
+
+
+async def test_the_documented_environment_keeps_the_contract_and_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spelling.py").write_text(block('"""The agent spells'), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = "spelling=spelling:SpellingEnv"
+    assert await asyncio.to_thread(main, ["check", "spelling", "--env-module", module]) == 0, capsys.readouterr().out
+    from env_service.client import AsyncEnvClient
+
+    async with serving({"spelling": "spelling:SpellingEnv"}) as running, AsyncEnvClient(running.url) as client:
+        await client.create_instance("spelling", "ray", "a")
+        assert (await client.step("a", {"role": "assistant", "content": "yax"}))["state"][0]["content"] == "2 right, 2 tries left."
+        result = await client.step("a", {"role": "assistant", "content": "yar"})
+        assert (result["reward"], result["is_terminated"], await client.evaluate("a")) == (1.0, True, 1.0)
+
+
+async def test_the_documented_client_runs_against_the_pocket_world() -> None:
+    async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as running:
+        code = block("import asyncio").replace("http://127.0.0.1:8080", running.url)
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", code]
+        result = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        assert not running.service.instances
+
+
+def test_every_option_and_route_of_the_page_exists() -> None:
+    from env_service.cli import _parser
+    from env_service.routes import MANY, ROUTES
+
+    texts = [_parser().format_help()]
+    for command in ("serve", "check", "bench", "new", "list"):
+        result = subprocess.run(
+            [sys.executable, "-m", "env_service", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        texts.append(result.stdout)
+    for option in set(re.findall(r"`?(--[a-z][a-z-]+)", PAGE)):
+        assert any(option in text for text in texts), option
+    assert all(path in PAGE for path in (*ROUTES, *MANY))

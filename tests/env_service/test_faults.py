@@ -1,0 +1,207 @@
+"""Everything that can go wrong with environments, processes and clients of a service on Ray; what it holds is counted before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+from collections import Counter
+from collections.abc import Iterator
+
+import orjson
+import psutil
+import pytest
+from local_hosts import Http, say
+from ray_service import BOTH, Served, command_of, folders_of, free_port, leaking_nothing, open_instances, start, stop
+
+from env_service.client import AsyncEnvClient, EnvCrashed, EnvTimeout
+
+pytestmark = [pytest.mark.service, pytest.mark.chaos]
+
+CAP = 256
+HARMLESS_ACTS = {
+    "!raise": EnvCrashed,
+    "!spin": EnvTimeout,
+    "!sleep 600": EnvTimeout,
+    "!exit": EnvCrashed,
+    "!garbage object": EnvCrashed,
+    "!garbage nan": EnvCrashed,
+    "!garbage shape": EnvCrashed,
+    "!object": EnvCrashed,
+    "!print 50": dict,
+}
+"""What an agent may make an environment do without ending its process: raise, hang, return nonsense, print 100 MB."""
+DEADLY_ACTS = {"!crash": EnvCrashed, "!die": EnvCrashed, "!deaf": EnvTimeout, "!allocate": EnvCrashed}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """One service for all tests."""
+    options = ["--max-instances", str(CAP), "--warm", "2", "--memory-mb", "256", "--shared-memory-mb", "700"]
+    service = start(free_port(), *BOTH, *options)
+    service.wait_until_healthy()
+    yield service
+    stop(service)
+
+
+@pytest.fixture(autouse=True)
+def counted(served: Served) -> Iterator[None]:
+    """Fail a test after which the service holds more or less than before."""
+    with leaking_nothing(served):
+        yield
+
+
+async def test_an_isolated_process_killed_in_mid_step_costs_its_instance_only(served: Served) -> None:
+    async with Http(served.url) as http, AsyncEnvClient(served.url) as client:
+        for name in ("victim", "other"):
+            await client.create_instance("lonely", "t1", name)
+        pids = {facts["instance_id"]: facts["pid"] for facts in await open_instances(http)}
+        stepping = asyncio.create_task(client.step("victim", say("!sleep 2"), step_index=0))
+        await asyncio.sleep(0.1)
+        os.kill(pids["victim"], signal.SIGKILL)
+        with pytest.raises(EnvCrashed, match="create a new one"):
+            await stepping
+        assert (await client.step("other", say(3), step_index=0))["state"][0]["content"] == "3"
+        for name in ("victim", "other"):
+            await client.release_instance(name)
+
+
+async def test_the_actor_behind_isolated_processes_killed_in_mid_step_is_replaced(served: Served) -> None:
+    async with AsyncEnvClient(served.url) as client:
+        await client.create_instance("lonely", "t1", "a")
+        actor: psutil.Process | None = next(p for p in served.family() if "env_service.zygote" in command_of(p))
+        while actor is not None and "ray::Host" not in command_of(actor):
+            actor = actor.parent()
+        assert actor is not None
+        stepping = asyncio.create_task(client.step("a", say("!sleep 2"), step_index=0))
+        await asyncio.sleep(0.1)
+        actor.kill()
+        with pytest.raises(EnvCrashed):
+            await stepping
+        await client.release_instance("a")
+        await client.create_instance("lonely", "t1", "b")
+        assert (await client.step("b", say(3), step_index=0))["state"][0]["content"] == "3"
+        await client.release_instance("b")
+
+
+async def test_a_shared_host_killed_with_fifty_instances_is_replaced_and_the_other_half_goes_on(served: Served) -> None:
+    async with Http(served.url) as http, AsyncEnvClient(served.url) as client:
+        names = [f"i{number}" for number in range(100)]
+        await asyncio.gather(*(client.create_instance("counter", "t1", name) for name in names))
+        facts = {entry["instance_id"]: entry["pid"] for entry in await open_instances(http)}
+        doomed = {name for name, pid in facts.items() if pid == facts["i0"]}
+        assert len(doomed) == 50
+        os.kill(facts["i0"], signal.SIGKILL)
+        results = await asyncio.gather(*(client.step(name, say(1), step_index=0) for name in names), return_exceptions=True)
+        crashed = {name for name, result in zip(names, results, strict=True) if isinstance(result, EnvCrashed)}
+        assert crashed == doomed
+        fresh = [f"j{number}" for number in range(50)]
+        await asyncio.gather(*(client.create_instance("counter", "t1", name) for name in fresh))
+        assert all(await asyncio.gather(*(client.release_instance(name) for name in names + fresh)))
+
+
+@pytest.mark.parametrize("env_type", ["counter", "lonely"])
+async def test_environments_that_raise_hang_return_garbage_or_flood_do_not_disturb_their_neighbours(served: Served, env_type: str) -> None:
+    acts = HARMLESS_ACTS if env_type == "counter" else {**HARMLESS_ACTS, **DEADLY_ACTS}
+    names = [f"n{number}" for number in range(len(acts))]
+    async with AsyncEnvClient(served.url) as client:
+        await asyncio.gather(*(client.create_instance(env_type, "t1", name) for name in ("calm", *names)))
+
+        async def neighbour() -> None:
+            for index in range(40):
+                assert (await client.step("calm", say(0), step_index=index))["state"][0]["content"] == "0"
+                await asyncio.sleep(0.02)
+
+        calm = asyncio.create_task(neighbour())
+        steps = (client.step(name, say(act)) for name, act in zip(names, acts, strict=True))
+        results = await asyncio.gather(*steps, return_exceptions=True)
+        assert {act: type(result) for act, result in zip(acts, results, strict=True)} == acts
+        await calm
+        logged = sum(path.stat().st_size for folder in folders_of(served) for path in folder.rglob("*") if path.is_file())
+        assert logged < 20_000_000, "what environments print must not end up in logs"
+        await asyncio.gather(*(client.release_instance(name) for name in ("calm", *names)))
+
+
+async def test_a_shared_host_survives_a_flood_of_memory_or_is_replaced(served: Served) -> None:
+    async with AsyncEnvClient(served.url) as client:
+        for name in ("greedy", "calm"):
+            await client.create_instance("counter", "t1", name)
+        with pytest.raises(EnvCrashed):
+            await client.step("greedy", say("!allocate"))
+        await asyncio.gather(*(client.release_instance(name) for name in ("greedy", "calm")))
+        await asyncio.gather(*(client.create_instance("counter", "t1", f"after{number}") for number in range(10)))
+        assert all(await asyncio.gather(*(client.release_instance(f"after{number}") for number in range(10))))
+        assert max(p.memory_info().rss for p in served.family()) < 1.2e9
+
+
+async def test_a_shared_host_that_stops_answering_is_given_up_and_replaced(served: Served) -> None:
+    async with AsyncEnvClient(served.url) as client:
+        await client.create_instance("counter", "t1", "crashed")
+        with pytest.raises(EnvCrashed):
+            await client.step("crashed", say("!die"))
+        await client.release_instance("crashed")
+        await client.create_instance("counter", "t1", "crashed")
+        await client.release_instance("crashed")
+
+
+@pytest.mark.parametrize("env_type", ["counter", "lonely"])
+async def test_five_thousand_creates_against_a_cap_of_256(served: Served, env_type: str) -> None:
+    async with Http(served.url) as http:
+        requests = [{"env_type": env_type, "task_id": "t1", "instance_id": f"c{number}"} for number in range(5_000)]
+        replies = await asyncio.gather(*(http.post("/create", request) for request in requests))
+        assert Counter(status for status, _, _ in replies) == {200: CAP, 503: 5_000 - CAP}
+        assert all(body["code"] == "full" and int(headers["Retry-After"]) >= 1 for status, body, headers in replies if status == 503)
+        created = [request["instance_id"] for request, (status, _, _) in zip(requests, replies, strict=True) if status == 200]
+        assert {entry["instance_id"] for entry in await open_instances(http)} == set(created)
+        for _, body, _ in await asyncio.gather(*(http.post("/release", {"instance_id": name}) for name in created)):
+            assert body["success"] is True
+        assert (await http.post("/create", requests[0]))[0] == 200
+        await http.post("/release", {"instance_id": "c0"})
+
+
+@pytest.mark.parametrize("env_type", ["counter", "lonely"])
+async def test_releases_of_one_instance_twice_and_at_once_free_it_once(served: Served, env_type: str) -> None:
+    async with Http(served.url) as http:
+        for moment in ("idle", "stepping"):
+            assert (await http.post("/create", {"env_type": env_type, "task_id": "t1", "instance_id": "a"}))[0] == 200
+            body = {"instance_id": "a", "messages": say("!sleep 0.3")}
+            stepping = asyncio.create_task(http.post("/step", body)) if moment == "stepping" else None
+            await asyncio.sleep(0.1)
+            replies = await asyncio.gather(*(http.post("/release", {"instance_id": "a"}) for _ in range(20)))
+            assert Counter((status, body["success"]) for status, body, _ in replies) == {(200, True): 1, (200, False): 19}
+            assert (await http.post("/release", {"instance_id": "a"}))[1]["success"] is False
+            if stepping is not None:
+                assert (await stepping)[0] == 200
+
+
+@pytest.mark.parametrize("env_type", ["counter", "lonely"])
+async def test_a_client_that_vanishes_in_mid_call_harms_nothing(served: Served, env_type: str) -> None:
+    async with Http(served.url) as http:
+
+        async def instance_after(steps: int) -> None:
+            """Wait until the only instance is at rest and has taken so many steps."""
+            async with asyncio.timeout(20):
+                while [(i["instance_id"], i["state"], i["steps"]) for i in await open_instances(http)] != [("whole", "open", steps)]:
+                    await asyncio.sleep(0.05)
+
+        await vanish(served, "/create", {"env_type": env_type, "task_id": "t1", "instance_id": "half"}, sent=0.5)
+        await vanish(served, "/create", {"env_type": env_type, "task_id": "t1", "instance_id": "whole", "params": {"init_sleep": 0.4}})
+        await instance_after(0)
+        for number in range(3):
+            await vanish(served, "/step", {"instance_id": "whole", "messages": say("!sleep 0.4"), "step_index": number})
+            await vanish(served, "/evaluate", {"instance_id": "whole"})
+        await instance_after(3)
+        assert (await http.post("/step", {"instance_id": "whole", "messages": say(1), "step_index": 3}))[1]["data"]["info"]["calls"] == 4
+        await vanish(served, "/release", {"instance_id": "whole"})
+
+
+async def vanish(served: Served, path: str, body: object, sent: float = 1.0) -> None:
+    """Send a request, or a part of it, and break the connection a moment later without waiting for the reply."""
+    payload = orjson.dumps(body)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets the connection
+        sock.sendall(head.encode() + payload[: int(len(payload) * sent)])
+        await asyncio.sleep(0.1)

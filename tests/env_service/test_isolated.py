@@ -1,0 +1,223 @@
+"""A process of its own for each instance: whatever happens in one reaches no other, and no process outlives its instance."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from local_hosts import LONELY, Http, Running, eventually, say, serving
+
+from env_service.errors import EnvironmentFailed, InstanceLost, ServiceError
+from env_service.wire import unpack
+
+pytestmark = pytest.mark.service
+
+
+def descendants() -> list[psutil.Process]:
+    """Return every living process that this one started, directly or not."""
+    return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+
+
+async def process_of(running: Running, name: str, env_type: str = "lonely") -> int:
+    """Create an instance and return its process id."""
+    await running.service.create(env_type, "t1", name, {})
+    return int(unpack(await running.service.step(name, say("!pid"), {}, None))["state"][0]["content"])
+
+
+async def test_each_instance_has_its_own_process_which_ends_with_it() -> None:
+    async with serving(LONELY) as running:
+        pids = [await process_of(running, name) for name in "abc"]
+        assert len({*pids, os.getpid()}) == 4
+        await asyncio.gather(*(running.service.release(name) for name in "abc"))
+        await eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    await eventually(lambda: not descendants())
+
+
+async def test_creates_come_from_the_warm_stock_and_bursts_beyond_it_are_served() -> None:
+    async with serving(LONELY, warm=4) as running:
+        started = time.perf_counter()
+        await running.service.create("lonely", "t1", "first", {})
+        assert time.perf_counter() - started < 0.2
+        await asyncio.gather(*(running.service.create("lonely", "t1", f"i{n}", {}) for n in range(30)))
+        (pool,) = running.service._pools.values()
+        await eventually(lambda: len(pool.workers) == 31 + 4)
+        await asyncio.gather(*(running.service.release(name) for name in list(running.service.instances)))
+        await eventually(lambda: len(pool.workers) == 4)
+
+
+async def test_a_killed_process_in_mid_step_loses_its_instance_only() -> None:
+    async with serving(LONELY) as running:
+        service = running.service
+        victim = await process_of(running, "victim")
+        await process_of(running, "other")
+        stepping = asyncio.create_task(service.step("victim", say("!sleep 30"), {}, 0))
+        await asyncio.sleep(0.1)
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(InstanceLost, match=r"its process .* ended"):
+            await stepping
+        assert unpack(await service.step("other", say(4), {}, 0))["state"][0]["content"] == "4"
+        assert await service.release("victim") is True
+        await service.create("lonely", "t1", "victim", {})
+
+
+@pytest.mark.parametrize("action", ["!die", "!crash"])
+async def test_an_environment_that_ends_its_process_loses_its_instance_only(action: str) -> None:
+    async with serving(LONELY) as running:
+        await process_of(running, "a")
+        await process_of(running, "b")
+        with pytest.raises(InstanceLost):
+            await running.service.step("a", say(action), {}, None)
+        await running.service.step("b", say(1), {}, None)
+        assert running.service._taken["lonely"] == 1
+
+
+@pytest.mark.parametrize("action", ["!spin", "!sleep 60", "!deaf"])
+async def test_a_hanging_instance_is_given_up_and_its_process_killed(action: str) -> None:
+    async with serving({"lonely": "counter_envs:QuickLonelyCounter"}) as running:
+        pid = await process_of(running, "a")
+        with pytest.raises(ServiceError) as caught:
+            await running.service.step("a", say(action), {}, None)
+        assert caught.value.status == 504
+        await eventually(lambda: not psutil.pid_exists(pid))
+
+
+async def test_exit_and_exceptions_are_environment_errors_not_ends_of_the_process() -> None:
+    async with serving(LONELY) as running:
+        pid = await process_of(running, "a")
+        for action in ("!exit", "!raise"):
+            with pytest.raises(EnvironmentFailed):
+                await running.service.step("a", say(action), {}, None)
+        assert unpack(await running.service.step("a", say("!pid"), {}, None))["state"][0]["content"] == str(pid)
+
+
+async def test_a_chatty_environment_fills_nothing() -> None:
+    async with serving(LONELY) as running:
+        await process_of(running, "a")
+        assert unpack(await running.service.step("a", say("!print 50"), {}, None))["state"][0]["content"] == "ok"
+
+
+async def test_an_environment_that_allocates_without_end_fails_at_its_limit() -> None:
+    async with serving(LONELY, memory_mb=200) as running:
+        pid = await process_of(running, "a")
+        with pytest.raises(EnvironmentFailed, match="MemoryError"):
+            await running.service.step("a", say("!allocate"), {}, None)
+        assert psutil.Process(pid).memory_info().rss < 300 * 2**20
+        await running.service.step("a", say(1), {}, None)
+
+
+async def test_processes_that_an_environment_started_end_with_it_daemons_too() -> None:
+    async with serving(LONELY) as running:
+        await running.service.create("lonely", "t1", "a", {})
+        started = unpack(await running.service.step("a", say("!spawn"), {}, None))["info"]["pids"]
+        assert len(started) == 3 and all(psutil.pid_exists(pid) for pid in started)
+        await running.service.release("a")
+        await eventually(lambda: not any(psutil.pid_exists(pid) for pid in started))
+
+
+async def test_a_killed_zygote_takes_its_workers_along_and_is_replaced() -> None:
+    async with serving(LONELY) as running:
+        pid = await process_of(running, "a")
+        zygote = psutil.Process(pid).parent()
+        assert zygote is not None
+        zygote.send_signal(signal.SIGKILL)
+        await eventually(lambda: not psutil.pid_exists(pid) and running.service.instances["a"].lost)
+        await running.service.create("lonely", "t1", "b", {})
+        await eventually(lambda: running.service.not_ready() is None)
+
+
+async def test_secrets_of_the_service_do_not_reach_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "hidden")
+    monkeypatch.setenv("WANTED_TOKEN", "shown")
+    async with serving(LONELY, pass_env=("WANTED_TOKEN",)) as running, Http(running.url) as http:
+        await http.post("/create", {"task_id": "t1", "instance_id": "a"})
+        _, body, _ = await http.post("/step", {"instance_id": "a", "messages": say("!environ")})
+        names = body["data"]["info"]["names"]
+        assert "SOME_API_KEY" not in names and "WANTED_TOKEN" in names
+
+
+async def test_siblings_draw_different_random_numbers() -> None:
+    async with serving(LONELY) as running:
+        drawn = set()
+        for name in "abcd":
+            await running.service.create("lonely", "t1", name, {})
+            drawn.add(unpack(await running.service.step(name, say("!random"), {}, None))["info"]["number"])
+        assert len(drawn) == 4
+
+
+async def test_an_environment_that_cannot_be_imported_in_its_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    from env_service.cluster import HostFailed
+
+    with pytest.raises(HostFailed, match=r"ZeroDivisionError"):
+        async with serving({"broken": "broken_env:BrokenInChildren"}):
+            pass
+
+
+async def test_processes_that_die_young_are_not_forked_again_and_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SICKLY", str(tmp_path / "sick"))
+    async with serving({"sickly": "sickly_env:Sickly"}, warm=2) as running:
+        (pool,) = running.service._pools.values()
+        (tmp_path / "sick").touch()
+        for worker in pool.workers:
+            worker.link.close()
+        await eventually(lambda: running.service.not_ready())
+        await asyncio.sleep(1.5)
+        assert next(pool._numbers) < 20
+        (tmp_path / "sick").unlink()
+        await eventually(lambda: running.service.not_ready() is None and len(pool.workers) == 2)
+        await process_of(running, "a", "sickly")
+
+
+async def test_creates_right_after_the_death_of_a_zygote_find_living_processes() -> None:
+    async with serving(LONELY, warm=3) as running:
+        for number in range(4):
+            zygote = psutil.Process(await process_of(running, f"i{number}")).parent()
+            assert zygote is not None
+            zygote.kill()
+            await running.service.create("lonely", "t1", f"j{number}", {})
+            await running.service.get_env_profile("lonely", {})
+        for name in list(running.service.instances):
+            await running.service.release(name)
+        assert running.service._taken == {"lonely": 0}
+
+
+async def test_an_environment_that_ends_its_process_when_it_is_created_is_tried_a_few_times_and_reported() -> None:
+    async with serving({"doomed": "counter_envs:StillbornCounter"}) as running:
+        with pytest.raises(EnvironmentFailed, match="ended during create"):
+            await running.service.create("doomed", "t1", "a", {})
+        assert running.service._taken == {"doomed": 0} and not running.service.instances
+
+
+async def test_a_process_warms_up_while_it_waits_so_that_a_create_is_quick() -> None:
+    async with serving({"warm": "counter_envs:WarmCounter"}, warm=1) as running:
+        await asyncio.sleep(1.0)
+        started = time.perf_counter()
+        state = unpack(await running.service.create("warm", "t1", "a", {}))
+        assert time.perf_counter() - started < 0.3
+        assert state["info"]["ready_here"] is True
+        assert unpack(await running.service.create("warm", "t1", "b", {}))["info"]["ready_here"] is True, "one that warms up is waited for"
+
+
+async def test_a_process_that_cannot_warm_up_fails_the_create_with_the_reason_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WARM_UP", "fail")
+    async with serving({"warm": "counter_envs:WarmCounter"}) as running:
+        assert unpack(await running.service.get_env_profile("warm", {})) == ["t0", "t1", "t2"]
+        with pytest.raises(EnvironmentFailed) as caught:
+            await running.service.create("warm", "t1", "a", {})
+        assert "secret-detail" not in str(caught.value) and "WarmCounter.warm_up" in caplog.text and "secret-detail" in caplog.text
+        assert running.service._taken == {"warm": 0}
+
+
+async def test_a_process_that_hangs_while_it_warms_up_is_given_up_in_its_time_and_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARM_UP", "hang")
+    async with serving({"warm": "counter_envs:WarmCounter"}) as running:
+        with pytest.raises(ServiceError) as caught:
+            await running.service.create("warm", "t1", "a", {})
+        assert caught.value.status == 504
+    await eventually(lambda: not descendants())

@@ -1,0 +1,114 @@
+"""Requests that schemathesis draws from our own OpenAPI schema, half of them bent to real names: documented answers, no crash, no leak.
+
+The environments served here promise that whatever a caller sends ends in an observation or a refusal, so no request may be answered
+with a 5xx but 503 (full, stopping) and 504 (too slow).
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests as requests_library
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ray_service import Served, free_port, leaking_nothing, start, stop
+
+from env_service.client import EnvClient
+from env_service.routes import MANY, ROUTES
+
+schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (requirements/dev.lock)")
+
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+
+ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python")
+EXAMPLES = {"positive": 80, "negative": 40}
+CHECKS = (
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "response_headers_conformance",
+    "negative_data_rejection",
+    "unsupported_method",
+)
+LISTINGS = ("/healthz", "/metrics", "/instances")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """One service for all operations; what it holds is counted before the first and after the last."""
+    names = [part for name in ENVIRONMENTS for part in ("--env", name)]
+    service = start(free_port(), *names, "--max-instances", "24", "--warm", "2", "--shared-hosts", "1")
+    service.wait_until_healthy()
+    with leaking_nothing(service):
+        yield service
+    stop(service)
+
+
+@pytest.fixture(scope="module")
+def real(served: Served) -> dict[str, list[Any]]:
+    """Values of fields that mean something to this service; an instance of each environment has its name."""
+    tasks = {name: EnvClient(served.url).get_env_profile(name)[:3] for name in ENVIRONMENTS}
+    actions = ["done", "action: right", "```python\n1 + 1\n```", '<tool_call>{"name": "pwd", "arguments": {}}</tool_call>', "\\boxed{1}"]
+    return {
+        "env_type": [*ENVIRONMENTS],
+        "task_id": [task for known in tasks.values() for task in known],
+        "instance_id": [*ENVIRONMENTS],
+        "messages": [{"role": "assistant", "content": action} for action in actions],
+        "params": [{}, {"split": "train"}, {"is_open_query": True}, {"sparse": False}],
+        "step_index": [0, 1],
+    }
+
+
+@pytest.fixture(autouse=True)
+def opened(served: Served) -> Iterator[None]:
+    """Open an instance of each environment, and release afterwards whatever is open."""
+    with EnvClient(served.url) as client:
+        for name in ENVIRONMENTS:
+            client.create_instance(name, client.get_env_profile(name)[0], name)
+        yield
+        for facts in json.loads(urllib.request.urlopen(f"{served.url}/instances").read())["data"]:
+            client.release_instance(facts["instance_id"])
+
+
+def bent(requests: st.SearchStrategy[Any], real: dict[str, list[Any]]) -> st.SearchStrategy[Any]:
+    """Put real values in place of some fields of the drawn requests."""
+    choices = st.fixed_dictionaries({}, optional={field: st.sampled_from(values) for field, values in real.items()})
+
+    def bend(case: Any, chosen: list[dict[str, Any]]) -> Any:
+        for body, values in zip(_bodies(case.body), chosen, strict=False):
+            body.update(values)
+        return case
+
+    return st.builds(bend, requests, st.lists(choices, min_size=1, max_size=4))
+
+
+def _bodies(body: Any) -> list[dict[str, Any]]:
+    if not isinstance(body, dict):
+        return []
+    return [item for item in body["requests"] if isinstance(item, dict)] if "requests" in body else [body]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "mode"),
+    [("POST", path, mode) for path in (*ROUTES, *MANY) for mode in EXAMPLES] + [("GET", path, "positive") for path in LISTINGS],
+)
+def test_requests_drawn_from_the_schema_are_answered_as_it_says(
+    served: Served, real: dict[str, list[Any]], method: str, path: str, mode: str
+) -> None:
+    schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+    checks = schemathesis.checks.CHECKS.get_by_names(CHECKS)
+    requests = schema[path][method].as_strategy(generation_mode=schemathesis.GenerationMode(mode))
+
+    @settings(max_examples=EXAMPLES[mode], deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(bent(requests, real) if mode == "positive" else requests)
+    def answers_as_documented(case: Any) -> None:
+        response = case.call(session=session)
+        assert response.status_code < 500 or response.status_code in (503, 504), (case.body, response.text)
+        case.validate_response(response, checks=checks)
+
+    with requests_library.Session() as session:
+        answers_as_documented()

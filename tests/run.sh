@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Checks and tests: bash tests/run.sh [all | checks | unit | service | e2e] [pytest arguments...]
+#   checks   ruff and mypy
+#   unit     pure functions, no servers
+#   service  real servers, processes and Ray on loopback, faults on purpose
+#   e2e      the whole training stack
+# Installs what is missing first (install.sh --dev). Runs every part asked for, then says which failed; exit code 0 means none.
+set -uo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
+
+tier=all
+if (($#)) && [[ $1 != -* ]]; then
+    tier=$1
+    shift
+fi
+case $tier in
+    all) parts=(ruff format mypy unit service e2e) ;;
+    checks) parts=(ruff format mypy) ;;
+    unit | service | e2e) parts=("$tier") ;;
+    *)
+        echo "unknown part '$tier': all, checks, unit, service or e2e" >&2
+        exit 2
+        ;;
+esac
+
+bash install.sh --dev || exit 1
+export OMP_NUM_THREADS=1
+bin=.venv/bin
+
+run() {
+    case $1 in
+        ruff) "$bin/ruff" check . ;;
+        format) "$bin/ruff" format --check . ;;
+        mypy) "$bin/mypy" ;;
+        unit) "$bin/python" -m pytest -q -m "not service and not chaos and not e2e" "${@:2}" ;;
+        service)
+            # AppWorld lives in an environment of its own; without it its tests are skipped, and say so.
+            PYTHON=$PWD/$bin/python bash env_service/environments/appworld/setup.sh || echo "AppWorld could not be set up; its tests are skipped" >&2
+            "$bin/python" -m pytest -q -m "(service or chaos) and not e2e" "${@:2}"
+            ;;
+        e2e) "$bin/python" -m pytest -q -m e2e "${@:2}" ;;
+    esac
+}
+
+summary=()
+failed=0
+for part in "${parts[@]}"; do
+    echo "== $part"
+    began=$SECONDS
+    if run "$part" "$@"; then verdict=passed; else verdict=FAILED && failed=1; fi
+    summary+=("$part: $verdict ($((SECONDS - began)) s)")
+done
+printf '\n'
+printf '%s\n' "${summary[@]}"
+exit "$failed"

@@ -1,0 +1,94 @@
+"""Rounds in the background: new tasks beside the old ones, and a round that fails disturbs nobody."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from questioning_fakes import LocalPocket
+from test_end_to_end import FaultyEndpoint, served
+
+from task_manager.background import BackgroundQuestioning, all_synthetic_tasks
+from task_manager.configuration import Configuration
+from task_manager.profile import shipped_profile
+from task_manager.recheck import recheck_tasks
+from task_manager.tasks import write_objectives
+
+sys.path.append(str(Path(__file__).parents[1] / "env_service"))
+
+
+def configuration_of(tmp_path, env_url, llm=None, **section):
+    fields = {
+        "n": 1,
+        "max_seed_tasks": 4,
+        "train_data_path": str(tmp_path / "t.jsonl"),
+        "deduplication": {"semantic": False},
+        "unavailable_timeout_s": 0,
+        "curriculum": {"enable": True, "synthesize_every_epochs": 2, "max_new_tasks": 5},
+    }
+    tree = {"env_service": {"env_url": env_url}, "data": {"val_filter": {"n": 24}}, "task_manager": {**fields, **section}}
+    return Configuration.model_validate({**tree, "llm": llm or {}})
+
+
+async def collected(background):
+    deadline = time.monotonic() + 120
+    while (tasks := background.collect()) is None:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+    return tasks
+
+
+def test_a_round_is_due_every_so_many_epochs():
+    background = BackgroundQuestioning(configuration_of(Path("x"), "http://127.0.0.1:9"), Path("x"))
+    assert [epoch for epoch in range(7) if background.is_due(epoch)] == [2, 4, 6]
+    assert background.collect() is None
+    background.stop()
+
+
+@pytest.mark.service
+async def test_rounds_make_new_tasks_with_new_ids_and_the_wishes_of_the_moment(tmp_path):
+    from local_hosts import serving
+
+    async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service, served(FaultyEndpoint()) as llm:
+        configuration = configuration_of(tmp_path, service.url, llm.settings)
+        background = BackgroundQuestioning(configuration, tmp_path / "rounds")
+        everything = []
+        for _ in range(2):
+            background.start(shipped_profile("pocket").task_preference.shifted(-1))
+            assert background.is_running and not background.is_due(2)
+            with pytest.raises(RuntimeError, match="under way"):
+                background.start()
+            tasks = await collected(background)
+            assert len(tasks) >= 5
+            everything += tasks
+    assert all_synthetic_tasks(tmp_path / "t.jsonl") == everything
+    assert len({task.task_id for task in everything}) == len({task.query for task in everything}) == len(everything)
+    assert all(finding.flaw is None for finding in await recheck_tasks(LocalPocket(), everything, {}, 4))
+
+
+@pytest.mark.service
+async def test_a_round_that_fails_leaves_no_tasks_and_no_file(tmp_path, caplog):
+    write_objectives(tmp_path / "t.jsonl", [])
+    background = BackgroundQuestioning(configuration_of(tmp_path, "http://127.0.0.1:9"), tmp_path / "rounds")
+    background.start()
+    assert await collected(background) == []
+    assert "ended with status 1" in caplog.text and "nobody answers" not in caplog.text
+    assert all_synthetic_tasks(tmp_path / "t.jsonl") == [] and not list(tmp_path.glob("t.jsonl.round*"))
+    assert "error: " in (tmp_path / "rounds" / "round1.log").read_text()
+
+
+@pytest.mark.service
+async def test_a_round_can_be_ended(tmp_path):
+    endpoint = FaultyEndpoint(share=1.0)
+    endpoint.FAULTS = ("hang",)
+    from local_hosts import serving
+
+    async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service, served(endpoint) as llm:
+        background = BackgroundQuestioning(configuration_of(tmp_path, service.url, llm.settings), tmp_path / "rounds")
+        background.start()
+        process = background._process
+        while endpoint.done["hang"] == 0:
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(background.stop)
+        assert process.returncode is not None and not background.is_running

@@ -1,0 +1,101 @@
+"""Weights follow what rollout groups did."""
+
+import json
+
+import pytest
+
+from task_manager.curriculum import Curriculum
+from task_manager.profile import shipped_profile
+from task_manager.settings import CurriculumSettings
+
+ON = CurriculumSettings(enable=True, rest_epochs=2, max_rest_epochs=5, smoothing=1.0)
+
+
+def group(task_id, *successes, group="g", scores=None):
+    scores = scores or [float(success) for success in successes]
+    return [
+        {"task": {"task_id": task_id}, "group_id": group, "outcome": {"success": bool(s), "score": score}}
+        for s, score in zip(successes, scores, strict=True)
+    ]
+
+
+def test_switched_off_every_task_is_the_same():
+    curriculum = Curriculum(CurriculumSettings())
+    curriculum.record(group("a", 1, 1))
+    assert curriculum.weight("a") == curriculum.weight("b") == 1.0 and curriculum.metrics() == {}
+
+
+@pytest.mark.parametrize("outcomes", [(1, 1, 1, 1), (0, 0, 0, 0)])
+def test_a_group_without_signal_rests_longer_each_time_and_is_tried_again(outcomes):
+    curriculum = Curriculum(ON)
+    rested = []
+    epoch = 0
+    for _ in range(3):
+        curriculum.begin_epoch(epoch)
+        assert curriculum.weight("a") > 0
+        curriculum.record(group("a", *outcomes))
+        start = epoch
+        while curriculum.weight("a") == 0 or epoch == start:
+            epoch += 1
+            curriculum.begin_epoch(epoch)
+        rested.append(epoch - start - 1)
+    assert rested == [2, 4, 5]
+
+
+def test_a_group_with_signal_ends_the_series_of_rests():
+    curriculum = Curriculum(ON)
+    curriculum.record(group("a", 0, 0))
+    curriculum.begin_epoch(3)
+    curriculum.record(group("a", 0, 1))
+    curriculum.begin_epoch(4)
+    assert curriculum.weight("a") == pytest.approx(1.0)
+    curriculum.record(group("a", 0, 0))
+    curriculum.begin_epoch(7)
+    assert curriculum.weight("a") > 0
+
+
+def test_equal_failures_with_different_scores_are_a_signal():
+    curriculum = Curriculum(ON)
+    curriculum.record(group("a", 0, 0, scores=[0.1, 0.3]))
+    curriculum.begin_epoch(1)
+    assert curriculum.weight("a") > 0
+
+
+def test_tasks_near_the_target_weigh_most_and_none_nothing():
+    curriculum = Curriculum(ON)
+    for task_id, successes in (("half", (1, 0)), ("most", (1, 1, 1, 0)), ("nearly all", (1,) * 9 + (0,))):
+        curriculum.record(group(task_id, *successes))
+    weights = [curriculum.weight(task_id) for task_id in ("half", "most", "nearly all")]
+    assert weights == sorted(weights, reverse=True) and weights[0] == pytest.approx(1.0) and weights[2] > 0.05
+
+
+def test_rollouts_that_failed_count_for_nothing():
+    curriculum = Curriculum(ON)
+    curriculum.record([{"task": {"task_id": "a"}, "group_id": "g", "outcome": None}, *group("b", 1, 0)])
+    assert curriculum.metrics()["curriculum/known"] == 1
+
+
+@pytest.mark.parametrize(("success", "shift"), [(1, 1), (0, -1)])
+def test_new_tasks_get_harder_with_success_and_easier_without(success, shift):
+    curriculum, wanted = Curriculum(ON), shipped_profile("bfcl").task_preference
+    assert curriculum.preference(wanted) == wanted
+    for number in range(60):
+        curriculum.record(group("a", success, success, group=str(number)))
+    assert curriculum.preference(wanted) == wanted.shifted(shift)
+
+
+def test_what_is_known_survives_a_checkpoint():
+    one, two = Curriculum(ON), Curriculum(ON)
+    one.begin_epoch(3)
+    one.record(group("a", 1, 1) + group("b", 1, 0))
+    two.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    for curriculum in (one, two):
+        curriculum.begin_epoch(4)
+    assert [two.weight(t) for t in "abc"] == [one.weight(t) for t in "abc"] and two.metrics() == one.metrics()
+    assert one.metrics()["curriculum/resting"] == 1
+
+
+@pytest.mark.parametrize("fields", [{"easier_below": 0.8}, {"rest_epochs": 9}])
+def test_bands_that_cross_are_refused(fields):
+    with pytest.raises(ValueError, match="must"):
+        CurriculumSettings(**fields)

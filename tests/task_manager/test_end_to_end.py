@@ -1,0 +1,177 @@
+"""The whole thing over HTTP: the real client of a faulty endpoint, the real service, the commands."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from aiohttp import web
+from questioning_fakes import HashEncoder, LocalPocket
+from test_questioning import questioner, settings_of
+
+from agentevolver.llm.client import LLM
+from agentevolver.llm.settings import LLMSettings
+from agentevolver.offline.teacher.service import Teacher
+from task_manager.configuration import Configuration
+from task_manager.drafting import draft_profile
+from task_manager.execution import World
+from task_manager.profile import load_profile
+from task_manager.recheck import recheck_tasks
+from task_manager.tasks import read_objectives
+from task_manager.workshop import open_workshop
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tests" / "env_service"))
+
+
+class FaultyEndpoint:
+    """The teacher behind a server that, now and then, does each of the things that real ones do."""
+
+    FAULTS = ("429", "500", "hang", "empty", "prose", "half", "cut", "html", "score")
+
+    def __init__(self, share=0.0, seed=0):
+        self.teacher = Teacher()
+        self.rng = random.Random(seed)
+        self.share = share
+        self.done = {fault: 0 for fault in self.FAULTS}
+
+    async def answer(self, request):
+        body = await request.json()
+        fault = self.rng.choice(self.FAULTS) if self.rng.random() < self.share else None
+        if fault is not None:
+            self.done[fault] += 1
+        if fault == "429":
+            return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.02"})
+        if fault == "500":
+            return web.json_response({"error": {"message": "oops"}}, status=500)
+        if fault == "hang":
+            await asyncio.sleep(30)
+        if fault == "html":
+            return web.Response(text="<html>gateway</html>", content_type="text/html")
+        if fault == "cut":
+            request.transport.close()
+        text = self.teacher.answer(body["messages"], seed=body.get("seed"), temperature=body.get("temperature", 0.7))
+        said = {"empty": "", "prose": "I am happy to help with that!", "half": text[: len(text) // 2], "score": '{"score": 1}'}
+        message = {"role": "assistant", "content": said.get(fault, text)}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return web.json_response({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
+
+
+@contextlib.asynccontextmanager
+async def served(endpoint):
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", endpoint.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    settings = LLMSettings(
+        base_url=f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/v1",
+        model="m",
+        api_key_env=None,
+        timeout_s=1,
+        tries=4,
+        max_wait_s=0.05,
+    )
+    try:
+        async with LLM(settings) as llm:
+            yield llm
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.service
+async def test_an_endpoint_with_every_fault_neither_hangs_nor_lets_anything_through(tmp_path):
+    endpoint = FaultyEndpoint(share=0.1)
+    seeds = tuple(f"note_add.k{site}.{site}" for site in range(10))
+    settings = settings_of(num_explore_threads=5, max_failed_share=1.0, verification={"judge": True})
+    async with served(endpoint) as llm:
+        run = questioner(tmp_path, llm, settings=settings, seeds=seeds)
+        tasks = await asyncio.wait_for(run.run(), 240)
+    assert all(endpoint.done.values()), "each fault happened"
+    assert len(tasks) >= 10
+    findings = await recheck_tasks(LocalPocket(), tasks, {}, 4)
+    assert all(finding.flaw is None for finding in findings)
+
+
+@pytest.mark.service
+async def test_the_profile_of_an_unknown_environment_is_drafted():
+    async with served(FaultyEndpoint()) as llm:
+        profile = await draft_profile(LocalPocket(), llm, World("pocket", "note_add.k3.7"), steps=5)
+    text = profile.instruction().lower()
+    assert profile.entities and all(word in text for word in ("note", "mail", "shop"))
+
+
+@pytest.mark.service
+async def test_over_the_service_tasks_are_made_and_a_second_run_finds_them(tmp_path):
+    from local_hosts import serving
+
+    endpoint = FaultyEndpoint()
+    async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service, served(endpoint) as llm:
+        section = {"n": 1, "max_seed_tasks": 6, "train_data_path": str(tmp_path / "t.jsonl"), "num_explore_threads": 3}
+        tree = {"env_service": {"env_url": service.url}, "data": {"val_filter": {"n": 24}}, "task_manager": section}
+        configuration = Configuration.model_validate(tree)
+        async with open_workshop(configuration, llm, encoder=HashEncoder()) as workshop:
+            tasks = await workshop.make_tasks()
+        assert read_objectives(tmp_path / "t.jsonl") == tasks and len(tasks) >= 8
+        assert {task.metadata["origin"]["run"] for task in tasks} == {workshop.plan.run}
+        before = endpoint.teacher.served.total()
+        async with open_workshop(configuration, llm, encoder=HashEncoder()) as workshop:
+            assert await workshop.make_tasks() == tasks
+        assert endpoint.teacher.served.total() == before
+
+
+def run_command(tmp_path, *arguments):
+    command = [sys.executable, "-m", "task_manager", *arguments]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240, check=False)
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.service
+def test_the_commands_go_from_nothing_to_verified_tasks(tmp_path):
+    tree = {
+        "env_service": {"env_type": "pocket", "env_url": f"http://127.0.0.1:{free_port()}"},
+        "data": {"val_splits": ["dev"], "val_filter": {"n": 24}},
+        "llm": {"teacher": {"url": f"http://127.0.0.1:{free_port()}/v1"}},
+        "task_manager": {"n": 1, "max_seed_tasks": 8, "train_data_path": "tasks.jsonl", "deduplication": {"semantic": False}},
+    }
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
+    made = run_command(tmp_path, "synthesize", "--settings", "s.yaml", "--with-services")
+    assert made.returncode == 0, made.stderr
+    tasks = read_objectives(tmp_path / "tasks.jsonl")
+    assert len(tasks) >= 10 and "tasks: tasks.jsonl" in made.stdout
+
+    stats = run_command(tmp_path, "stats", "--settings", "s.yaml")
+    assert re.search(rf"kept +│ {len(tasks)} ", stats.stdout) and "tokens" in stats.stdout
+    shown = run_command(tmp_path, "show", "--settings", "s.yaml", "--id", tasks[0].task_id)
+    assert tasks[0].query in shown.stdout and "graded by state" in shown.stdout and "breadth" in shown.stdout
+    dropped = run_command(tmp_path, "show", "--settings", "s.yaml", "--dropped")
+    assert "dropped" in dropped.stdout and tasks[0].task_id not in dropped.stdout
+
+    spoilt = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
+    spoilt[1]["task"]["metadata"]["solution"] = ["note.tag n99 fun", "done"]
+    (tmp_path / "spoilt.jsonl").write_text("".join(json.dumps(line) + "\n" for line in spoilt))
+    checked = run_command(tmp_path, "verify", "--settings", "s.yaml", "--with-services", "--tasks", "spoilt.jsonl", "--out", "good.jsonl")
+    assert checked.returncode == 1 and f"{len(tasks) - 1} of {len(tasks)} reference solutions hold" in checked.stdout
+    assert len(read_objectives(tmp_path / "good.jsonl")) == len(tasks) - 1
+
+    url = tree["env_service"]["env_url"]
+    drafted = run_command(tmp_path, "profile", "--settings", "s.yaml", "--with-services", "--env-url", url, "--out", "p.json")
+    assert drafted.returncode == 0, drafted.stderr
+    assert load_profile(tmp_path / "p.json").entities

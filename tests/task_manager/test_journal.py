@@ -1,0 +1,77 @@
+"""The journal keeps what was finished and forgets what was torn."""
+
+import multiprocessing
+import os
+
+import pytest
+
+from task_manager.journal import Journal, JournalError, JournalInUse, fingerprint, read_journal
+
+
+def test_records_are_found_again(tmp_path):
+    with Journal(tmp_path) as journal:
+        journal.put("exploration", "k1", {"a": [1, "ü"]})
+        journal.put("verdict", "k1", None)
+    with Journal(tmp_path) as journal:
+        assert journal.get("exploration", "k1") == {"a": [1, "ü"]}
+        assert journal.get("exploration", "k2") is None
+        assert [key for key, _ in journal.items("exploration")] == ["k1"]
+
+
+@pytest.mark.parametrize("torn", [b'{"kind": "a", "key": "k2", "val', b"x", b'{"kind":"a","key":"k2","value":1}'])
+def test_a_torn_line_is_cut_off_and_the_next_record_is_whole(tmp_path, torn):
+    with Journal(tmp_path) as journal:
+        journal.put("a", "k1", 1)
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(torn)
+    assert read_journal(tmp_path) == {"a": {"k1": 1}}
+    with Journal(tmp_path) as journal:
+        assert journal.get("a", "k2") is None
+        journal.put("a", "k2", 2)
+    assert read_journal(tmp_path) == {"a": {"k1": 1, "k2": 2}}
+
+
+@pytest.mark.parametrize("line", ["{\n", '{"kind": "a"}\n', "[]\n"])
+def test_a_broken_line_is_named(tmp_path, line):
+    (tmp_path / "journal.jsonl").write_text('{"kind":"a","key":"k","value":1}\n' + line)
+    with pytest.raises(JournalError, match=r"journal\.jsonl:2: is no record"):
+        Journal(tmp_path)
+
+
+def test_a_record_is_written_once(tmp_path):
+    with Journal(tmp_path) as journal:
+        journal.put("a", "k", 1)
+        with pytest.raises(JournalError, match="is recorded already"):
+            journal.put("a", "k", 2)
+
+
+def test_one_process_at_a_time(tmp_path):
+    with Journal(tmp_path), pytest.raises(JournalInUse, match=f"process {os.getpid()} is working"):
+        Journal(tmp_path)
+    Journal(tmp_path).close()
+
+
+def _die_with_the_lock(folder):
+    Journal(folder).put("a", "k", 1)
+    os.kill(os.getpid(), 9)
+
+
+def test_the_lock_goes_with_the_process(tmp_path):
+    child = multiprocessing.get_context("fork").Process(target=_die_with_the_lock, args=(tmp_path,))
+    child.start()
+    child.join()
+    with Journal(tmp_path) as journal:
+        assert journal.get("a", "k") == 1
+
+
+def test_reading_needs_a_journal_but_no_lock(tmp_path):
+    with pytest.raises(JournalError, match="no such journal"):
+        read_journal(tmp_path)
+    with Journal(tmp_path) as journal:
+        journal.put("a", "k", 1)
+        assert read_journal(tmp_path) == {"a": {"k": 1}}
+
+
+def test_a_fingerprint_follows_the_values_and_not_their_order():
+    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": "1"})

@@ -1,0 +1,109 @@
+"""Kill -9 while it explores, synthesises or verifies: nothing that was finished is done again, nothing is lost, nothing is doubled."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from task_manager.journal import read_journal
+from task_manager.tasks import read_objectives
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def start(folder, pause_s):
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"}
+    command = [sys.executable, str(HERE / "questioning_driver.py"), str(folder), str(pause_s)]
+    return subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def finish(folder):
+    process = start(folder, 0)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors.decode()
+    return read_objectives(folder / "tasks.jsonl")
+
+
+def calls(folder):
+    path = folder / "calls"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def journalled(folder, kind):
+    path = folder / "store" / "journal.jsonl"
+    return len(read_journal(folder / "store").get(kind, {})) if path.exists() else 0
+
+
+def kill_when(folder, condition, pause_s=0.01):
+    """Start a run and kill it as soon as the condition holds."""
+    process = start(folder, pause_s)
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.003)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return finish(folder)
+
+
+@pytest.mark.service
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    "moments",
+    [
+        [("exploration", 1)],
+        [("exploration", 4), ("exploration", 8)],
+        [("synthesis", 3)],
+        [("verdict", 5), ("verdict", 11), ("synthesis", 9)],
+    ],
+    ids=["exploring", "exploring twice", "synthesising", "verifying, again and again"],
+)
+def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, moments):
+    for kind, count in moments:
+        kill_when(tmp_path, lambda kind=kind, count=count: journalled(tmp_path, kind) >= count)
+    before = read_journal(tmp_path / "store")
+    asked_before = len(calls(tmp_path))
+    tasks = finish(tmp_path)
+    again = calls(tmp_path)[asked_before:]
+
+    explored = {(value["world"]["seed_task_id"], value["number"]) for value in before["exploration"].values()}
+    assert explored
+    first_steps = [user for head, _, user in again if head == "role: explorer/act" and "(no steps yet)" in user]
+    assert len(first_steps) == 12 - len(explored), "an exploration that was finished is not repeated"
+    assert sum(head == "role: synthesiser/tasks" for head, _, _ in again) == 12 - len(before.get("synthesis", {}))
+
+    assert Counter(task.query for task in tasks) == Counter(task.query for task in undisturbed), "no task is lost or doubled"
+    assert len({task.task_id for task in tasks}) == len(tasks)
+    kept_before = {v["task"]["task_id"]: v["task"]["query"] for v in before.get("decision", {}).values() if v["task"]}
+    assert kept_before.items() <= {task.task_id: task.query for task in tasks}.items(), "what was kept keeps its name"
+
+
+@pytest.mark.service
+@pytest.mark.chaos
+def test_two_runs_in_one_folder_do_not_mix(tmp_path):
+    process = start(tmp_path, 0.05)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "store" / "journal.jsonl").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        second = start(tmp_path, 0)
+        _, errors = second.communicate(timeout=60)
+        assert second.returncode == 1 and f"process {process.pid} is working in it" in errors.decode()
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,83 @@
+"""What counts as having a task already."""
+
+import asyncio
+
+import pytest
+from questioning_fakes import HashEncoder
+
+from task_manager.pool import Pool
+from task_manager.settings import DeduplicationSettings
+
+LONG = "buy three pieces of the red soap and pay for them now"
+
+
+def pool(evaluation=(), encoder=None, **settings):
+    return Pool(DeduplicationSettings(**settings), encoder or HashEncoder(), evaluation)
+
+
+async def test_the_first_is_kept_and_its_double_is_not():
+    kept = pool()
+    assert await kept.take(LONG, "w1") is None
+    clash = await kept.take(LONG + " please", "w2")
+    assert (clash.kind, clash.against, clash.query) == ("lexical", "pool", LONG) and clash.similarity >= 0.8
+    assert "a kept task" in str(clash) and len(kept) == 1
+
+
+async def test_what_words_do_not_tell_embeddings_do():
+    class Alike(HashEncoder):
+        def encode(self, texts):
+            return super().encode(["same"] * len(texts))
+
+    kept = pool(encoder=Alike())
+    assert await kept.take("remove it", "w") is None
+    assert (await kept.clash("delete that thing", "w")).kind == "semantic"
+    words_only = pool(encoder=Alike(), semantic=False)
+    await words_only.take("remove it", "w")
+    assert await words_only.clash("delete that thing", "w") is None
+
+
+@pytest.mark.parametrize(("scope", "is_new"), [("all", False), ("world", True)])
+async def test_the_same_words_in_another_world_may_be_another_task(scope, is_new):
+    kept = pool(scope=scope)
+    await kept.take("what is my balance", "w1")
+    assert (await kept.clash("what is my balance", "w2") is None) is is_new
+    assert await kept.clash("what is my balance", "w1") is not None
+
+
+@pytest.mark.parametrize(
+    ("contamination", "same", "similar"), [("all", "evaluation", "evaluation"), ("exact", "evaluation", None), ("off", None, None)]
+)
+async def test_evaluation_tasks_are_kept_out_in_every_world(contamination, same, similar):
+    kept = pool([LONG], contamination=contamination, scope="world")
+    for query, expected in ((LONG.upper() + "!", same), (LONG + " please", similar)):
+        clash = await kept.clash(query, "anywhere")
+        assert (clash and clash.against) == expected
+    assert len(kept) == 0
+
+
+async def test_of_two_equal_ones_at_the_same_time_one_is_kept():
+    class Slow(HashEncoder):
+        def encode(self, texts):
+            import time
+
+            time.sleep(0.02)
+            return super().encode(texts)
+
+    kept = pool(encoder=Slow())
+    results = await asyncio.gather(*(kept.take("the very same task", "w") for _ in range(8)))
+    assert sum(clash is None for clash in results) == 1 and len(kept) == 1
+
+
+@pytest.mark.parametrize("semantic", [True, False])
+async def test_the_nearest_queries_are_shown(semantic):
+    kept = pool(semantic=semantic)
+    for query in ("pay ann three coins", "delete the note about milk", "cancel the meeting with bob"):
+        await kept.take(query, "w")
+    assert (await kept.neighbours("note milk", "w", 1)) == ["delete the note about milk"]
+    assert await kept.neighbours("x", "w", 0) == [] and await pool().neighbours("x", "w", 3) == []
+
+
+async def test_what_was_kept_before_is_taken_up_without_comparing():
+    kept = pool()
+    await kept.load(["one task", "one task"], ["w", "w"])
+    assert len(kept) == 2 and await kept.clash("one task", "w") is not None

@@ -1,0 +1,275 @@
+"""The whole funnel over a small world: what is kept, what is recorded, what happens when things fail."""
+
+import asyncio
+import json
+
+import pytest
+from questioning_fakes import HashEncoder, LocalDesk, Tutor
+
+from agentevolver.llm.errors import BudgetExceeded, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
+from agentevolver.schema import Task
+from env_service.client_errors import EnvCrashed, EnvRequestError, EnvUnavailable
+from task_manager.explore import Explorer
+from task_manager.formats import format_of
+from task_manager.funnel import tally
+from task_manager.graders.state import StateGrader
+from task_manager.journal import Journal
+from task_manager.plan import Plan
+from task_manager.pool import Pool
+from task_manager.profile import shipped_profile
+from task_manager.questioning import Questioner, QuestioningFailed
+from task_manager.settings import TaskManagerSettings
+from task_manager.strategies import make_strategy
+from task_manager.synthesize import Synthesiser
+from task_manager.verify import Verifier
+
+SEEDS = ("note_add.k3.7", "pay.k1.3", "balance.k2.5", "price.k4.9")
+MODELS = dict.fromkeys(("explorer", "synthesiser", "verifier", "judge"), "tutor")
+PROFILE = shipped_profile("pocket")
+
+
+_opened = []
+
+
+@pytest.fixture(autouse=True)
+def _closed_journals():
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def settings_of(**changes):
+    base = {
+        "n": 1,
+        "num_explore_threads": 2,
+        "unavailable_timeout_s": 0,
+        "strategy_args": {"breadth_steps": 3, "depth_steps": 3},
+        "synthesis": {"max_tasks": 20},
+    }
+    return TaskManagerSettings.model_validate({**base, **changes})
+
+
+def plan_of(settings, seeds=SEEDS, evaluation=(), models=MODELS, profile=PROFILE):
+    return Plan.of(settings, env_type="pocket", env_params={}, profile=profile, seeds=seeds, models=models, evaluation=evaluation)
+
+
+def questioner(folder, llm, client=None, *, settings=None, evaluation=(), seeds=SEEDS):
+    settings, client, fmt = settings or settings_of(), client or LocalDesk(), format_of("pocket")
+    strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
+    journal = folder if isinstance(folder, Journal) else Journal(folder)
+    _opened.append(journal)
+    return Questioner(
+        plan_of(settings, seeds, evaluation),
+        settings,
+        journal,
+        client,
+        explorer=Explorer(client, llm, fmt, PROFILE, strategy, settings.strategy_args),
+        synthesiser=Synthesiser(llm, fmt, PROFILE, settings.synthesis),
+        verifier=Verifier(client, llm, fmt, settings.verification),
+        strategy=strategy,
+        fmt=fmt,
+        pool=Pool(settings.deduplication, HashEncoder(), evaluation),
+    )
+
+
+async def test_each_kept_task_has_an_id_a_world_a_reference_and_a_check_of_its_own(tmp_path):
+    tasks = await questioner(tmp_path, Tutor()).run()
+    assert len(tasks) >= 8
+    assert len({task.task_id for task in tasks}) == len({task.query for task in tasks}) == len(tasks)
+    for task in tasks:
+        seed, _, number = task.task_id.rpartition("#")
+        assert seed in SEEDS and number.isdigit() and task.metadata["seed_task_id"] == seed
+        assert task.open_query and task.evaluator == "state" and task.metadata["state_check"]["changes"]
+        assert task.ground_truth == "\n".join(task.metadata["solution"])
+        assert task.metadata["env_params"] == {"explore_steps": len(task.metadata["solution"]) + 1}
+        assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+
+
+async def test_the_state_grader_passes_the_reference_and_nothing_else(tmp_path):
+    client = LocalDesk()
+    tasks = await questioner(tmp_path, Tutor(), client).run()
+    for task in tasks[:6]:
+        for actions, success in (
+            (task.metadata["solution"], True),
+            (["done"], False),
+            (["mail.send ann tea", *task.metadata["solution"]], False),
+        ):
+            params = {"is_open_query": True, "explore_steps": 9}
+            await client.create_instance("pocket", task.metadata["seed_task_id"], "i", params)
+            for action in actions:
+                await client.step("i", {"role": "assistant", "content": action})
+            outcome = await StateGrader().grade(task, None, client, "i")
+            assert outcome.success is success and outcome.score == float(success)
+
+
+async def test_the_funnel_narrows_and_says_why(tmp_path):
+    tutor = Tutor()
+    bad = {"query": "file nothing", "solution": ["note.tag n99 fun"], "confidence": 0.9}
+    wrong = {"query": "file soap under home", "solution": ["note.tag n2 fun"], "confidence": 0.9}
+    good = {"query": "file soap under fun", "solution": ["note.tag n2 fun"], "confidence": 0.9}
+    tutor.says["synthesiser/tasks"] = [json.dumps({"tasks": [bad, wrong, good, good, {"query": "x"}]})]
+    run = questioner(tmp_path, tutor, seeds=("note_add.k3.7",))
+    assert [task.query for task in await run.run()] == ["file soap under fun"]
+    funnel = run.funnel()
+    assert (funnel.explored, funnel.proposed, funnel.parsed, funnel.deduplicated, funnel.kept) == (1, 5, 4, 1, 1)
+    # The double may be seen before or after it is verified.
+    assert (funnel.verified, funnel.executed, funnel.passed) in ((4, 3, 2), (3, 2, 1))
+    assert sum(funnel.dropped.values()) == 4
+    funnel.tokens, funnel.cost = 900, 1.5
+    metrics = funnel.metrics()
+    assert metrics["questioning/tokens_per_task"] == 900 and metrics["questioning/rate/parsed"] == 0.8
+
+
+async def test_a_second_start_does_nothing_again_and_finds_the_same_tasks(tmp_path):
+    with Journal(tmp_path) as journal:
+        tasks = await questioner(journal, Tutor()).run()
+    tutor, client = Tutor(), LocalDesk()
+    with Journal(tmp_path) as journal:
+        assert await questioner(journal, tutor, client).run() == tasks
+    assert tutor.prompts == [] and client.counts["/create"] == 0
+
+
+async def test_more_explorations_go_on_with_new_numbers(tmp_path):
+    with Journal(tmp_path) as journal:
+        before = await questioner(journal, Tutor(), settings=settings_of(strategy="curious")).run()
+    with Journal(tmp_path) as journal:
+        after = await questioner(journal, Tutor(), settings=settings_of(strategy="curious", n=2)).run()
+    assert after[: len(before)] == before and len({task.task_id for task in after}) == len(after)
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ({"deduplication": {"jaccard": 0.5}}, set()),
+        ({"verification": {"min_judge_confidence": 0.5}}, {"judge/accept"}),
+        ({"synthesis": {"max_tasks": 19}}, {"judge/accept", "synthesiser/tasks"}),
+        ({"strategy_args": {"breadth_steps": 4, "depth_steps": 2}}, {"judge/accept", "synthesiser/tasks", "explorer/act"}),
+    ],
+)
+async def test_a_changed_setting_redoes_what_follows_from_it_and_no_more(tmp_path, change, again):
+    with Journal(tmp_path) as journal:
+        await questioner(journal, Tutor()).run()
+    tutor = Tutor()
+    with Journal(tmp_path) as journal:
+        assert await questioner(journal, tutor, settings=settings_of(**change)).run()
+    assert {task for task, _, _ in tutor.prompts} == again
+
+
+def test_keys_follow_environment_profile_models_and_prompts():
+    settings = settings_of()
+    plan = plan_of(settings)
+    others = [
+        plan_of(settings, models={**MODELS, "explorer": "another"}),
+        plan_of(settings, profile=shipped_profile("webshop")),
+        Plan.of(settings, env_type="bfcl", env_params={}, profile=PROFILE, seeds=SEEDS, models=MODELS),
+        Plan.of(settings, env_type="pocket", env_params={"slack": 2}, profile=PROFILE, seeds=SEEDS, models=MODELS),
+    ]
+    assert len({p.exploration("s", 0) for p in (plan, *others)}) == 5
+    judged = plan_of(settings, models={**MODELS, "judge": "another"})
+    assert judged.exploration("s", 0) == plan.exploration("s", 0) and judged.verdict("x", 0) != plan.verdict("x", 0)
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
+async def test_evaluation_tasks_are_never_kept(tmp_path):
+    tasks = await questioner(tmp_path / "a", Tutor()).run()
+    held_out = (tasks[0].query.upper() + "!",)
+    kept = await questioner(tmp_path / "b", Tutor(), evaluation=held_out).run()
+    assert tasks[0].query not in {task.query for task in kept} and kept
+
+
+async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
+    tutor = Tutor()
+    with Journal(tmp_path) as journal:
+        some = await questioner(journal, tutor, settings=settings_of(target_tasks=3, num_explore_threads=1, num_verify_threads=1)).run()
+    assert len(some) == 3 and len(tutor.asked("synthesiser/tasks")) < len(SEEDS)
+    with Journal(tmp_path) as journal:
+        more = await questioner(journal, Tutor(), settings=settings_of()).run()
+    assert more[:3] == some and len(more) > 3
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"synthesiser/tasks": ["Here you go: tasks!", '{"tasks": [{"query": "a", "sol', ""]},
+        {"judge/accept": ["yes", "", '{"accepted": "certainly", "score": 1}']},
+        {"explorer/act": ["", "prose", '{"act']},
+        {"synthesiser/tasks": [LLMUnavailable("429"), LLMTimeout("slow"), LLMReplyError("no", "no")]},
+        {"explorer/act": [LLMUnavailable("500")] * 3},
+    ],
+)
+async def test_what_a_model_says_wrongly_is_lost_and_the_rest_is_kept_and_tried_again_later(tmp_path, says):
+    with Journal(tmp_path) as journal:
+        run = questioner(journal, Tutor(says))
+        some = await asyncio.wait_for(run.run(), 30)
+        assert some and 1 <= run.funnel().failed <= 3
+    with Journal(tmp_path) as journal:
+        everything = await questioner(journal, Tutor()).run()
+    complete = await questioner(tmp_path / "other", Tutor()).run()
+    assert {task.query for task in everything} == {task.query for task in complete} > {task.query for task in some}
+
+
+async def test_a_world_that_breaks_is_tried_again_and_an_instance_never_left_open(tmp_path):
+    client = LocalDesk()
+    client.failures = [("/step", EnvCrashed("broke")), ("/create", EnvCrashed("broke")), ("/get_info", EnvCrashed("broke"))]
+    run = questioner(tmp_path, Tutor(), client)
+    tasks = await run.run()
+    assert {task.query for task in tasks} == {task.query for task in await questioner(tmp_path / "x", Tutor()).run()}
+    assert run.funnel().failed == 0 and not client.open and not client.failures
+
+
+async def test_a_service_that_stays_away_ends_the_run_with_one_line_and_what_was_done_is_kept(tmp_path):
+    client = LocalDesk()
+
+    class Leaving(Tutor):
+        async def structured(self, role, messages, schema, **sampling):
+            client.is_up = len(self.prompts) < 20
+            return await super().structured(role, messages, schema, **sampling)
+
+    with Journal(tmp_path) as journal:
+        run = questioner(journal, Leaving(), client)
+        with pytest.raises(QuestioningFailed, match="service went away"):
+            await asyncio.wait_for(run.run(), 30)
+        assert run.funnel().explored > 0
+    with Journal(tmp_path) as journal:
+        assert await questioner(journal, Tutor()).run()
+
+
+async def test_a_service_that_comes_back_is_waited_for(tmp_path):
+    client = LocalDesk()
+    client.failures = [("/step", EnvUnavailable("away")), ("/create", EnvUnavailable("away"))]
+    run = questioner(tmp_path, Tutor(), client, settings=settings_of(unavailable_timeout_s=5))
+    assert await run.run() and run.funnel().failed == 0
+
+
+@pytest.mark.parametrize("error", [LLMRefused("wrong key"), EnvRequestError("no such environment")])
+async def test_a_run_in_which_everything_fails_ends_early(tmp_path, error):
+    client = LocalDesk()
+    seeds = tuple(f"note_add.k3.{i}" for i in range(60))
+    tutor = Tutor({"explorer/act": [error] * 60} if isinstance(error, LLMRefused) else {})
+    client.failures = [("/create", error)] * 60 if isinstance(error, EnvRequestError) else []
+    run = questioner(tmp_path, tutor, client, seeds=seeds)
+    with pytest.raises(QuestioningFailed, match="max_failed_share"):
+        await run.run()
+    assert run.funnel().failed < 15
+
+
+async def test_a_spent_budget_stops_cleanly(tmp_path):
+    tutor = Tutor({"judge/accept": [BudgetExceeded("spent")]})
+    run = questioner(tmp_path, tutor, settings=settings_of(num_explore_threads=1))
+    await run.run()
+    assert run.funnel().failed == 0 and run.funnel().explored == 1
+
+
+async def test_progress_is_told_and_exploring_alone_makes_no_tasks(tmp_path):
+    told = []
+    tutor = Tutor()
+    assert await questioner(tmp_path, tutor).run(lambda *numbers: told.append(numbers), explore_only=True) == []
+    assert sorted(told) == [(i, 4, 0) for i in (1, 2, 3, 4)]
+    assert {task for task, _, _ in tutor.prompts} == {"explorer/act"}
+
+
+async def test_stats_can_be_read_from_the_journal_alone(tmp_path):
+    with Journal(tmp_path) as journal:
+        run = questioner(journal, Tutor())
+        await run.run()
+        assert tally(journal.records, plan_of(settings_of())).metrics() == run.funnel().metrics()

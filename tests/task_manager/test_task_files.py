@@ -1,0 +1,75 @@
+"""Files of synthetic tasks: ours, AgentEvolver's old and new ones, and those that are none."""
+
+import json
+
+import pytest
+
+from agentevolver.schema import Task
+from task_manager.background import all_synthetic_tasks, round_files
+from task_manager.tasks import env_params_of, read_objectives, seed_of, solution_of, write_objectives
+
+OURS = Task(
+    "a.k1.2#0", "pocket", True, "q", "x\ndone", "state", {"seed_task_id": "a.k1.2", "solution": ["x", "done"], "env_params": {"n": 1}}
+)
+
+
+def test_our_tasks_survive_their_file(tmp_path):
+    write_objectives(tmp_path / "t.jsonl", [OURS])
+    (task,) = read_objectives(tmp_path / "t.jsonl")
+    assert {**task.metadata, "synthetic": None, "confidence": None} == {**OURS.metadata, "synthetic": None, "confidence": None}
+    assert (seed_of(task), solution_of(task), env_params_of(task)) == ("a.k1.2", ["x", "done"], {"n": 1})
+
+
+def test_files_of_the_original_are_read_and_their_tasks_get_ids_of_their_own(tmp_path):
+    new = {
+        "task_id": "s1",
+        "env_type": "appworld",
+        "open_query": True,
+        "metadata": {},
+        "query": "q",
+        "ground_truth": "g",
+        "evaluator": "llm",
+    }
+    old = {"task_id": "s1", "env_type": "appworld", "query": "r", "evaluator": "llm", "metadata": None}
+    lines = [{"task": new, "confidence": 0.5, "reward": None}, {"task": old, "ground_truth": "h", "confidence": 1.0, "reward": 0.3}]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tasks = read_objectives(tmp_path / "t.jsonl")
+    assert [(t.task_id, t.ground_truth, t.open_query, seed_of(t)) for t in tasks] == [("s1#0", "g", True, "s1"), ("s1#1", "h", True, "s1")]
+    assert [solution_of(t) for t in tasks] == [["g"], ["h"]] and tasks[0].metadata["confidence"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not a synthetic task"),
+        ("[]", "not a synthetic task"),
+        ('{"task": {"task_id": "a", "env_type": "x", "query": "q"}}', "query or ground_truth is missing"),
+        ('{"task": {"task_id": "a", "env_type": "x", "ground_truth": "q"}}', "query or ground_truth is missing"),
+        ('{"task": {"task_id": "a", "query": "q", "ground_truth": "g"}}', "env_type"),
+    ],
+)
+def test_what_is_no_synthetic_task_is_named_with_its_line(tmp_path, line, message):
+    write_objectives(tmp_path / "t.jsonl", [OURS])
+    with (tmp_path / "t.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match=rf"t\.jsonl:2: .*{message}"):
+        read_objectives(tmp_path / "t.jsonl")
+
+
+def test_a_doubled_id_is_refused(tmp_path):
+    write_objectives(tmp_path / "t.jsonl", [OURS, OURS])
+    with pytest.raises(ValueError, match=r"a\.k1\.2#0 is there twice"):
+        read_objectives(tmp_path / "t.jsonl")
+
+
+def test_an_original_task_happens_in_its_own_world_and_has_no_reference():
+    task = Task("a", "pocket")
+    assert (seed_of(task), solution_of(task), env_params_of(task)) == ("a", [], {})
+
+
+def test_rounds_are_read_in_their_order_and_unfinished_ones_are_not(tmp_path):
+    path = tmp_path / "t.jsonl"
+    for number, name in enumerate(("t.jsonl", "t.jsonl.round2", "t.jsonl.round10", "t.jsonl.round1", "t.jsonl.round3.unfinished")):
+        write_objectives(tmp_path / name, [Task(f"a#{number}", "pocket", True, "q", "x", "state", {"seed_task_id": "a"})])
+    assert [file.name for file in round_files(path)] == ["t.jsonl.round1", "t.jsonl.round2", "t.jsonl.round10"]
+    assert [task.task_id for task in all_synthetic_tasks(path)] == ["a#0", "a#3", "a#1", "a#2"]

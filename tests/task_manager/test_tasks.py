@@ -1,0 +1,72 @@
+"""Task files: whole, in order, and one task a line."""
+
+import asyncio
+
+import pytest
+from omegaconf import OmegaConf
+
+from agentevolver.schema import Task
+from task_manager.dataset import TaskDataset
+from task_manager.tasks import environment_tasks, read_tasks, write_tasks
+
+
+class Lister:
+    def __init__(self, ids):
+        self.ids = ids
+
+    async def get_env_profile(self, env_type, split="train", params=None):
+        return self.ids
+
+
+def test_tasks_survive_their_file(tmp_path):
+    tasks = [Task("a", "pocket", query="größer", metadata={"split": "dev", "validation": True}), Task("b", "pocket")]
+    write_tasks(tmp_path / "t.jsonl", tasks)
+    assert read_tasks(tmp_path / "t.jsonl") == tasks
+
+
+def test_an_environments_tasks_keep_their_order_and_say_what_they_are_for():
+    tasks = asyncio.run(environment_tasks(Lister(["z", "a"]), "pocket", "dev", validation=True))
+    assert [(t.task_id, t.metadata) for t in tasks] == [(i, {"split": "dev", "validation": True}) for i in ("z", "a")]
+
+
+def test_an_environments_tasks_are_graded_as_the_configuration_says():
+    for evaluator in ("env", "llm"):
+        (task,) = asyncio.run(environment_tasks(Lister(["a"]), "pocket", "train", evaluator=evaluator))
+        assert task.evaluator == evaluator
+
+
+@pytest.mark.parametrize(("ids", "message"), [([], "lists no task"), (["a", "a"], "twice")])
+def test_an_empty_or_doubled_split_is_refused(ids, message):
+    with pytest.raises(ValueError, match=message):
+        asyncio.run(environment_tasks(Lister(ids), "pocket", "dev"))
+
+
+@pytest.mark.parametrize("line", ["{", '{"task_id": "a"}', '{"task_id": "a", "env_type": "x", "colour": 1}'])
+def test_a_line_that_is_no_task_is_named(tmp_path, line):
+    path = tmp_path / "t.jsonl"
+    write_tasks(path, [Task("a", "x")])
+    with path.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match=r"t\.jsonl:2: not a task"):
+        read_tasks(path)
+
+
+def dataset(tmp_path, tasks, **kwargs):
+    write_tasks(tmp_path / "t.jsonl", tasks)
+    return TaskDataset(str(tmp_path / "t.jsonl"), tokenizer=None, config=OmegaConf.create({}), **kwargs)
+
+
+def test_a_row_carries_its_task_to_the_agent_loop(tmp_path):
+    tasks = [Task("a", "pocket"), Task("b", "pocket", ground_truth="x")]
+    rows = dataset(tmp_path, tasks)
+    assert len(rows) == 2
+    assert Task.from_dict(rows[1]["task"]) == tasks[1]
+    assert rows[1]["index"] == 1 and rows[1]["reward_model"]["ground_truth"] == "x"
+    assert len(dataset(tmp_path, tasks, max_samples=1)) == 1
+
+
+def test_several_splits_are_reported_apart(tmp_path):
+    one = dataset(tmp_path, [Task("a", "pocket", metadata={"split": "dev"})])
+    two = dataset(tmp_path, [Task("a", "pocket", metadata={"split": s}) for s in ("dev", "test")])
+    assert one[0]["data_source"] == "pocket"
+    assert [two[i]["data_source"] for i in range(2)] == ["pocket/dev", "pocket/test"]

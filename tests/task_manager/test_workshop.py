@@ -1,0 +1,122 @@
+"""Putting a run together: evaluation queries, files that belong to another run, services that do not come up."""
+
+import json
+
+import pytest
+from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
+
+from agentevolver.layers import ConfigError
+from agentevolver.schema import Task
+from env_service.client_errors import EnvUnavailable
+from task_manager import services, workshop
+from task_manager.configuration import Configuration
+from task_manager.held_out import held_out_queries
+from task_manager.journal import Journal
+from task_manager.questioning import QuestioningFailed
+from task_manager.tasks import write_objectives
+from task_manager.workshop import existing_tasks, open_workshop
+
+
+async def test_evaluation_queries_are_read_once_and_kept(tmp_path):
+    client = LocalDesk()
+    with Journal(tmp_path) as journal:
+        queries = await held_out_queries(client, "pocket", ["dev", "test"], journal, list_params={"n": 6})
+        assert not client.open and client.counts["/create"] == 12
+        again = await held_out_queries(client, "pocket", ["dev", "test"], journal, list_params={"n": 6})
+        assert again == queries and client.counts["/create"] == 12
+    ids = [task_id for split in ("dev", "test") for task_id in await client.get_env_profile("pocket", split, {"n": 6})]
+    assert queries == tuple(dict.fromkeys(Desk.query_of(task_id) for task_id in ids))
+
+
+async def test_an_environment_that_only_speaks_in_its_opening_is_understood(tmp_path):
+    class Terse(LocalDesk):
+        async def create_instance(self, *args, **kwargs):
+            made = await super().create_instance(*args, **kwargs)
+            return {"state": made["state"], "info": {}}
+
+    with Journal(tmp_path) as journal:
+        queries = await held_out_queries(Terse(), "pocket", ["dev"], journal, list_params={"n": 2})
+    assert queries == tuple(Desk.query_of(task_id) for task_id in Desk.get_query_list("dev", {"n": 2}))
+
+
+async def test_evaluation_tasks_that_cannot_be_read_stop_the_run(tmp_path):
+    client = LocalDesk()
+    client.failures = [("/create", EnvUnavailable("away"))]
+    with Journal(tmp_path) as journal, pytest.raises(EnvUnavailable):
+        await held_out_queries(client, "pocket", ["dev"], journal, list_params={"n": 3})
+
+
+def configuration_of(tmp_path, **section):
+    fields = {"n": 1, "max_seed_tasks": 3, "train_data_path": str(tmp_path / "t.jsonl"), **section}
+    return Configuration.model_validate({"data": {"val_filter": {"n": 6}}, "task_manager": fields})
+
+
+@pytest.fixture
+def local(monkeypatch):
+    client = LocalDesk()
+    monkeypatch.setattr(workshop, "AsyncEnvClient", lambda *args, **kwargs: client)
+    return client
+
+
+async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_path, local):
+    configuration = configuration_of(tmp_path)
+    assert existing_tasks(configuration) == []
+    async with open_workshop(configuration, Tutor(), encoder=HashEncoder()) as run:
+        tasks = await run.make_tasks()
+        assert existing_tasks(configuration, run.plan) == tasks
+    other = configuration_of(tmp_path, verification={"min_judge_confidence": 0.5})
+    async with open_workshop(other, Tutor(), encoder=HashEncoder()) as run:
+        with pytest.raises(ConfigError, match="made by another configuration"):
+            existing_tasks(other, run.plan)
+    write_objectives(tmp_path / "t.jsonl", [Task("a#0", "bfcl", True, "q", "x", "llm", {"seed_task_id": "a"})])
+    with pytest.raises(ConfigError, match="are for 'bfcl', not 'pocket'"):
+        existing_tasks(configuration)
+    (tmp_path / "t.jsonl").write_text("{")
+    with pytest.raises(ConfigError, match=r"t\.jsonl:1: not a synthetic task"):
+        existing_tasks(configuration)
+
+
+async def test_known_tasks_are_not_made_again_and_ids_go_on(tmp_path, local):
+    configuration = configuration_of(tmp_path)
+    async with open_workshop(configuration, Tutor(), encoder=HashEncoder()) as run:
+        first = await run.make_tasks()
+    write_objectives(tmp_path / "known.jsonl", first[:3])
+    section = {"known_data_paths": [str(tmp_path / "known.jsonl")], "store": str(tmp_path / "again")}
+    async with open_workshop(configuration_of(tmp_path, **section), Tutor(), encoder=HashEncoder()) as run:
+        rest = await run.make_tasks()
+    assert {task.query for task in rest} == {task.query for task in first[3:]}
+    assert not {task.task_id for task in rest} & {task.task_id for task in first[:3]}
+
+
+async def test_a_run_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, local):
+    tutor = Tutor({"synthesiser/tasks": ['{"tasks": []}'] * 3})
+    async with open_workshop(configuration_of(tmp_path), tutor, encoder=HashEncoder()) as run:
+        with pytest.raises(QuestioningFailed, match="no task was kept"):
+            await run.make_tasks()
+    assert not (tmp_path / "t.jsonl").exists()
+
+
+async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path, local):
+    class Leaving(Tutor):
+        async def structured(self, role, messages, schema, **sampling):
+            local.is_up = local.is_up and len(self.prompts) < 14
+            return await super().structured(role, messages, schema, **sampling)
+
+    configuration = configuration_of(
+        tmp_path, num_explore_threads=1, unavailable_timeout_s=0, strategy_args={"breadth_steps": 3, "depth_steps": 0}
+    )
+    async with open_workshop(configuration, Leaving(), encoder=HashEncoder()) as run:
+        with pytest.raises(QuestioningFailed, match="went away"):
+            await run.make_tasks()
+    kept = existing_tasks(configuration)
+    assert kept and all(json.dumps(task.to_dict()) for task in kept)
+
+
+def test_a_service_that_does_not_come_up_is_named_with_its_last_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(services, "START_TIMEOUT_S", 20)
+    tree = {"env_service": {"env_type": "no_such_world", "env_url": "http://127.0.0.1:9"}, "llm": {"base_url": "http://127.0.0.1:9/v1"}}
+    with (
+        pytest.raises(services.ServiceFailed, match=r"(?s)env_service did not answer .*no_such_world"),
+        services.running(Configuration.model_validate(tree), tmp_path),
+    ):
+        pytest.fail("it runs")

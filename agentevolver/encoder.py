@@ -9,6 +9,7 @@ refuse others. Every failure is an `EncoderUnavailable` that says what to instal
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import sqlite3
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+logger = logging.getLogger(__name__)
 Vectors = NDArray[np.float32]
 # The official weights; the package that carries them here is a third party's.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -228,13 +230,17 @@ class HashingEncoder:
 
 
 class CachedEncoder:
-    """An encoder that asks another one for new texts only: the last `capacity` stay in memory, all of them in a file if one is given."""
+    """An encoder that asks another one for new texts only: the last `capacity` stay in memory, all of them in a file if one is given.
+
+    A file that is none, or was written by something else, is refused at the start; one that fails later is left alone, with a warning.
+    """
 
     def __init__(self, encoder: Encoder, path: Path | None = None, *, capacity: int = 20_000) -> None:
         self._encoder = encoder
         self._capacity = capacity
         self._lock = threading.Lock()
         self._recent: OrderedDict[bytes, Vectors] = OrderedDict()
+        self._path = path
         self._db = _open_cache(path) if path is not None else None
 
     @property
@@ -262,21 +268,34 @@ class CachedEncoder:
         """Close the file, if there is one."""
         if self._db is not None:
             self._db.close()
+            self._db = None
 
     def _read(self, key: bytes) -> Vectors | None:
         if key in self._recent:
             self._recent.move_to_end(key)
             return self._recent[key]
-        row = self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone() if self._db is not None else None
+        try:
+            row = self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone() if self._db is not None else None
+        except sqlite3.Error as error:
+            self._leave_file(error)
+            return None
         return None if row is None else np.frombuffer(row[0], dtype=np.float32)
 
     def _write(self, new: dict[bytes, Vectors]) -> None:
         self._recent.update(new)
         while len(self._recent) > self._capacity:
             self._recent.popitem(last=False)
-        if self._db is not None:
+        if self._db is None:
+            return
+        try:
             with self._db:
                 self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", [(key, row.tobytes()) for key, row in new.items()])
+        except sqlite3.Error as error:
+            self._leave_file(error)
+
+    def _leave_file(self, error: sqlite3.Error) -> None:
+        logger.warning("the embedding cache %s is not used any more: %s", self._path, error)
+        self.close()
 
 
 def _open_cache(path: Path) -> sqlite3.Connection:

@@ -14,10 +14,11 @@ from agentevolver.tracking import read_jsonl
 from experience_manager.configuration import Configuration
 from experience_manager.errors import ExperienceError
 from experience_manager.exchange import read_dump, write_dump
-from experience_manager.record import Category, Experience, to_reme
+from experience_manager.record import PERSON, Category, Experience, to_reme
 from experience_manager.screen import problem_with_text, tidy
 from experience_manager.snapshot import Where
 from experience_manager.store import Store
+from experience_manager.trajectories import read_attempts
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEYS: dict[str, Callable[[Experience], float]] = {
@@ -65,7 +66,7 @@ def run_add(options: argparse.Namespace, configuration: Configuration) -> int:
     """Add an experience that a person wrote; it is pinned."""
     _warn_of(f"{options.when}\n{options.content}")
     experience = Experience(
-        tidy(options.when), tidy(options.content), scope=tidy(options.scope or ""), category=Category.MANUAL, author="manual", pinned=True
+        tidy(options.when), tidy(options.content), scope=tidy(options.scope or ""), category=Category.MANUAL, author=PERSON, pinned=True
     )
     with configuration.open_store(create=True) as store:
         added = configuration.pool(store, options.workspace).put([experience])
@@ -74,14 +75,14 @@ def run_add(options: argparse.Namespace, configuration: Configuration) -> int:
 
 
 def run_edit(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Change texts of an experience."""
+    """Change texts of an experience, which are a person's from then on."""
     given = {"when_to_use": options.when, "content": options.content, "scope": options.scope}
     changes: dict[str, Any] = {name: tidy(value) for name, value in given.items() if value is not None}
     if not changes:
         raise ExperienceError("nothing to change: give --when, --content or --scope")
     _warn_of("\n".join(changes.values()))
     with configuration.open_store() as store:
-        print(_line(configuration.pool(store, options.workspace).edit(options.id, **changes)))
+        print(_line(configuration.pool(store, options.workspace).edit(options.id, author=PERSON, **changes)))
     return 0
 
 
@@ -158,7 +159,13 @@ def run_import(options: argparse.Namespace, configuration: Configuration) -> int
 
 def run_distill(options: argparse.Namespace, configuration: Configuration) -> int:
     """Distil trajectory files into the store, with the summariser of the settings."""
-    records = [record for file in options.file for record in read_jsonl(file)]
+    try:
+        records = [record for file in options.file for record in read_jsonl(file)]
+        read_attempts(records)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ExperienceError(
+            f"{', '.join(map(str, options.file))}: not the trajectories of a run ({type(error).__name__}: {error})"
+        ) from error
     print(json.dumps(asyncio.run(_distill(configuration, records)), indent=2))
     return 0
 
@@ -187,9 +194,11 @@ async def _distill(configuration: Configuration, records: list[dict[str, Any]]) 
     from experience_manager.backend import EmbeddedBackend
     from experience_manager.navigator import Navigator
 
+    with configuration.open_store(create=True) as store:
+        settings = configuration.fitted(store)
     async with LLM(configuration.llm) as llm:
-        backend = EmbeddedBackend.open(configuration.exp_manager, configuration.store.parent, llm, author=configuration.author)
-        navigator = Navigator(configuration.exp_manager, backend)
+        backend = EmbeddedBackend.open(settings, configuration.store.parent, llm, author=configuration.author)
+        navigator = Navigator(settings, backend)
         try:
             return await navigator.warm_start(records)
         finally:

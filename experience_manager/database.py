@@ -51,7 +51,7 @@ class Database:
         self.path = path
         self._busy_s = busy_s
         self._lock = threading.RLock()
-        if not create and not path.is_file():
+        if not create and not (path.is_file() and path.stat().st_size):
             raise StoreError(f"{path}: there is no such store")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,8 +111,14 @@ class Database:
             self._refuse_strangers()
         self._enter_wal()
         self._db.execute("PRAGMA synchronous = FULL")
+        if self._pragma("application_id") == 0:
+            self._make_tables()
+        self._refuse_strangers()
+
+    def _make_tables(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            # Another process may have made them meanwhile.
             if self._pragma("application_id") == 0:
                 for statement in _SCHEMA:
                     self._db.execute(statement)
@@ -121,7 +127,6 @@ class Database:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
-        self._refuse_strangers()
 
     def _refuse_strangers(self) -> None:
         application, version = self._pragma("application_id"), self._pragma("user_version")

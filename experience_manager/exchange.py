@@ -7,21 +7,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentevolver.tracking import write_jsonl
-from experience_manager.errors import ExperienceError
-from experience_manager.record import Experience, RecordError, from_reme, to_reme
+from experience_manager.errors import ExperienceError, StoreUnwritable
+from experience_manager.record import Experience, from_reme, to_reme
 
 
 class DumpError(ExperienceError):
-    """A dump file cannot be read or written."""
+    """A dump file cannot be read."""
 
 
 def write_dump(path: Path, experiences: Iterable[Experience]) -> int:
-    """Write experiences and return how many; raises DumpError."""
+    """Write experiences and return how many; raises StoreUnwritable."""
     records = [to_reme(experience) for experience in experiences]
     try:
         write_jsonl(path, records)
     except OSError as error:
-        raise DumpError(f"{path} cannot be written: {error.strerror}") from error
+        raise StoreUnwritable(f"{path} cannot be written: {error.strerror}") from error
     return len(records)
 
 
@@ -41,5 +41,5 @@ def read_dump(path: Path, workspace: str | None = None) -> list[Experience]:
 def _read_line(line: str, place: str, workspace: str | None) -> Experience:
     try:
         return from_reme(json.loads(line), workspace)
-    except (json.JSONDecodeError, RecordError) as error:
+    except ValueError as error:
         raise DumpError(f"{place}: {error}") from error

@@ -47,10 +47,14 @@ class Merge:
         """Return the id under which each newcomer is now known."""
         near = self._near(newcomers, vectors) if self._is_same is not None else [()] * len(newcomers)
         ids = []
+        by_id: dict[str, Draft] = {}
         for newcomer, vector, seqs in zip(newcomers, vectors, near, strict=True):
             draft = self._twin(newcomer, vector, seqs)
-            if draft is None:
-                draft = Draft(newcomer, None, vector)
+            if draft is None and newcomer.id in by_id:
+                draft = by_id[newcomer.id]
+                draft.experience, draft.vector = newcomer, vector
+            elif draft is None:
+                draft = by_id[newcomer.id] = Draft(newcomer, None, vector)
                 self.inserted.append(draft)
             else:
                 self._join(draft, newcomer, vector)

@@ -173,8 +173,10 @@ class Navigator:
 
     async def _count_soon(self) -> None:
         await asyncio.sleep(GATHER_S)
-        ids, self._waiting = self._waiting, []
-        await self._guarded(self.backend.used(ids), "use_errors")
+        # Others may come while these are being counted, and start no task of their own.
+        while self._waiting:
+            ids, self._waiting = self._waiting, []
+            await self._guarded(self.backend.used(ids), "use_errors")
 
     async def _flushed(self) -> None:
         while self._flush is not None and not self._flush.done():

@@ -7,19 +7,25 @@ A record of a dump file that cannot be read raises RecordError, which names what
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
+import orjson
+
 MAX_VARIANTS = 8
 MAX_TRAJECTORY_IDS = 64
+# The author of what a person wrote or reworded, which is shown to policies as it is.
+PERSON = "manual"
 # Where our own fields stand in the metadata of a dump, beside ReMe's.
 _OWN = "agentevolver"
 _TIME = "%Y-%m-%d %H:%M:%S"
+_YEAR_9999 = 253_370_764_800.0
 
 
 class RecordError(ValueError):
@@ -80,6 +86,11 @@ class Experience:
     metadata: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def by_person(self) -> bool:
+        """Whether its wording is a person's."""
+        return self.author == PERSON
+
+    @property
     def utility(self) -> float | None:
         """The share of its uses that succeeded, None before the first."""
         return self.successes / self.uses if self.uses else None
@@ -133,6 +144,7 @@ def join(standing: Experience, newcomer: Experience) -> Experience:
             validation_score=score,
             confidence=newcomer.confidence,
             category=newcomer.category,
+            author=newcomer.author,
         )
         rival = loser
     ranked = sorted([*rivals.values(), rival], key=lambda v: -v.support)
@@ -174,29 +186,28 @@ def from_reme(data: Any, workspace: str | None = None) -> Experience:
         workspace: where it belongs; None: what the line says.
 
     Raises:
-        RecordError: it is no mapping, or its texts or numbers are none.
+        RecordError: it is no mapping, its texts or numbers are none, or it holds what cannot be stored.
     """
     if not isinstance(data, Mapping):
         raise RecordError(f"an experience is a JSON object, found {type(data).__name__}")
     for name in ("when_to_use", "content"):
         if not isinstance(data.get(name), str) or not data[name].strip():
             raise RecordError(f"{name} must be a text, found {data.get(name)!r}")
-    raw = data.get("metadata")
-    metadata: dict[str, Any] = {str(key): value for key, value in raw.items()} if isinstance(raw, Mapping) else {}
-    own = metadata.pop(_OWN, {})
     try:
+        metadata = _metadata(data.get("metadata"))
+        own = metadata.pop(_OWN, {})
         known = _own_fields(own if isinstance(own, Mapping) else {})
         defaults = {
             "category": _category(metadata.pop("category", None)),
             "confidence": _number(metadata.pop("confidence", None), 1.0),
             "tags": _texts(metadata.pop("tags", ())),
             "task_query": str(metadata.pop("task_query", None) or ""),
-            "uses": int(_number(metadata.pop("freq", None), 0)),
-            "successes": int(_number(metadata.pop("utility", None), 0)),
+            "uses": _count(metadata.pop("freq", None)),
+            "successes": _count(metadata.pop("utility", None)),
             "created": _time(data.get("time_created")),
             "modified": _time(data.get("time_modified")),
         }
-        return Experience(
+        experience = Experience(
             **{**defaults, **known},
             when_to_use=data["when_to_use"],
             content=data["content"],
@@ -206,21 +217,21 @@ def from_reme(data: Any, workspace: str | None = None) -> Experience:
             author=str(data.get("author") or ""),
             metadata=metadata,
         )
-    except (TypeError, ValueError) as error:
+        # Lone surrogates and integers beyond 64 bits are JSON, and cannot be stored.
+        orjson.dumps(asdict(experience))
+        return experience
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise RecordError(f"experience {data.get('memory_id')!r}: {error}") from error
 
 
+def _metadata(raw: Any) -> dict[str, Any]:
+    # Some versions of ReMe write it as JSON inside a string.
+    found = orjson.loads(raw) if isinstance(raw, str) and raw.strip() else raw
+    return {str(key): value for key, value in found.items()} if isinstance(found, Mapping) else {}
+
+
 def _own_fields(own: Mapping[str, Any]) -> dict[str, Any]:
-    names = set(Experience.__dataclass_fields__) - {"id", "workspace", "when_to_use", "content", "validation_score", "author", "metadata"}
-    fields = {name: own[name] for name in names & own.keys()}
-    for name in ("task_ids", "trajectory_ids", "tags"):
-        if name in fields:
-            fields[name] = _texts(fields[name])
-    if "variants" in fields:
-        fields["variants"] = tuple(Variant(**variant) for variant in fields["variants"])
-    if "category" in fields:
-        fields["category"] = _category(fields["category"])
-    return fields
+    return {name: read(own[name]) for name, read in _READERS.items() if name in own}
 
 
 def _merged(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
@@ -231,14 +242,30 @@ def _category(value: Any) -> Category:
     return Category(value) if value in set(Category) else Category.MANUAL
 
 
-def _number(value: Any, default: float) -> float:
-    return default if value is None else float(value)
+def _number(value: Any, default: float = 0.0) -> float:
+    number = default if value is None else float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is no finite number")
+    return number
+
+
+def _count(value: Any) -> int:
+    number = int(_number(value))
+    if not 0 <= number < 2**53:
+        raise ValueError(f"{value!r} is no count")
+    return number
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(filter(None, re.split(r"\s*,\s*", value)))
-    return tuple(str(item) for item in value)
+    return tuple(str(item) for item in value or ())
+
+
+def _variants(value: Any) -> tuple[Variant, ...]:
+    return tuple(
+        Variant(str(v["when_to_use"]), str(v["content"]), _count(v.get("support")), _number(v.get("validation_score"))) for v in value or ()
+    )
 
 
 def _time_text(seconds: float) -> str:
@@ -246,9 +273,30 @@ def _time_text(seconds: float) -> str:
 
 
 def _time(value: Any) -> float:
-    if isinstance(value, int | float):
-        return float(value)
-    try:
-        return datetime.fromisoformat(str(value)).timestamp()
-    except ValueError:
-        return 0.0
+    if not isinstance(value, int | float):
+        try:
+            value = datetime.fromisoformat(str(value)).timestamp()
+        except (ValueError, OverflowError):
+            return 0.0
+    return value if 0 <= value < _YEAR_9999 else 0.0
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "scope": str,
+    "category": _category,
+    "confidence": _number,
+    "uses": _count,
+    "successes": _count,
+    "compared": _count,
+    "lift_sum": _number,
+    "support": _count,
+    "pinned": bool,
+    "created": _time,
+    "modified": _time,
+    "step": lambda value: None if value is None else _count(value),
+    "task_query": str,
+    "task_ids": _texts,
+    "trajectory_ids": _texts,
+    "tags": _texts,
+    "variants": _variants,
+}

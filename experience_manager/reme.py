@@ -94,7 +94,9 @@ class RemeBackend:
         thresholds = {"freq_threshold": options.min_uses, "utility_threshold": options.min_utility}
         body = {"workspace_id": self._settings.reme.workspace_id, **thresholds}
         reply = await self._post("delete_task_memory", body, self._settings.reme.timeout_s, repeatable=False)
-        return int(((reply.get("metadata") or {}).get("update_result") or {}).get("deleted_count", 0))
+        update = _mapping(_mapping(reply.get("metadata")).get("update_result"))
+        count = update.get("deleted_count")
+        return count if isinstance(count, int) else 0
 
     async def size(self) -> int | None:
         """Not known."""
@@ -109,7 +111,7 @@ class RemeBackend:
     def _read(self, reply: Mapping[str, Any]) -> list[Experience]:
         """Return the memories that the service names; those that are none are passed over."""
         experiences = []
-        listed = (reply.get("metadata") or {}).get("memory_list")
+        listed = _mapping(reply.get("metadata")).get("memory_list")
         for memory in listed if isinstance(listed, list) else ():
             try:
                 experience = from_reme(memory)
@@ -159,6 +161,10 @@ class RemeBackend:
 
 class _Overloaded(RuntimeError):
     """A status that another try may change."""
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _trajectory(attempt: Attempt) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from agentevolver.llm import LLMError, Role
 from experience_manager import prompts, screen
 from experience_manager.inject import Message
 from experience_manager.pool import Pool
-from experience_manager.record import Category, Experience, normal
+from experience_manager.record import Experience, normal
 from experience_manager.settings import ExperienceSettings
 from experience_manager.snapshot import Where
 from experience_manager.summarize import Summariser
-from experience_manager.trajectories import opening_and_task
+from experience_manager.trajectories import name_of_task, opening_and_task
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +69,12 @@ class Retriever:
         opening, task = question.opening_and_task
         where = Where(
             context=f"{opening}\n{task}" if options.match_scope else None,
-            not_from_task=question.task_id if question.validation else None,
+            not_from=(question.task_id, name_of_task(opening, task)) if question.validation else (),
         )
         wanted = max(k, options.candidates) if options.rerank else k
         found = await asyncio.to_thread(self._pool.search, self._text(question, task), 2 * wanted, where, options.min_similarity)
-        unique = {normal(hit.experience.content): hit for hit in reversed(found) if _may_be_shown(hit.experience)}
+        own = normal(task) if question.validation else None
+        unique = {normal(hit.experience.content): hit for hit in reversed(found) if _may_be_shown(hit.experience, own)}
         hits = sorted(unique.values(), key=lambda hit: -hit.similarity)[:wanted]
         similarity = {hit.experience.id: hit.similarity for hit in hits}
         chosen, notes = [hit.experience for hit in hits], []
@@ -121,11 +122,12 @@ class Retriever:
         return text, []
 
     def _that_fit(self, experiences: Sequence[Experience]) -> list[Experience]:
-        """Return as many of the first ones as the list has room for."""
-        count = len(experiences)
-        while count and len(self._listed(experiences[:count])) > self._settings.retrieval.max_chars:
-            count -= 1
-        return list(experiences[:count])
+        """Return those that the list has room for, the first ones first."""
+        fitting: list[Experience] = []
+        for experience in experiences:
+            if len(self._listed([*fitting, experience])) <= self._settings.retrieval.max_chars:
+                fitting.append(experience)
+        return fitting
 
     def _listed(self, experiences: Sequence[Experience]) -> str:
         options = self._settings.retrieval
@@ -136,6 +138,11 @@ class Retriever:
         return options.separator.join(items)
 
 
-def _may_be_shown(experience: Experience) -> bool:
-    """Whether an experience may reach a policy; what a person wrote is the person's own business."""
-    return experience.category is Category.MANUAL or screen.problem_with_text(f"{experience.when_to_use}\n{experience.content}") is None
+def _may_be_shown(experience: Experience, evaluated: str | None) -> bool:
+    """Whether an experience may reach a policy, which is evaluated on the task of that wording, if any.
+
+    What a person wrote is the person's own business. An experience of a dump that names no task ids is known by its task's wording.
+    """
+    if evaluated and not experience.task_ids and normal(experience.task_query) == evaluated:
+        return False
+    return experience.by_person or screen.problem_with_text(f"{experience.when_to_use}\n{experience.content}") is None

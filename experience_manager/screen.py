@@ -13,7 +13,9 @@ import unicodedata
 MAX_WHEN_TO_USE = 500
 MAX_CONTENT = 2000
 
-_CONTROL_TOKEN = re.compile(r"<\|[^|<>\n]{1,60}\|>|\[/?INST\]|<</?SYS>>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn)>", re.IGNORECASE)
+_CONTROL_TOKEN = re.compile(
+    r"<[|\uff5c][^|\uff5c<>\n]{1,60}[|\uff5c]>|\[/?INST\]|<</?SYS>>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn)>", re.IGNORECASE
+)
 _PROMPT_TAG = re.compile(
     r"<\s*/?\s*(?:EXP|system|user|assistant|tool_call|tool_response|think|transcript|opening|task|outcome|experience|better|worse)\s*>",
     re.IGNORECASE,

@@ -75,7 +75,7 @@ class ExperienceService:
         distilled = await asyncio.gather(*(self._distiller.distil(group) for group in groups))
         counts = sum((result.counts for result in distilled), Counter[str]())
         found = [experience for result in distilled for experience in result.experiences]
-        if counts["failed_extraction"] and not found and not counts["valid"]:
+        if not found and (counts["failed_extraction"] or counts["failed_validation"]):
             raise ExperienceError("the summariser failed; nothing was stored")
         added = await asyncio.to_thread(pool.add, found)
         ids = dict.fromkeys(added.ids)
@@ -178,7 +178,8 @@ class ExperienceService:
             opening = str(facts.get("opening") or "")
             messages = [{"role": "system", "content": opening}] if opening else []
             messages.append({"role": "user", "content": body.query})
-        return Question(str(facts.get("task_id") or ""), tuple(messages), validation=bool(facts.get("validation")))
+        query = body.query if body.messages and body.query.strip() else None
+        return Question(str(facts.get("task_id") or ""), tuple(messages), query, validation=bool(facts.get("validation")))
 
     def _workspace(self, name: str) -> str:
         return name or self._settings.reme.workspace_id

@@ -23,10 +23,10 @@ SWEEP_ABOVE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which experiences may be found: those whose scope is named in `context` (None: any), and none distilled from `not_from_task`."""
+    """Which experiences may be found: those whose scope is named in `context` (None: any), and none distilled from a task of `not_from`."""
 
     context: str | None = None
-    not_from_task: str | None = None
+    not_from: tuple[str, ...] = ()
 
 
 class DamagedVector(ValueError):
@@ -74,8 +74,9 @@ class Snapshot:
             fits = np.array([words in context for words in self._scope_words], dtype=np.bool_)
             if len(mask):
                 mask &= fits[self._codes]
-        for row in self._rows_of_task.get(where.not_from_task or "", ()):
-            mask[row] = False
+        for task in where.not_from:
+            for row in self._rows_of_task.get(task, ()):
+                mask[row] = False
         return mask
 
     def in_scope(self, scope: str) -> Mask:

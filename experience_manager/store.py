@@ -153,7 +153,8 @@ class Store:
 
         Args:
             workspace: where to.
-            newcomers: what to insert; an id that exists there is replaced, text and counters and all.
+            newcomers: what to insert; an id that exists there is replaced, text and counters and all; of an id that comes twice the
+                last counts.
             vectors: (n, d) unit vectors of what is embedded of them.
             stamp: whose they are.
             is_same: asked about each newcomer and its nearest neighbours, also those of the same call; None: nothing is joined.
@@ -165,21 +166,21 @@ class Store:
         """
         if len(newcomers) != len(vectors):
             raise ValueError(f"{len(newcomers)} experiences but {len(vectors)} vectors")
-        try:
-            with self._database.writing() as db:
-                self._put_stamp(db, stamp)
-                if instead:
-                    self._delete(db, workspace, "1", ())
-                # Before the revision is raised: the snapshot must not believe that it has seen what is about to be written.
-                merge = Merge(db, self._followed(db, workspace, stamp.dimension), is_same, neighbours)
-                now = time.time()
-                dated = [replace(e, workspace=workspace, created=e.created or now, modified=e.modified or now) for e in newcomers]
-                ids = merge.place(dated, vectors)
-                merge.write(_next_revision(db))
-        except BaseException:
-            # It may have followed deletions that were rolled back.
-            self._snapshots.pop(workspace, None)
-            raise
+        with self._database.writing() as db:
+            self._put_stamp(db, stamp)
+            if instead:
+                self._delete(db, workspace, "1", ())
+            # Before the revision is raised: the snapshot must not believe that it has seen what is about to be written.
+            snapshot = self._followed(db, workspace, stamp.dimension)
+            if instead:
+                # It has followed deletions that may yet be rolled back.
+                del self._snapshots[workspace]
+                snapshot.index.close()
+            merge = Merge(db, snapshot, is_same, neighbours)
+            now = time.time()
+            dated = [replace(e, workspace=workspace, created=e.created or now, modified=e.modified or now) for e in newcomers]
+            ids = merge.place(dated, vectors)
+            merge.write(_next_revision(db))
         return Added(ids, len(merge.inserted), merge.joined, merge.outvoted)
 
     def edit(self, workspace: str, identifier: str, changes: Mapping[str, Any], vector: Vectors | None, stamp: Stamp | None) -> None:
@@ -245,7 +246,10 @@ class Store:
     def _followed(self, db: sqlite3.Connection, workspace: str, dimension: int) -> Snapshot:
         """Return the snapshot of a workspace as the transaction sees it."""
         snapshot = self._snapshots.pop(workspace, None)
-        if snapshot is None or snapshot.index.dimension != dimension or snapshot.needs_sweep:
+        if snapshot is not None and (snapshot.index.dimension != dimension or snapshot.needs_sweep):
+            snapshot.index.close()
+            snapshot = None
+        if snapshot is None:
             snapshot = Snapshot(workspace, dimension, self._hnsw_above)
         try:
             snapshot.follow(db, int(db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0]))

@@ -80,8 +80,12 @@ def from_messages(
         elif steps:
             index, action, observation = steps[-1]
             steps[-1] = (index, action, f"{observation}\n{text}" if observation else text)
-    known_as = task_id or "opening-" + hashlib.sha256(f"{opening}\0{task}".encode()).hexdigest()[:16]
-    return Attempt(known_as, trajectory_id, opening, task, tuple(steps), score, score >= success_threshold)
+    return Attempt(task_id or name_of_task(opening, task), trajectory_id, opening, task, tuple(steps), score, score >= success_threshold)
+
+
+def name_of_task(opening: str, task: str) -> str:
+    """Return what a task without an id is known as."""
+    return "opening-" + hashlib.sha256(f"{opening}\0{task}".encode()).hexdigest()[:16]
 
 
 def opening_and_task(messages: Sequence[Message], query: str | None = None) -> tuple[str, str]:

@@ -15,7 +15,7 @@ class TrajectoryBody(_Body):
     """A finished rollout."""
 
     messages: list[dict[str, Any]] = Field(min_length=1)
-    score: float
+    score: float = Field(allow_inf_nan=False)
     task_id: str = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
 

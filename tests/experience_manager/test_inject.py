@@ -1,0 +1,95 @@
+"""Guidance in a conversation, and the same conversation without it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experience_manager.inject import Guidance, inject, without
+from experience_manager.settings import TEMPLATE, ExperienceSettings
+
+TEXT = st.text(max_size=60)
+ROLES = st.sampled_from(["system", "user"])
+MESSAGE = st.fixed_dictionaries({"role": ROLES, "content": TEXT})
+OPENING = st.lists(MESSAGE, min_size=1, max_size=4)
+LATER = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "tool"]), "content": TEXT}), max_size=4)
+OPENED = [{"role": "system", "content": "You are at site k7."}, {"role": "user", "content": "delete the note milk"}]
+
+
+@given(OPENING, TEXT.filter(lambda text: text.strip()), st.booleans())
+def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text, keep):
+    injection = inject(opening, Guidance(text, ("a",), keep), TEMPLATE)
+    assert injection.guided and injection.plain == opening
+    assert injection.messages[:-1] == opening[:-1]
+    assert injection.messages[-1]["content"] == TEMPLATE.replace("{}", text, 1) + opening[-1]["content"]
+    assert injection.messages[-1]["role"] == opening[-1]["role"]
+
+
+@given(OPENING, st.sampled_from(["", " ", "\n\t "]), st.booleans())
+def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening, text, keep):
+    injection = inject(opening, Guidance(text, ("a",), keep, problem="empty"), TEMPLATE)
+    assert not injection.guided and not injection.boosted and injection.to_dict() is None
+    assert injection.messages == injection.plain == injection.training_messages == opening
+
+
+@given(OPENING, TEXT, st.booleans())
+def test_the_flag_is_true_exactly_if_the_policy_saw_something_else(opening, text, keep):
+    injection = inject(opening, Guidance(text, (), keep), TEMPLATE)
+    assert injection.guided is (injection.messages != injection.plain)
+    assert injection.boosted is (injection.guided and injection.training_messages != injection.messages)
+
+
+@given(OPENING, TEXT.filter(lambda text: text.strip()), LATER)
+def test_stripping_gives_back_the_opening_to_the_letter_whatever_the_texts_hold(opening, text, later):
+    injection = inject(opening, Guidance(text, ("a",)), TEMPLATE)
+    assert injection.training_messages == opening
+    talk = [{"role": "assistant", "content": "note.find"}, *later]
+    assert without([*injection.messages, *talk], injection.to_dict()) == [*opening, *talk]
+
+
+@given(st.text("<EXP/>{} \n", max_size=20), st.text("<EXP/>{} \n", max_size=20).filter(lambda text: text.strip()))
+def test_tags_and_braces_in_task_and_guidance_are_text_like_any_other(task, text):
+    opening = [{"role": "user", "content": task}]
+    injection = inject(opening, Guidance(text), TEMPLATE)
+    assert injection.messages[0]["content"].endswith(text + TEMPLATE.split("{}")[1] + task)
+    assert without(injection.messages, injection.to_dict()) == opening
+
+
+def test_kept_guidance_stays_in_the_training_prompt_and_boosts_nothing():
+    injection = inject(OPENED, Guidance("read the doc first", ("a",), keep=True), TEMPLATE)
+    assert injection.training_messages == injection.messages and not injection.boosted
+
+
+def test_discarded_guidance_leaves_the_training_prompt_and_boosts():
+    injection = inject(OPENED, Guidance("read the doc first", ("a",), keep=False), TEMPLATE)
+    assert injection.training_messages == OPENED and injection.boosted
+    assert "read the doc first" not in str(injection.training_messages)
+
+
+def test_what_a_trajectory_records_is_ready_for_json_and_says_what_was_added():
+    written = inject(OPENED, Guidance("read", ("a", "b")), "<EXP>{}</EXP>").to_dict()
+    assert written == {"text": "read", "experience_ids": ("a", "b"), "keep": False, "problem": "", "injected": "<EXP>read</EXP>"}
+
+
+def test_the_callers_messages_are_not_changed():
+    opening = [dict(message) for message in OPENED]
+    inject(opening, Guidance("x"), TEMPLATE).messages[-1]["content"] += "!"
+    assert opening == OPENED
+
+
+def test_an_unguided_record_is_left_as_it_is():
+    assert without(OPENED, None) == OPENED
+
+
+@pytest.mark.parametrize("opening", [[], [{"role": "user", "content": [{"type": "text", "text": "a"}]}], [{"role": "user"}]])
+def test_an_opening_that_does_not_end_with_a_text_is_refused_and_not_guessed(opening):
+    with pytest.raises(ValueError, match="stands before the task's text"):
+        inject(opening, Guidance("x"), TEMPLATE)
+
+
+@pytest.mark.parametrize(
+    ("guided", "kept", "boosting", "clip"),
+    [(True, False, True, 0.6), (True, True, True, 0.28), (False, False, True, 0.28), (True, False, False, 0.28)],
+)
+def test_only_guided_and_stripped_samples_get_the_wider_clip(guided, kept, boosting, clip):
+    settings = ExperienceSettings(selective_boosting=boosting)
+    assert settings.clip_ratio_high(guided=guided, kept=kept, otherwise=0.28) == clip

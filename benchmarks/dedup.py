@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -33,6 +33,8 @@ import numpy as np  # noqa: E402
 from task_manager.embedding import MiniLM, Vectors  # noqa: E402
 from task_manager.filters.lexical import lexical_duplicates, pairwise_duplicates  # noqa: E402
 from task_manager.filters.semantic import semantic_duplicates  # noqa: E402
+
+T = TypeVar("T")
 
 
 def words(text: str) -> list[str]:
@@ -109,10 +111,10 @@ def vectors(n: int, embedded: Vectors, seed: int = 0) -> Vectors:
     return np.ascontiguousarray(made[rng.permutation(len(made))], dtype=np.float32)
 
 
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+def timed(work: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     """Return a result and the CPU seconds it took."""
     before = time.process_time()
-    result = work()
+    result = work(*arguments)
     return result, time.process_time() - before
 
 
@@ -128,22 +130,22 @@ def main() -> None:
     options = parser.parse_args()
     embedded, embedding_s = (None, 0.0)
     if options.embed:
-        embedded, embedding_s = timed(lambda: MiniLM().encode(queries(options.embed, seed=1)))
+        embedded, embedding_s = timed(MiniLM().encode, queries(options.embed, seed=1))
         print(f"embedding {options.embed} queries: {embedding_s:.1f} s of CPU")
     print(f"{'tasks':>8} {'loop s':>12} {'join s':>8} {'kept':>8} {'same':>6} {'cosine s':>9} {'kept':>8} {'both s':>8}")
     rows, loop_at = [], (0, 0.0)
     for n in options.sizes:
         texts = queries(n)
-        joined, join_s = timed(lambda texts=texts: lexical_duplicates(texts, options.threshold))
+        joined, join_s = timed(lexical_duplicates, texts, options.threshold)
         same = ""
         if n <= options.pairwise:
-            looped, loop_s = timed(lambda texts=texts: pairwise_duplicates(texts, options.threshold))
+            looped, loop_s = timed(pairwise_duplicates, texts, options.threshold)
             same = str([m and m.similarity for m in joined] == [m and m.similarity for m in looped])
             loop_at = (n, loop_s)
         loop_s = loop_at[1] * (n / loop_at[0]) ** 2 if loop_at[0] else float("nan")
         semantic_s, kept = 0.0, 0
         if embedded is not None:
-            found, semantic_s = timed(lambda n=n, base=embedded: semantic_duplicates(vectors(n, base), options.cosine))
+            found, semantic_s = timed(semantic_duplicates, vectors(n, embedded), options.cosine)
             kept = sum(match is None for match in found)
         row = {
             "tasks": n,

@@ -6,6 +6,7 @@ import hashlib
 import random
 import re
 from collections import Counter
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ class Desk:
     """A world of notes, spoken to like PocketWorld but without its surprises: one episode of one task."""
 
     TAGS = ("home", "work", "fun", "new", "old")
-    KNOWN = {"n2": ("soap", "work"), "n1": ("rug", "work"), "n9": ("pen", "work"), "n7": ("desk", "work"), "n4": ("tea", "new")}
+    KNOWN: ClassVar = {"n2": ("soap", "work"), "n1": ("rug", "work"), "n9": ("pen", "work"), "n7": ("desk", "work"), "n4": ("tea", "new")}
     THINGS = ("milk", "bread", "book", "lamp", "rice", "cake", "hat", "mug", "key", "map", "fan", "cup", "box", "bag", "jam", "ink")
 
     def __init__(self, task_id, instance_id, params=None):

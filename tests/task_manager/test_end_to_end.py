@@ -94,7 +94,7 @@ async def test_an_endpoint_with_every_fault_neither_hangs_nor_lets_anything_thro
     seeds = tuple(f"note_add.k{site}.{site}" for site in range(10))
     settings = settings_of(num_explore_threads=5, max_failed_share=1.0, verification={"judge": True})
     async with served(endpoint) as llm:
-        run = questioner(tmp_path, llm, settings=settings, seeds=seeds)
+        run = questioner(tmp_path, llm, LocalPocket(), settings=settings, seeds=seeds)
         tasks = await asyncio.wait_for(run.run(), 240)
     assert all(endpoint.done.values()), "each fault happened"
     assert len(tasks) >= 10

@@ -14,7 +14,11 @@ from agentevolver.offline.teacher.seen import Seen, SeenStep, see
 Weighted = tuple[Call, float]
 _APPS = ("note", "cal", "mail", "bank", "shop")
 # What a manual tells of the rules of a site.
-_MANUALS = {"guard": ("note.del", "cal.del", "mail.del", "shop.ret"), "pay": ("bank.pay",), "plan": ("cal.add",)} | {
+_MANUALS = {
+    "guard": ("note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"),
+    "pay": ("bank.pay",),
+    "plan": ("cal.add",),
+} | {
     "login": ("bank.pay", "shop.buy", "bank.bal"),
     "look": ("shop.buy",),
 }
@@ -63,7 +67,9 @@ def _explorers_choice(seen: Seen, phase: str, tried: set[Call], draws: Draws) ->
     if not known:
         return "first of all, what there is", _manual_walk(seen)
     done = {step.call for step in seen.steps if step.call is not None}
-    fresh = [(c, w) for c, w in _candidates(seen, phase) if c not in done and (c.tool in known or c.tool == "doc")]
+    # What the site is known to want is not found out by another refusal.
+    ready = [(prepared(c, seen), w) for c, w in _candidates(seen, phase) if c not in done and (c.tool in known or c.tool == "doc")]
+    fresh = [(c, w) for c, w in ready if c not in done]
     untried = [(c, w) for c, w in fresh if c not in tried]
     choice = untried or fresh
     if not choice:
@@ -129,9 +135,9 @@ def _lookups(seen: Seen) -> Iterator[Weighted]:
     met = {row[1] for row in facts.rows["cal"].values()}
     things = {row[1] for table in ("note", "order") for row in facts.rows[table].values()} | {r[2] for r in facts.rows["mail"].values()}
     for tag in words.get("TAG", []):
-        yield Call("note.list", (tag,)), 1.2
+        yield Call("note.list", (tag,)), 1.8
     for day in words.get("DAY", list(DAYS)):
-        yield Call("cal.list", (day,)), 1.2
+        yield Call("cal.list", (day,)), 1.8
     yield Call("shop.orders"), 4.0
     yield Call("bank.bal"), 4.0
     names = words.get("NAME") or sorted(met)

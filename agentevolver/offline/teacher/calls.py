@@ -39,7 +39,7 @@ USUAL: dict[str, Signature] = {
     "shop.ret": ("ID",),
 }
 LOOKUPS = frozenset({"note.find", "note.list", "cal.find", "cal.list", "mail.find", "shop.find", "shop.orders", "bank.bal", "me.pin"})
-GUARDED = frozenset({"note.del", "cal.del", "mail.del", "shop.ret"})
+GUARDED = frozenset({"note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"})
 NEED_LOGIN = frozenset({"bank.bal", "bank.pay", "shop.buy"})
 CHANGES = frozenset(USUAL) - LOOKUPS - {"doc", "done", "bank.login"}
 

@@ -132,6 +132,8 @@ _GOALS: dict[str, _Maker] = {
 TOOLS_OF: dict[str, frozenset[str]] = {
     "balance": frozenset({"bank.bal"}),
     "pay": frozenset({"bank.pay"}),
+    "note_retag": frozenset({"note.tag"}),
+    "cal_move": frozenset({"cal.move"}),
     "cal_add": frozenset({"cal.add"}),
     "note_del": frozenset({"note.del"}),
     "cal_del": frozenset({"cal.del"}),

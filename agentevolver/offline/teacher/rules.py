@@ -16,8 +16,8 @@ RULES: dict[str, tuple[str, str]] = {
 }
 # The wording is the one that the seed policy was taught to follow.
 LINES: dict[tuple[str, str], str] = {
-    ("guard", "doc"): "read doc before del or ret",
-    ("guard", "yes"): "add yes after del or ret",
+    ("guard", "doc"): "read doc before tag move del ret",
+    ("guard", "yes"): "add yes after tag move del ret",
     ("pay", "name"): "bank.pay name amount",
     ("pay", "amount"): "bank.pay amount name",
     ("login", "pin"): "login first",
@@ -28,7 +28,7 @@ LINES: dict[tuple[str, str], str] = {
     ("look", "free"): "buy without find",
 }
 OCCASIONS: dict[str, str] = {
-    "guard": "delete a note , cancel a meeting , delete a mail or return an order",
+    "guard": "tag or delete a note , move or cancel a meeting , delete a mail or return an order",
     "pay": "pay or give coins to somebody",
     "login": "pay somebody , buy a product or read the balance",
     "plan": "plan or add a meeting",

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentevolver.llm.prompts import StepText
-from agentevolver.offline.teacher.calls import CHANGES, LOOKUPS, USUAL, Call, Signature, Syntax, canonical, read_call, read_usage
+from agentevolver.offline.teacher.calls import CHANGES, GUARDED, LOOKUPS, USUAL, Call, Signature, Syntax, canonical, read_call, read_usage
 from agentevolver.offline.teacher.rules import Rules
 
 Row = tuple[str, ...]
@@ -200,7 +200,7 @@ class Seen:
             self.touched.add(made[1])
             if call.tool != "shop.buy":
                 self._made[made[1]] = len(self.effects)
-        if call.tool in ("note.tag", "cal.move", "note.del", "cal.del", "mail.del", "shop.ret"):
+        if call.tool in GUARDED:
             self.touched.add(effect[1])
         if call.tool == "bank.pay" and self._spent is not None:
             self._spent += int(effect[2])

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from agentevolver.llm import prompts
-from agentevolver.offline.teacher.calls import read_call
+from agentevolver.offline.teacher.calls import GUARDED, read_call
 from agentevolver.offline.teacher.prompt import NotUnderstood, Rates
 from agentevolver.offline.teacher.seen import see
 from agentevolver.offline.teacher.service import Teacher
@@ -33,16 +33,18 @@ def test_breadth_goes_to_another_app_each_step() -> None:
 def test_explorations_find_objects_and_learn_the_sites_rules() -> None:
     rules: Counter[str] = Counter()
     rows, repeats = 0, 0
-    for task_id in WORLDS:
+    # Worlds differ much in what an exploration finds (standard deviation 2.2 rows), so that it takes many of them to tell the mean.
+    worlds = task_ids("train", 160)
+    for task_id in worlds:
         opening, steps = explore(task_id)
         seen = see({"opening": opening}, [prompts.StepText(*step) for step in steps])
         rules.update(seen.rules.values.keys())
         rows += sum(map(len, seen.facts.rows.values()))
         repeats += len(steps) - len({action for _, action, _ in steps})
-    assert rows >= 4 * len(WORLDS)
-    assert min(rules[rule] for rule in ("guard", "pay", "login", "plan", "look")) >= 0.4 * len(WORLDS)
+    assert rows >= 4 * len(worlds)
+    assert min(rules[rule] for rule in ("guard", "pay", "login", "plan", "look")) >= 0.4 * len(worlds)
     # A call is repeated where an error said what was missing before it, and hardly ever else.
-    assert repeats <= 1.5 * len(WORLDS)
+    assert repeats <= 1.5 * len(worlds)
 
 
 def test_an_error_is_answered_as_it_asks() -> None:
@@ -55,6 +57,22 @@ def test_an_error_is_answered_as_it_asks() -> None:
         action = ask(teacher, "explorer/act", opening=opening, phase="depth", transcript=prompts.transcript(steps))["action"]
         assert action == wanted
         steps.append((len(steps), action, answer))
+
+
+@pytest.mark.parametrize(
+    ("manual", "changes"),
+    [
+        ("use note.del ID yes", {"note.tag n6 home yes", "note.del n6 yes", "cal.move e4 fri yes", "cal.del e4 yes", "shop.ret o1 yes"}),
+        ("use note.del ID", {"doc note.tag", "note.del n6", "doc cal.move", "doc cal.del", "doc shop.ret"}),
+    ],
+)
+def test_a_change_is_tried_as_the_site_is_known_to_want_it(manual: str, changes: set[str]) -> None:
+    _, opening = open_env(WORLDS[0], 12)
+    found: Steps = [(0, "note.list fun", "hat n6 , tea n2"), (1, "cal.list mon", "ann e4 3"), (2, "shop.orders", "rug o1")]
+    sections = {"opening": opening, "phase": "depth", "transcript": prompts.transcript([*found, (3, "doc note.del", manual)])}
+    teacher = Teacher(rates=NO_MISTAKES)
+    said = {ask(teacher, "explorer/act", temperature=1.0, seed=seed, **sections)["action"] for seed in range(1500)}
+    assert {action for action in said if GUARDED & set(action.split())} == changes
 
 
 def test_explorations_of_one_world_differ_and_the_same_seed_repeats_one() -> None:

@@ -232,7 +232,7 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
     )
     assert (await _understood(theirs.validate(kept, solved, max_chars=500)))["valid"]
     assert (await _understood(theirs.rerank("site k7", "delete note tea", [kept])))["order"] == [1]
-    assert (await _understood(theirs.rewrite("site k7", "delete note tea", [kept])))["text"] == "read doc before del or ret"
+    assert (await _understood(theirs.rewrite("site k7", "delete note tea", [kept])))["text"] == "read doc before tag move del ret"
     assert (await _understood(theirs.rewrite("site k8", "delete note tea", [kept])))["text"] == ""
 
 

@@ -105,8 +105,14 @@ class ContextTemplate:
         return list(prompt_ids)
 
     def record(self, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int, kind: str = "action") -> str:
-        """Freeze the reply to the last prompt and return its text. `log_probs` has one number per sampled id."""
-        prompt_ids, shown = self._sent or ([], ())
+        """Freeze the reply to the last prompt and return its text.
+
+        `log_probs` has one number per sampled id. Raises RuntimeError for a second reply to one prompt.
+        """
+        if self._sent is None:
+            raise RuntimeError("record a reply after the next_prompt that it answers")
+        prompt_ids, shown = self._sent
+        self._sent = None
         self.recorder.record(prompt_ids, sampled_ids, log_probs, step=step, kind=kind, shown=shown)
         text = self.renderer.text(sampled_ids)
         self.messages.append({"role": "assistant", "content": text})
@@ -143,12 +149,15 @@ class ContextTemplate:
         self.messages.append(message)
 
     def pin(self) -> None:
-        """Keep the policy's last message when others are dropped, and no longer the one that was kept before."""
-        last = next(message for message in reversed(self.timeline.messages) if message.ids is not None)
+        """Keep the policy's last message when others are dropped, and no longer the one that was kept before. Raises RuntimeError if
+        it has not spoken yet."""
+        said = [message for message in self.timeline.messages if message.ids is not None]
+        if not said:
+            raise RuntimeError("nothing to pin: the policy has not spoken yet")
         before = [message for message in self.timeline.messages if message.number == self._pinned]
         for message in before:
             self.timeline.pin(message, False)
-        self._pinned = self.timeline.pin(last).number
+        self._pinned = self.timeline.pin(said[-1]).number
 
     def chat(self) -> list[dict[str, Any]]:
         """Return the last prompt as chat messages."""

@@ -166,14 +166,30 @@ class ChatRenderer:
         return rendered[: -len(generation)]
 
     def clip(self, text: str, max_tokens: int) -> str:
-        """Return `text` cut to about `max_tokens` tokens, its head and its tail kept and the gap named."""
-        if len(text.encode()) <= max_tokens:  # a token is at least one byte
+        """Return `text` cut to `max_tokens` tokens: its head and tail are kept and the gap is named, or the head alone where that does
+        not fit. Half characters (lone surrogates) are replaced."""
+        raw = text.encode("utf-8", "replace")
+        text = raw.decode()
+        if len(raw) <= max_tokens:  # a token is at least one byte
             return text
         ids = self.encode(text)
         if len(ids) <= max_tokens:
             return text
-        gap = f"\n[{len(ids) - max_tokens} tokens cut]\n"
-        room = max(max_tokens - len(self.encode(gap)), 2)
-        head, tail = room - room // 2, room // 2
-        decode = self.tokenizer.decode
-        return f"{decode(ids[:head])}{gap}{decode(ids[-tail:])}"
+        room = max_tokens - len(self.encode(_gap(len(ids))))
+        named = room >= 2
+        room = room if named else max_tokens
+        while room > 0:
+            head, tail = (room - room // 2, room // 2) if named else (room, 0)
+            # A character may be several tokens: what the cut leaves of one is taken away.
+            begin = self.tokenizer.decode(ids[:head]).rstrip("\ufffd")
+            end = self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("\ufffd")
+            clipped = f"{begin}{_gap(len(ids) - room)}{end}" if named else begin
+            over = len(self.encode(clipped)) - max_tokens
+            if over <= 0:
+                return clipped
+            room -= over
+        return ""
+
+
+def _gap(tokens: int) -> str:
+    return f"\n[{tokens} tokens cut]\n"

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 _BLOCK = re.compile(r"<context>(.*?)(?:</context>|\Z)", re.DOTALL)
-_COMMAND = re.compile(r"[\s*\-]*(keep|remove|compress)\s+((?:\[?m\d+\]?[\s,]*)+)(?::\s*(.*))?", re.IGNORECASE)
+# The length of a number is bounded: a reply may be one endless row of digits, which `int` refuses.
+_COMMAND = re.compile(r"[\s*\-]*(keep|remove|compress)\s+((?:\[?m[0-9]{1,9}\]?[\s,]*)+)(?::\s*(.*))?", re.IGNORECASE)
+_BREAK = re.compile(r"\n|;(?=\s*(?:keep|remove|compress)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,11 @@ def commands_of(text: str, *, asked: bool = False) -> list[Command]:
     """Return the commands of a reply, in order; `asked` says that the whole of it may be commands."""
     blocks = _BLOCK.findall(text) or ([text] if asked else [])
     found = []
-    for line in re.split(r"[\n;]", "\n".join(blocks)):
+    for line in _BREAK.split("\n".join(blocks)):
         match = _COMMAND.fullmatch(line.strip())
         if match is None:
             continue
-        verb, numbers, said = match[1].lower(), tuple(int(n) for n in re.findall(r"\d+", match[2])), (match[3] or "").strip()
+        verb, numbers, said = match[1].lower(), tuple(int(n) for n in re.findall("[0-9]+", match[2])), (match[3] or "").strip()
         if verb == "compress" and (not said or len(numbers) != 1):
             continue
         found.append(Command(verb, numbers, said))  # type: ignore[arg-type]

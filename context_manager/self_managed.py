@@ -51,7 +51,7 @@ class SelfManagedTemplate(TrimmingTemplate):
 
     def replied(self, text: str) -> None:
         """Carry out the commands of a reply."""
-        self._carry_out(commands_of(text))
+        self._carry_out(commands_of(self.beyond_thoughts(text)))
 
     def housekeeping(self) -> SideCall | None:
         """Ask the policy what may go, once between two replies."""
@@ -73,7 +73,7 @@ class SelfManagedTemplate(TrimmingTemplate):
     def settle(self, call: SideCall, text: str) -> None:
         """Carry out what the policy answered."""
         self._asked_at = len(self.recorder.snapshots)
-        self._carry_out(commands_of(text, asked=True))
+        self._carry_out(commands_of(self.beyond_thoughts(text), asked=True))
 
     def edit(self) -> None:
         """Hold the budget."""

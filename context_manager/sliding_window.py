@@ -68,7 +68,7 @@ class SlidingWindowTemplate(TrimmingTemplate):
         """Put the summary in the place of what it tells of."""
         gone = [*([self._summary] if self._summary else []), *self._going]
         self.timeline.drop(gone)
-        text = text.strip() if call.by == "policy" else self.renderer.clip(text.strip(), self.note_tokens)
+        text = self.renderer.clip(self.beyond_thoughts(text).strip(), self.note_tokens)
         self._summary = self.timeline.note(NOTE.format(text=text)) if text else None
         self._settled_at = len(self.recorder.snapshots)
         self.note_edit("summary", gone, text)

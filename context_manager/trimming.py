@@ -6,11 +6,12 @@ not fit), pinned turns and the opening. The newest turn is never touched: the po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from context_manager.base import ContextTemplate, Message, SideCall
 from context_manager.snapshots import runs
+from context_manager.thoughts import STYLES, without_thought
 
 KEEP_TURNS = 3
 
@@ -19,6 +20,11 @@ class TrimmingTemplate(ContextTemplate):
     """A template that shortens the timeline once a prompt would exceed the trigger."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"context_trigger_tokens", "context_keep_turns", "summary_tokens", "train_context_calls"})
+
+    def start(self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """Take the opening messages, and refuse at once a chat template that what stands in the place of older turns cannot follow."""
+        super().start(messages, training_opening)
+        self.renderer.follow([{"role": "user", "content": "-"}], closed=None)
 
     @property
     def trigger(self) -> int:
@@ -60,6 +66,10 @@ class TrimmingTemplate(ContextTemplate):
             for message in pinned:
                 self.timeline.pin(message, False)
             self._drop(self.older_turns())
+
+    def beyond_thoughts(self, text: str) -> str:
+        """Return what the policy said about its context, without what it thought before it."""
+        return without_thought(text, STYLES["think"], inside=self.renderer.opens_thought)
 
     def _drop(self, messages: list[Message]) -> None:
         if messages:

@@ -55,9 +55,10 @@ STRICT = (
     "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 )
-# No token of its own before a reply.
+# No token of its own before a reply: a line break that tokens reach over.
 PLAIN = (
-    "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + '<|im_end|>' }}{%- endfor -%}"
+    "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] }}"
+    "{%- if m['role'] == 'assistant' -%}{{ '<|im_end|>' }}{%- endif -%}{{ '\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ 'assistant:' }}{%- endif -%}"
 )
 
@@ -67,7 +68,15 @@ def merging_tokenizer(template, eos):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    corpus = ["user: go\n\n", "assistant: act\n", "assistant:act", "system: s\n\n", "seen\n\nremove m1\n", "<think>\n\n</think>\n\n"] * 9
+    corpus = [
+        "user: go\n\n",
+        "-\nassistant:",
+        "assistant: act\n",
+        "assistant:act",
+        "system: s\n\n",
+        "seen\n\nremove m1\n",
+        "<think>\n\n</think>\n\n",
+    ] * 9
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False))
     tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])

@@ -15,7 +15,7 @@ def say(context, text, step, *, closed=True, kind="action", answers=None):
     while (call := context.housekeeping()) is not None:
         answer = (answers or {}).get(call.kind, "ok")
         if call.by == "policy":
-            ids = renderer.encode(answer)[: call.max_new_tokens - 1] + [renderer.tokenizer.eos_token_id]
+            ids = [*renderer.encode(answer)[: call.max_new_tokens - 1], renderer.tokenizer.eos_token_id]
             context.answer(call, ids, [-1.0] * len(ids), step)
             step += 1
         else:

@@ -127,7 +127,29 @@ def test_clipping_keeps_head_and_tail_within_the_limit(chatml):
     clipped = renderer.clip("a" * 300 + "b" * 300, 80)
     assert clipped.startswith("a") and clipped.endswith("b")
     assert len(renderer.encode(clipped)) <= 80
+    kept = clipped.count("a") + clipped.count("b")
+    assert f"\n[{600 - kept} tokens cut]\n" in clipped, "the gap says how much is gone"
     assert renderer.clip("short", 80) == "short"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+@given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
+def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):
+    renderer = ChatRenderer(tokenizer)
+    clipped = renderer.clip(text, limit)
+    assert len(renderer.encode(clipped)) <= limit
+    whole = text.encode("utf-8", "replace").decode()
+    if len(renderer.encode(whole)) <= limit:
+        assert clipped == whole
+    else:
+        head, gap, tail = clipped.partition("\n[") if "tokens cut]" in clipped else (clipped, "", "")
+        assert whole.startswith(head) and (not gap or whole.endswith(tail.partition("tokens cut]\n")[2]))
+
+
+def test_half_a_character_in_an_observation_is_replaced(chatml):
+    context, calls = play(chatml, "go", [([65], True, "a\ud800b"), ([66], True, "c")])
+    assert context.messages[3]["content"] == "a?b"
+    assert "a?b" in chatml.decode(calls[1][0])
 
 
 def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
@@ -140,5 +162,18 @@ def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
 def test_log_probs_must_match_the_sampled_ids(chatml):
     context = CausalTemplate(ChatRenderer(chatml), ROOMY)
     context.start([{"role": "user", "content": "go"}])
+    context.next_prompt()
     with pytest.raises(ValueError, match="2 sampled ids but 1 log-probs"):
         context.record([1, 2], [-0.1], 0)
+
+
+def test_a_reply_without_a_prompt_of_its_own_is_refused(chatml):
+    context = CausalTemplate(ChatRenderer(chatml), ROOMY)
+    context.start([{"role": "user", "content": "go"}])
+    with pytest.raises(RuntimeError, match="after the next_prompt"):
+        context.record([1], [-0.1], 0)
+    context.next_prompt()
+    context.record([1], [-0.1], 0)
+    with pytest.raises(RuntimeError, match="after the next_prompt"):
+        context.record([1], [-0.1], 1)
+    assert len(context.recorder.snapshots) == 1

@@ -67,7 +67,7 @@ def test_a_template_that_wants_roles_to_alternate_is_refused_where_they_do_not(s
 
 def test_a_template_without_a_token_before_replies_can_be_continued_but_not_edited(plain_template):
     assert plain_template.continuation([{"role": "user", "content": "x"}], closed=True)
-    with pytest.raises(ChatTemplateError, match="does not begin with a token of its own.*use context_template causal"):
+    with pytest.raises(ChatTemplateError, match=r"does not begin with a token of its own.*use context_template causal"):
         plain_template.head(OPENING)
 
 

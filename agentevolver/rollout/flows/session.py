@@ -139,7 +139,11 @@ class LiveSession:
     async def _converse(self, engine: ChatEngine, messages: list[Message], sampling: dict[str, Any]) -> Generated:
         said = await engine.converse(self.instance_id, messages, sampling)
         renderer = self.context.renderer
-        ids = [*renderer.encode(said.text), *([] if said.truncated else [renderer.tokenizer.eos_token_id])]
+        # JSON may hold half a character (a lone surrogate), which can neither be encoded nor sent on.
+        ids = [
+            *renderer.encode(said.text.encode("utf-8", "replace").decode()),
+            *([] if said.truncated else [renderer.tokenizer.eos_token_id]),
+        ]
         if not ids:
             raise EngineError("the model's reply was cut before its first word")
         return Generated(ids, [0.0] * len(ids), 0, 0)

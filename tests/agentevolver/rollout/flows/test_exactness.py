@@ -1,6 +1,7 @@
 """All templates, both flows, several model families: what is trained on is what the engine saw and sampled, token for token."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -64,7 +65,7 @@ def check_samples(played, limits):
     assert seen == Counter(range(len(steps))), "every step in one sample"
     if samples:
         assert sum(sample.share for sample in samples) == pytest.approx(1)
-    for before, after in zip(samples, samples[1:], strict=False):
+    for before, after in pairwise(samples):
         first = played.engine.calls[after.steps[0]][0]
         whole = before.prompt_ids + before.response_ids
         assert first[: len(whole)] != whole, "two samples that could have been one"

@@ -261,9 +261,10 @@ class Store:
     def _refuse_other(self, db: sqlite3.Connection, stamp: Stamp) -> None:
         there = _stamp(db)
         if there is not None and there != stamp:
+            dimension = f" ({stamp.dimension})" if stamp.dimension != there.dimension else ""
             raise EncoderMismatch(
                 f"{self.path} holds {there.dimension}-dimensional vectors of {there.encoder} over {there.embedded_text}, but the encoder "
-                f"is {stamp.encoder} ({stamp.dimension}) over {stamp.embedded_text}: set exp_manager.encoder and embedded_text to the "
+                f"is {stamp.encoder}{dimension} over {stamp.embedded_text}: set exp_manager.encoder and embedded_text to the "
                 "former, or export the store and import it into a new one (python -m experience_manager export, import)"
             )
 

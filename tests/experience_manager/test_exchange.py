@@ -14,7 +14,7 @@ def test_what_was_written_is_read_back(tmp_path):
     assert write_dump(tmp_path / "sub" / "d.jsonl", records) == 5
     assert read_dump(tmp_path / "sub" / "d.jsonl") == records
     assert [e.workspace for e in read_dump(tmp_path / "sub" / "d.jsonl", "mine")] == ["mine"] * 5
-    lines = (tmp_path / "sub" / "d.jsonl").read_text().splitlines()
+    lines = (tmp_path / "sub" / "d.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["memory_type"] for line in lines] == ["task"] * 5
 
 

@@ -1,0 +1,114 @@
+"""Nearest vectors, against the slow and obvious search."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experience_manager import index as module
+from experience_manager.index import VectorIndex
+
+
+def unit(count, dimension, seed=0):
+    vectors = np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def slow(vectors, query, k, allowed):
+    """One row after the other, best first, the earlier one first among equals."""
+    rows = [i for i in range(len(vectors)) if allowed[i]]
+    return sorted(rows, key=lambda i: -float(vectors[i] @ query))[:k]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 1000), st.data(), st.booleans())
+def test_search_finds_what_a_loop_over_all_rows_finds(count, k, seed, data, by_scan):
+    vectors, query = unit(count, 8, seed), unit(1, 8, seed + 1)[0]
+    allowed = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=np.bool_)
+    index = VectorIndex(8)
+    index.add(vectors)
+    with pytest.MonkeyPatch.context() as patch:
+        # FAISS's scan, which otherwise begins at thousands of rows.
+        patch.setattr(module, "GATHER_BELOW", -1 if by_scan else 4096)
+        rows, similarities = index.search(query, k, allowed)
+    expected = slow(vectors, query, k, allowed)
+    assert similarities == pytest.approx([float(vectors[i] @ query) for i in expected], abs=1e-5)
+    assert rows.tolist() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 40), st.integers(1, 6), st.integers(1, 150), st.data())
+def test_many_queries_at_once_find_what_each_alone_finds(count, k, queries, data):
+    vectors, asked = unit(count, 8, 3), unit(queries, 8, 4)
+    allowed = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=np.bool_)
+    index = VectorIndex(8)
+    index.add(vectors)
+    rows, similarities = index.nearest(asked, k, allowed)
+    expected = [slow(vectors, query, k, allowed) for query in asked]
+    assert rows.shape == similarities.shape == (queries, min(k, int(allowed.sum())))
+    assert rows.tolist() == expected
+
+
+def test_a_large_index_is_scanned_with_a_mask_and_finds_the_same():
+    vectors = unit(20_000, 16)
+    index = VectorIndex(16)
+    index.add(vectors)
+    allowed = np.random.default_rng(1).random(20_000) < 0.6
+    for seed in range(5):
+        query = unit(1, 16, 100 + seed)[0]
+        assert index.search(query, 10, allowed)[0].tolist() == slow(vectors, query, 10, allowed)
+
+
+def test_rows_may_be_added_between_searches_and_are_seen():
+    index, vectors = VectorIndex(8), unit(300, 8)
+    for start in range(0, 300, 50):
+        index.add(vectors[start : start + 50])
+        assert len(index) == start + 50 and np.array_equal(index.vectors(), vectors[: start + 50])
+        assert index.search(vectors[start + 7], 1, np.ones(start + 50, dtype=np.bool_))[0].tolist() == [start + 7]
+
+
+def test_vectors_of_another_dimension_are_refused():
+    with pytest.raises(ValueError, match=r"shape \(3, 7\) do not go into an index of dimension 8"):
+        VectorIndex(8).add(unit(3, 7))
+
+
+def test_an_empty_index_finds_nothing():
+    index = VectorIndex(8)
+    assert index.vectors().shape == (0, 8)
+    assert len(index.search(unit(1, 8)[0], 3, np.zeros(0, dtype=np.bool_))[0]) == 0
+
+
+def test_the_graph_is_exact_until_it_is_built_and_nearly_so_afterwards():
+    # Clustered, as texts are: random vectors are a graph's worst case.
+    centres = unit(40, 32)
+    noise = 0.4 * unit(5000, 32, 7)
+    vectors = centres[np.arange(5000) % 40] + noise
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    index = VectorIndex(32, hnsw_above=4500)
+    index.add(vectors[:4000])
+    everything = np.ones(4000, dtype=np.bool_)
+    query = vectors[17]
+    assert index.search(query, 5, everything)[0].tolist() == slow(vectors[:4000], query, 5, everything)
+    index.add(vectors[4000:])
+    everything = np.ones(5000, dtype=np.bool_)
+    assert index.search(query, 5, everything)[0].tolist() == slow(vectors, query, 5, everything)
+    index.wait()
+    queries = range(0, 5000, 100)
+    found = sum(
+        len(set(index.search(vectors[i], 10, everything)[0].tolist()) & set(slow(vectors, vectors[i], 10, everything))) for i in queries
+    )
+    assert found / (10 * len(queries)) > 0.9
+    index.close()
+
+
+def test_a_graph_never_returns_a_row_that_is_not_allowed():
+    vectors = unit(5000, 16)
+    index = VectorIndex(16, hnsw_above=100)
+    index.add(vectors)
+    allowed = np.arange(5000) % 3 > 0
+    index.search(vectors[0], 5, allowed)
+    index.wait()
+    for i in range(0, 5000, 250):
+        rows, _ = index.search(vectors[i], 10, allowed)
+        assert len(rows) == 10 and allowed[rows].all()
+    index.close()

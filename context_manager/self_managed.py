@@ -90,30 +90,44 @@ class SelfManagedTemplate(TrimmingTemplate):
 
     def _carry_out(self, commands: list[Command]) -> None:
         by_number = {message.number: message for message in self._within_reach()}
+        gone: list[Message] = []
         for command in commands:
             for number in command.numbers:
-                if (message := by_number.get(number)) is not None:
-                    by_number[number] = self._do(command, message)
+                if (message := by_number.get(number)) is None:
+                    continue
+                if command.verb == "remove":
+                    gone.append(by_number.pop(number))
+                else:
+                    by_number[number] = self._pin(message) if command.verb == "keep" else self._compress(message, command.text)
+        if gone:
+            self._remove(gone)
 
-    def _do(self, command: Command, message: Message) -> Message:
-        """Carry a command out on a message; returns the message that now has its number."""
-        timeline = self.timeline
-        if message not in timeline.messages:
+    def _pin(self, message: Message) -> Message:
+        self.note_edit("keep", [message])
+        return self.timeline.pin(message)
+
+    def _compress(self, message: Message, text: str) -> Message:
+        """Put a shorter text in a message's place; one that is not shorter is left aside."""
+        text = self.renderer.clip(text, self.note_tokens)
+        if len(text) >= len(message.content):
             return message
-        if command.verb == "keep":
-            self.note_edit("keep", [message])
-            return timeline.pin(message)
-        if command.verb == "compress":
-            text = self.renderer.clip(command.text, self.note_tokens)
-            if len(text) >= len(message.content):
-                return message
-            self.note_edit("compress", [message], text)
-            return timeline.rewrite(message, text if message.ids is not None else f"[m{message.number}] {text}")
-        self.note_edit("remove", [message])
-        place = timeline.messages.index(message)
-        between = timeline.messages[place - 1 : place] + timeline.messages[place + 1 : place + 2]
-        if message.ids is None and len(between) == 2 and all(neighbour.ids is not None for neighbour in between):
-            # Two replies in a row are something that no chat template expects.
-            return timeline.rewrite(message, f"[m{message.number}] {REMOVED}")
-        timeline.drop([message])
-        return message
+        self.note_edit("compress", [message], text)
+        return self.timeline.rewrite(message, text if message.ids is not None else self._marked(message, text))
+
+    def _remove(self, gone: list[Message]) -> None:
+        """Take messages out. Two replies in a row are something that no chat template expects: a word stays between them."""
+        self.note_edit("remove", gone)
+        before: Message | None = None
+        between: Message | None = None
+        for message in list(self.timeline.messages):
+            if message in gone:
+                between = message if message.ids is None else between
+                continue
+            if between is not None and before is not None and before.ids is not None and message.ids is not None:
+                gone.remove(between)
+                self.timeline.rewrite(between, self._marked(between, REMOVED))
+            before, between = message, None
+        self.timeline.drop(gone)
+
+    def _marked(self, message: Message, text: str) -> str:
+        return f"[m{message.number}] {text}"

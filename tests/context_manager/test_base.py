@@ -1,0 +1,130 @@
+"""What every template has from its base: observations, instructions, pins, samples within limits, and hooks."""
+
+import pytest
+
+from context_manager.base import ContextFull, ContextLimits, ContextTemplate
+from context_manager.options import ContextOptions
+from context_manager.registry import TEMPLATES
+from tests.context_manager.episodes import begin, say, shown, turn
+
+EVERY = pytest.mark.parametrize("template", [*TEMPLATES.values(), ContextTemplate], ids=[*TEMPLATES, "base"])
+
+
+@EVERY
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_the_role_of_what_the_environment_says_can_be_replaced(renderer, roomy, template, role):
+    context = begin(template, renderer, roomy, ContextOptions(observation_role=role))
+    say(context, "act", 0)
+    context.observe([{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}])
+    assert [message["role"] for message in context.messages[-2:]] == [role, role]
+    assert [message.role for message in context.timeline.messages[-2:]] == [role, role]
+
+
+@EVERY
+def test_an_observation_keeps_head_and_tail_within_its_limit(renderer, template):
+    context = begin(template, renderer, ContextLimits(1_000, 1_000, 2_000, 32, 50))
+    say(context, "act", 0)
+    text = context.observe([{"role": "user", "content": "a" * 200 + "b" * 200}])
+    assert len(renderer.encode(text)) <= 50 + len("[m2] ")
+    assert "aaa" in text and text.endswith("b") and "tokens cut" in text
+    assert text in shown(context, context.next_prompt())
+
+
+@EVERY
+def test_a_missing_or_empty_observation_is_an_empty_message(renderer, roomy, template):
+    context = begin(template, renderer, roomy)
+    say(context, "act", 0)
+    context.observe([{"role": "user", "content": None}, {"role": "user"}])
+    assert len(context.timeline.messages) == 3 and context.next_prompt()
+
+
+@EVERY
+def test_an_instruction_is_a_message_of_the_user(renderer, roomy, template):
+    context = begin(template, renderer, roomy)
+    say(context, "plan", 0, kind="plan")
+    context.tell("carry it out")
+    assert context.messages[-1] == {"role": "user", "content": "carry it out"}
+    assert "carry it out" in shown(context, context.next_prompt())
+
+
+@EVERY
+def test_a_pin_moves_from_one_message_of_the_policys_to_the_next(renderer, roomy, template):
+    context = begin(template, renderer, roomy)
+    with pytest.raises(RuntimeError, match="has not spoken yet"):
+        context.pin()
+    say(context, "plan a", 0)
+    context.pin()
+    context.tell("go")
+    before = context.next_prompt()
+    turn(context, "act", "seen", 1)
+    say(context, "plan b", 2)
+    context.pin()
+    assert [message.content for message in context.timeline.messages if message.pinned] == ["plan b"]
+    context.tell("go")
+    assert context.next_prompt()[: len(before)] == before, "a pin changes no token"
+
+
+@EVERY
+def test_the_reserve_of_the_reply_is_part_of_the_guard(renderer, template):
+    roomy = begin(template, renderer, ContextLimits(2_000, 5_000, 9_000, 32, 400))
+    turn(roomy, "act", "x" * 300, 0)
+    needed = len(roomy.next_prompt())
+    exact = begin(template, renderer, ContextLimits(2_000, needed - roomy.timeline.opening_length + 32, 9_000, 32, 400))
+    turn(exact, "act", "x" * 300, 0)
+    assert len(exact.next_prompt()) == needed
+    short = begin(template, renderer, ContextLimits(2_000, needed - roomy.timeline.opening_length + 31, 9_000, 32, 400))
+    turn(short, "act", "x" * 300, 0)
+    with pytest.raises(ContextFull, match="response tokens"):
+        short.next_prompt()
+
+
+@EVERY
+def test_an_opening_over_its_limit_is_a_full_context_by_name(renderer, template):
+    with pytest.raises(ContextFull, match=r"the opening messages have \d+ tokens, data\.max_prompt_length allows 10"):
+        begin(template, renderer, ContextLimits(10, 100, 200, 8, 50))
+
+
+@EVERY
+def test_messages_of_the_caller_are_never_changed(renderer, roomy, template):
+    opening = [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}]
+    observation = [{"role": "user", "content": "x" * 900}]
+    context = begin(template, renderer, roomy, ContextOptions(observation_role="tool"), opening=opening)
+    say(context, "act", 0)
+    context.observe(observation)
+    assert opening == [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}]
+    assert observation == [{"role": "user", "content": "x" * 900}]
+
+
+@pytest.mark.parametrize(("choice", "kept"), [(None, [0, 2, 4]), ("spread", [0, 2, 4]), ("first", [0, 1, 2]), ("last", [2, 3, 4])])
+def test_no_more_samples_than_allowed_and_the_rest_is_counted_by_name(renderer, roomy, choice, kept):
+    options = ContextOptions(max_samples_per_trajectory=3, sample_choice=choice)
+    context = begin(TEMPLATES["reasoning"], renderer, roomy, options)
+    for step in range(5):
+        turn(context, f"<think>t</think>act{step}", "seen", step)
+    samples = context.samples()
+    assert [sample.steps for sample in samples] == [[step] for step in kept]
+    assert context.dropped == {"over_max_samples": 2}
+    assert sum(sample.share for sample in samples) == pytest.approx(1)
+
+
+@EVERY
+def test_a_reply_longer_than_the_reserve_is_dropped_by_name_and_nothing_else_is(renderer, template):
+    limits = ContextLimits(500, 300, 2_000, 32, 50)
+    context = begin(template, renderer, limits)
+    turn(context, "act", "seen", 0)
+    say(context, "y" * 400, 1)  # an engine that ignores its limit
+    samples = context.samples()
+    assert samples == [] and context.dropped == {"response_too_long": 1}
+    again = begin(TEMPLATES["reasoning"], renderer, limits)
+    turn(again, "<think>t</think>act", "seen", 0)
+    say(again, "y" * 400, 1)
+    assert [sample.steps for sample in again.samples()] == [[0]] and again.dropped == {"response_too_long": 1}
+
+
+def test_shown_messages_of_a_call_are_written_down_as_runs_of_their_numbers(renderer, roomy):
+    context = begin(ContextTemplate, renderer, roomy)
+    for step in range(4):
+        turn(context, f"act{step}", "seen", step)
+    context.timeline.drop(context.timeline.messages[2:4])
+    say(context, "end", 4)
+    assert [snapshot.shown for snapshot in context.recorder.snapshots] == [(), ((1, 2),), ((1, 4),), ((1, 6),), ((1, 2), (5, 8))]

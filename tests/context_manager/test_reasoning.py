@@ -1,0 +1,127 @@
+"""The reasoning template: a thought is there for its own turn, trained with it, and gone from every later prompt."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from context_manager.chat import ChatRenderer
+from context_manager.options import ContextOptions
+from context_manager.reasoning import ReasoningTemplate
+from context_manager.thoughts import STYLES, without_thought
+from tests.chat_tokenizers import CHATML, build_tokenizer
+from tests.context_manager.episodes import begin, say, shown, turn
+
+THINK = STYLES["think"]
+WORD = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=8)
+
+
+def test_thoughts_are_gone_from_every_later_prompt_and_answers_stay(renderer, roomy):
+    context = begin(ReasoningTemplate, renderer, roomy)
+    for step in range(5):
+        prompt = shown(context, turn(context, f"<think>idea{step}</think>\n\nact{step}", f"seen{step}", step))
+        assert "idea" not in prompt and "<think>" not in prompt
+        assert all(f"act{i}" in prompt and f"seen{i}" in prompt for i in range(step))
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns=st.lists(st.tuples(st.booleans(), WORD), min_size=1, max_size=6))
+def test_later_prompts_read_as_if_nobody_had_ever_thought(renderer, roomy, turns):
+    thinking, plain = begin(ReasoningTemplate, renderer, roomy), begin(ReasoningTemplate, renderer, roomy)
+    for step, (thinks, word) in enumerate(turns):
+        thought = f"<think>{word}</think>\n\n" if thinks else ""
+        assert turn(thinking, f"{thought}do {word}", "seen", step) == turn(plain, f"do {word}", "seen", step)
+
+
+def test_a_thought_is_trained_in_the_sample_of_its_own_turn(renderer, roomy):
+    context = begin(ReasoningTemplate, renderer, roomy)
+    said = [f"<think>idea{step}</think>\n\nact{step}" for step in range(3)]
+    prompts = [turn(context, text, "seen", step) for step, text in enumerate(said)]
+    samples = context.samples()
+    assert [sample.steps for sample in samples] == [[0], [1], [2]]
+    for sample, prompt, text in zip(samples, prompts, said, strict=True):
+        assert sample.prompt_ids + sample.response_ids == [*prompt, *renderer.encode(text), renderer.tokenizer.eos_token_id]
+        assert sum(sample.response_mask) == len(renderer.encode(text)) + 1
+    assert sum(sample.share for sample in samples) == pytest.approx(1)
+
+
+def test_turns_without_thoughts_become_one_sample(renderer, roomy):
+    context = begin(ReasoningTemplate, renderer, roomy)
+    for step in range(4):
+        turn(context, f"act{step}", "seen", step)
+    assert [sample.steps for sample in context.samples()] == [[0, 1, 2, 3]]
+
+
+def test_the_record_keeps_the_thoughts_and_the_environment_is_given_the_answer_alone(renderer, roomy):
+    context = begin(ReasoningTemplate, renderer, roomy)
+    text = "<think>idea</think>\n\nact"
+    turn(context, text, "seen", 0)
+    assert context.messages[2] == {"role": "assistant", "content": text}
+    assert context.action(text) == "act"
+    assert context.action("<think>of a flow's own") == ""
+
+
+def test_a_thought_that_was_cut_off_is_an_empty_action(renderer, roomy):
+    context = begin(ReasoningTemplate, renderer, roomy)
+    say(context, "<think>on and on", 0, closed=False)
+    assert context.action("<think>on and on") == ""
+    context.observe([{"role": "user", "content": "seen"}])
+    assert "on and on" not in shown(context, context.next_prompt())
+
+
+def test_a_reply_that_begins_inside_a_thought_is_understood(qwen3_thinking, roomy):
+    context = begin(ReasoningTemplate, qwen3_thinking, roomy)
+    first = turn(context, "idea\n</think>\n\nact", "seen", 0)
+    assert shown(context, first).endswith("<think>\n"), "the generation prompt opens the thought"
+    assert context.action("idea\n</think>\n\nact") == "act"
+    later = shown(context, say(context, "cut off in the thou", 1, closed=False))
+    assert "idea" not in later and "assistant\nact<|im_end|>" in later
+    assert context.action("cut off in the thou") == ""
+
+
+def test_tags_that_are_special_tokens_are_seen_although_the_text_does_not_show_them(roomy):
+    tokenizer = build_tokenizer(CHATML, "<|im_end|>")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
+    context = begin(ReasoningTemplate, ChatRenderer(tokenizer), roomy, ContextOptions(think_style="mistral"))
+    turn(context, "[THINK]idea[/THINK]act", "seen", 0)
+    assert context.messages[2]["content"] == "ideaact", "what decoding makes of it"
+    assert context.action("ideaact") == "act"
+    assert "idea" not in shown(context, context.next_prompt())
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_is_stripped(renderer, roomy, style):
+    opening, closing = STYLES[style]
+    context = begin(ReasoningTemplate, renderer, roomy, ContextOptions(think_style=style))
+    turn(context, f"{opening} idea {closing} act", "seen", 0)
+    prompt = shown(context, say(context, "x", 1))
+    assert "idea" not in prompt and "assistant\nact<|im_end|>" in prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "left"),
+    [
+        ("act", False, "act"),
+        ("  act ", False, "  act "),
+        ("<think>a</think>act", False, "act"),
+        ("a</think>\n\nact", True, "act"),
+        ("a</think>\n\nact", False, "act"),
+        ("<think>a</think><think>b</think>act", False, "act"),
+        ("<think>a</think>act<think>b", False, "act"),
+        ("first <think>a", False, "first"),
+        ("<think>a", False, ""),
+        ("never closed", True, ""),
+        ("", False, ""),
+        ("", True, ""),
+    ],
+)
+def test_what_a_reply_says_beyond_its_thoughts(text, inside, left):
+    assert without_thought(text, THINK, inside=inside) == left
+
+
+def test_the_hint_stands_in_the_last_opening_message_of_both_openings(renderer, roomy):
+    options = ContextOptions(think_hint="Think first.")
+    training = [{"role": "user", "content": "bare"}]
+    context = begin(ReasoningTemplate, renderer, roomy, options, training=training)
+    assert context.messages[-1]["content"] == "go\n\nThink first." and "Think" not in context.messages[0]["content"]
+    assert "bare\n\nThink first." in shown(context, context.timeline.training_ids)
+    assert training == [{"role": "user", "content": "bare"}], "the caller's messages stay as they are"

@@ -1,0 +1,95 @@
+"""Templates by name: the built-in ones, the old names, a user's own; and keys that a template does not read."""
+
+import sys
+from dataclasses import fields
+
+import pytest
+
+from agentevolver.layers import ConfigError
+from agentevolver.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, READ_BY_TEMPLATE, load
+from context_manager.base import ContextTemplate
+from context_manager.causal import CausalTemplate
+from context_manager.options import ContextOptions
+from context_manager.reasoning import ReasoningTemplate
+from context_manager.registry import COMMON, TEMPLATES, context_options, template_class
+from context_manager.self_managed import SelfManagedTemplate
+from context_manager.sliding_window import SlidingWindowTemplate
+
+ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def settings(*overrides):
+    return load(None, ["device=cpu", *(f"{ROLLOUT}.{item}" for item in overrides)]).settings.rollout
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("causal", CausalTemplate),
+        ("linear", CausalTemplate),
+        ("reasoning", ReasoningTemplate),
+        ("linear_think", ReasoningTemplate),
+        ("self_managed", SelfManagedTemplate),
+        ("context_selfclip", SelfManagedTemplate),
+        ("sliding_window", SlidingWindowTemplate),
+        ("context_manager.causal:CausalTemplate", CausalTemplate),
+    ],
+)
+def test_a_name_old_or_new_or_a_place_is_a_template(name, expected):
+    assert template_class(settings(f"context_template={name}").context_template) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("linea", "write one of causal, reasoning, .*linear_think"),
+        ("no.such.module:Template", "No module named"),
+        ("context_manager.causal:Nothing", "has no attribute 'Nothing'"),
+        ("context_manager.options:ContextOptions", "is not a subclass of context_manager.base.ContextTemplate"),
+        ("context_manager.registry:TEMPLATES", "is not a subclass"),
+        (":X", "write one of"),
+    ],
+)
+def test_a_name_that_cannot_be_used_says_what_to_write(name, said):
+    with pytest.raises(ConfigError, match=said):
+        template_class(name)
+
+
+def test_the_configuration_and_the_templates_agree_on_names_and_on_who_reads_which_key():
+    assert set(TEMPLATES) | set(OLD_TEMPLATE_NAMES) == set(CONTEXT_TEMPLATES)
+    for key, readers in READ_BY_TEMPLATE.items():
+        assert {name for name, template in TEMPLATES.items() if key in template.reads} == set(readers), key
+    keys = {field.name for field in fields(ContextOptions)}
+    assert keys == COMMON | set(READ_BY_TEMPLATE), "each optional key is read by all or stands in the table"
+
+
+def test_options_are_what_was_set():
+    options = context_options(
+        settings("context_template=sliding_window", "summary_tokens=64", "sample_choice=last", "max_samples_per_trajectory=3")
+    )
+    assert options == ContextOptions(summary_tokens=64, sample_choice="last", max_samples_per_trajectory=3)
+    assert context_options(settings()) == ContextOptions()
+
+
+@pytest.fixture
+def own_template(monkeypatch):
+    class Own(ContextTemplate):
+        reads = frozenset({"summary_tokens"})
+
+    module = type(sys)("own_templates")
+    module.Own = Own
+    monkeypatch.setitem(sys.modules, "own_templates", module)
+    return Own
+
+
+def test_a_users_own_template_says_itself_which_keys_it_reads(own_template):
+    chosen = settings("context_template=own_templates:Own", "summary_tokens=64")
+    assert template_class(chosen.context_template) is own_template
+    assert context_options(chosen).summary_tokens == 64
+    with pytest.raises(ConfigError, match=rf"{ROLLOUT}\.think_hint is not read by the template own_templates:Own"):
+        context_options(settings("context_template=own_templates:Own", "think_hint=x"))
+
+
+def test_a_key_that_a_built_in_template_does_not_read_is_refused():
+    with pytest.raises(ConfigError, match="summary_by"):
+        settings("context_template=self_managed", "summary_by=nobody")

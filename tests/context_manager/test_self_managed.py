@@ -1,0 +1,164 @@
+"""The self-managed context: the policy says what it keeps, its decisions are trained, and the budget holds if it says nothing."""
+
+import pytest
+
+from context_manager.base import ContextLimits
+from context_manager.options import ContextOptions
+from context_manager.self_managed import GUIDE, REMOVED, SelfManagedTemplate
+from tests.context_manager.episodes import begin, say, shown, turn
+
+LIMITS = ContextLimits(max_prompt_tokens=400, max_response_tokens=1_200, max_model_len=2_000, max_new_tokens=120, max_observation_tokens=80)
+TRIGGERED = ContextOptions(context_trigger_tokens=600, context_keep_turns=2, summary_tokens=100)
+
+
+def started(renderer, options=None, limits=LIMITS):
+    return begin(SelfManagedTemplate, renderer, limits, options)
+
+
+def texts(context):
+    return [message.content for message in context.timeline.messages]
+
+
+def test_the_policy_is_told_how_and_messages_carry_ids(renderer):
+    context = started(renderer)
+    prompt = shown(context, turn(context, "act", "seen", 0))
+    assert GUIDE in prompt
+    assert texts(context) == ["act", "[m2] seen"] and context.messages[-1]["content"] == "[m2] seen"
+
+
+def test_several_messages_of_one_observation_have_ids_of_their_own(renderer):
+    context = started(renderer)
+    say(context, "act", 0)
+    assert context.observe([{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]) == "[m2] a\n[m3] b"
+
+
+@pytest.mark.parametrize(
+    ("commands", "left"),
+    [
+        ("remove m1 m2", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("remove m1", ["[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("remove m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("compress m2: s", ["act0", "[m2] s", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("compress m1: a", ["a", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("compress m2: much longer than what it stands for", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("compress m2: s\nremove m2 m1", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("remove m1 m2 m3", ["[m4] seen1", "next", "[m6] seen2"]),
+        ("remove m4 m2", ["act0", f"[m2] {REMOVED}", "act1", f"[m4] {REMOVED}", "next", "[m6] seen2"]),
+        ("remove m4 m3 m2", ["act0", f"[m4] {REMOVED}", "next", "[m6] seen2"]),
+        ("remove m2; keep m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("remove m1 m1 m2 m2", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("remove m5 m6 m7 m0 m99", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        ("forget everything", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+    ],
+)
+def test_commands_in_a_reply_are_carried_out(renderer, commands, left):
+    context = started(renderer)
+    turn(context, "act0", "seen0", 0)
+    turn(context, "act1", "seen1", 1)
+    turn(context, f"next<context>\n{commands}\n</context>", "seen2", 2)
+    assert texts(context) == left
+    rendered = renderer.tokenizer.apply_chat_template(context.timeline.chat(), tokenize=False, add_generation_prompt=True)
+    if "<think>" not in rendered:
+        assert shown(context, context.next_prompt()) == rendered
+
+
+def test_the_environment_never_sees_commands_and_later_prompts_forget_them(renderer):
+    context = started(renderer)
+    turn(context, "act0", "seen0", 0)
+    text = "go left <context>remove m1 m2</context>"
+    turn(context, text, "seen1", 1)
+    assert context.action(text) == "go left"
+    assert "remove m1 m2</context>" not in shown(context, context.next_prompt()).replace(GUIDE, "")
+    assert context.messages[-2]["content"] == text, "the record keeps them"
+
+
+def test_commands_are_trained_on_like_all_that_was_sampled(renderer):
+    context = started(renderer)
+    turn(context, "act0", "seen0", 0)
+    text = "act1<context>remove m1 m2</context>"
+    turn(context, text, "seen1", 1)
+    turn(context, "act2", "seen2", 2)
+    samples = context.samples()
+    assert [sample.steps for sample in samples] == [[0, 1], [2]]
+    trained = [token for token, step in zip(samples[0].response_ids, samples[0].step_ids, strict=True) if step == 1]
+    assert trained == [*renderer.encode(text), renderer.tokenizer.eos_token_id]
+
+
+def test_a_thought_gives_no_commands(renderer):
+    context = started(renderer)
+    turn(context, "act0", "seen0", 0)
+    turn(context, "<think><context>remove m1</context></think>act1", "seen1", 1)
+    assert texts(context)[:2] == ["act0", "[m2] seen0"]
+
+
+def test_what_is_kept_outlives_what_is_not(renderer):
+    context = started(renderer, TRIGGERED)
+    turn(context, "act0", "the key is 4711", 0)
+    turn(context, "act1<context>keep m2</context>", "seen1", 1)
+    for step in range(2, 14):
+        prompt = turn(context, f"act{step}", "o" * 60, step, answers={"context": "nothing"})
+    assert "the key is 4711" in shown(context, prompt) and "[m4]" not in shown(context, prompt).replace(GUIDE, "")
+    assert any(edit["kind"] == "keep" for edit in context.edits) and any(edit["kind"] == "drop" for edit in context.edits)
+
+
+def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_may_go(renderer):
+    context = started(renderer, TRIGGERED)
+    step = 0
+    while (call := context.housekeeping()) is None:
+        turn(context, f"act{step}", "o" * 60, step)
+        step += 1
+    assert len(context.timeline.prompt()) > context.trigger
+    asked = call.messages[-1]["content"]
+    newest = context.timeline.last_number
+    assert f"of {context.trigger} tokens" in asked and "m1 " in asked and "m2 65" in asked
+    assert f"m{newest} " not in asked and f"m{newest - 1} " not in asked, "the newest turn is out of reach"
+    calls = len(context.recorder.snapshots)
+    reply = [*renderer.encode("remove m1 m2\ncompress m4: o"), renderer.tokenizer.eos_token_id]
+    context.answer(call, reply, [-0.1] * len(reply), 50)
+    assert texts(context)[:2] == ["act1", "[m4] o"]
+    snapshot = context.recorder.snapshots[calls]
+    assert (snapshot.kind, snapshot.trained, snapshot.sampled_ids) == ("context", True, reply)
+    assert context.housekeeping() is None, "asked once between two replies"
+
+
+def test_where_the_question_does_not_fit_beside_everything_it_is_put_to_the_beginning(renderer):
+    limits = ContextLimits(400, 800, 2_000, 120, 500)
+    context = started(renderer, ContextOptions(context_trigger_tokens=500, summary_tokens=30), limits)
+    turn(context, "act0", "o" * 150, 0)
+    turn(context, "act1", "p" * 460, 1)
+    call = context.housekeeping()
+    assert call is not None and "p" * 460 not in shown(context, call.prompt_ids)
+    assert len(call.prompt_ids) + call.max_new_tokens <= context.total
+
+
+@pytest.mark.parametrize("answer", ["", "I need it all", "keep m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11 m12 m13 m14", "remove m999"])
+def test_the_budget_holds_over_two_hundred_turns_if_the_policy_does_nothing_for_it(renderer, answer):
+    context = started(renderer, TRIGGERED)
+    sizes = []
+    for step in range(200):
+        prompt = turn(context, f"act{step}", "o" * 60, step, answers={"context": answer})
+        assert len(prompt) <= context.room
+        timeline = context.timeline
+        sizes.append((len(prompt), len(timeline.messages), len(timeline._blocks), len(timeline._seen_ids), len(timeline._seen)))
+    for measure in range(5):
+        assert max(size[measure] for size in sizes[50:]) <= max(size[measure] for size in sizes[:50]) + 8
+    if not answer.startswith("keep"):
+        assert max(size[0] for size in sizes) <= context.trigger, "nothing that is kept stands in the way"
+
+
+def test_a_policy_that_keeps_everything_loses_it_before_the_context_is_full(renderer):
+    context = started(renderer, TRIGGERED)
+    for step in range(60):
+        newest = context.timeline.last_number
+        keep = "".join(f" m{number}" for number in range(max(newest - 12, 1), newest + 1))
+        prompt = turn(context, f"act{step}<context>keep{keep}</context>" if step else "act", "o" * 60, step, answers={"context": ""})
+        assert len(prompt) <= context.room
+    assert any(edit["kind"] == "drop" for edit in context.edits)
+
+
+def test_a_policy_that_removes_all_within_reach_is_never_dropped_from(renderer):
+    context = started(renderer, TRIGGERED)
+    for step in range(60):
+        everything = " ".join(f"m{message.number}" for message in context.timeline.messages)
+        turn(context, f"act{step}", "o" * 60, step, answers={"context": f"remove {everything}"})
+    assert {edit["kind"] for edit in context.edits} == {"remove"}

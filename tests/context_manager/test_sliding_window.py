@@ -1,0 +1,187 @@
+"""The sliding window: older turns give way to a summary, the newest stay, and prompts are bounded over any horizon."""
+
+import pytest
+
+from context_manager.base import ContextFull, ContextLimits
+from context_manager.causal import CausalTemplate
+from context_manager.options import ContextOptions
+from context_manager.sliding_window import NOTE, SlidingWindowTemplate
+from tests.context_manager.episodes import begin, say, shown, turn
+
+LIMITS = ContextLimits(max_prompt_tokens=100, max_response_tokens=900, max_model_len=1_000, max_new_tokens=60, max_observation_tokens=80)
+TRIGGERED = ContextOptions(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40)
+
+
+def filled(renderer, options=TRIGGERED, turns=6, limits=LIMITS, **more):
+    context = begin(SlidingWindowTemplate, renderer, limits, options)
+    for step in range(turns):
+        turn(context, f"act{step}", f"seen{step} " + "o" * 40, 10 * step, **more)
+    return context
+
+
+def texts(context):
+    return [message.content for message in context.timeline.messages]
+
+
+def test_nothing_is_summarised_within_the_trigger(renderer, roomy):
+    context = filled(renderer, ContextOptions(), 6, roomy)
+    assert context.edits == [] and [sample.steps for sample in context.samples()] == [[0, 10, 20, 30, 40, 50]]
+
+
+def test_a_summary_takes_the_place_of_older_turns_and_the_newest_stay(renderer):
+    context = filled(renderer, answers={"summary": "did a"})
+    assert context.edits[0]["kind"] == "summary"
+    assert texts(context)[0] == NOTE.format(text="did a")
+    assert context.timeline.messages[0].role == "user"
+    assert texts(context)[-2:] == ["act5", "seen5 " + "o" * 40]
+    assert not any("act0" in text for text in texts(context))
+    assert [message["content"] for message in context.messages if message["role"] == "assistant"] == [f"act{i}" for i in range(6)], (
+        "the record keeps everything"
+    )
+
+
+def test_a_later_summary_replaces_the_one_before_it(renderer):
+    context = filled(renderer, turns=9, answers={"summary": "first"})
+    assert len(context.edits) >= 2
+    assert sum(text.startswith("Summary") for text in texts(context)) == 1
+
+
+def test_the_policy_is_asked_on_the_conversation_that_it_knows_and_trained_on_its_summary(renderer):
+    context = filled(renderer, turns=4)
+    while (call := context.housekeeping()) is None:
+        turn(context, "act", "o" * 60, 90)
+    assert (call.kind, call.by, call.max_new_tokens) == ("summary", "policy", 40)
+    before = context.timeline.prompt()
+    assert call.prompt_ids[: len(before) - len(renderer.generation)] == before[: -len(renderer.generation)]
+    assert "at most 40 tokens" in shown(context, call.prompt_ids)
+    calls = len(context.recorder.snapshots)
+    context.answer(call, renderer.encode("did a"), [-0.2] * 5, 99)
+    assert context.recorder.snapshots[calls].kind == "summary" and context.recorder.snapshots[calls].trained
+    trained = [sample for sample in context.samples() if 99 in sample.steps]
+    assert len(trained) == 1 and trained[0].response_mask[-5:] == [1] * 5 and trained[0].step_ids[-5:] == [99] * 5
+    assert context.housekeeping() is None, "asked once between two replies"
+
+
+def test_a_summary_is_trained_in_the_sample_of_the_turns_that_it_sums_up(renderer):
+    context = filled(renderer, turns=8, answers={"summary": "did a"})
+    sums = {snapshot.step for snapshot in context.recorder.snapshots if snapshot.kind == "summary"}
+    holding = [sample for sample in context.samples() if sums & set(sample.steps)]
+    assert holding and all(len(sample.steps) > 1 for sample in holding), "its prompt goes on the prompts before it"
+
+
+def test_summaries_that_are_not_to_be_trained_are_not(renderer):
+    options = ContextOptions(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, train_context_calls=False)
+    context = filled(renderer, options, turns=8)
+    sums = {snapshot.step: snapshot.trained for snapshot in context.recorder.snapshots if snapshot.kind == "summary"}
+    assert sums and not any(sums.values())
+    assert not any(set(sample.steps) & set(sums) for sample in context.samples() if sample.steps != sorted(sums))
+
+
+@pytest.mark.parametrize("said", ["s" * 500, "é" * 60, "�" * 40])
+def test_a_summary_is_bounded_whatever_was_said(renderer, said):
+    context = filled(renderer, turns=4)
+    while (call := context.housekeeping()) is None:
+        turn(context, "act", "o" * 60, 90)
+    context.settle(call, said)
+    note = context.timeline.messages[0].content
+    assert len(renderer.encode(note)) <= len(renderer.encode(NOTE.format(text=""))) + 40
+
+
+@pytest.mark.parametrize("said", ["", "   ", "<think>only a thou"])
+def test_where_nothing_is_said_older_turns_go_without_a_summary(renderer, said):
+    context = filled(renderer, turns=4)
+    while (call := context.housekeeping()) is None:
+        turn(context, "act", "o" * 60, 90)
+    context.settle(call, said)
+    assert not any("Summary" in text for text in texts(context))
+    assert len(context.next_prompt()) <= context.trigger
+
+
+def test_what_was_thought_before_a_summary_is_no_part_of_it(renderer):
+    context = filled(renderer, turns=8, answers={"summary": "<think>hm</think>did a"})
+    assert texts(context)[0] == NOTE.format(text="did a")
+
+
+def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
+    options = ContextOptions(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, summary_by="summariser")
+    context = filled(renderer, options, turns=3)
+    while (call := context.housekeeping()) is None:
+        turn(context, "act", "</transcript> o", 90)
+    assert call.by == "summariser" and call.prompt_ids == [] and call.max_new_tokens == 40
+    system, user = call.messages
+    assert system["content"].startswith("role: summariser/context\n")
+    assert "<opening>\ns\ngo\n</opening>" in user["content"] and "assistant: act0\nuser: seen0" in user["content"]
+    assert user["content"].count("</transcript>") == 1, "an observation cannot close its section"
+    snapshots = len(context.recorder.snapshots)
+    context.settle(call, "told")
+    assert len(context.recorder.snapshots) == snapshots and texts(context)[0] == NOTE.format(text="told")
+    while (call := context.housekeeping()) is None:
+        turn(context, "act", "o" * 60, 90)
+    assert "told" in call.messages[1]["content"], "the next summary knows the one before it"
+
+
+def test_nobody_is_asked_if_so_wanted_and_older_turns_just_go(renderer):
+    options = ContextOptions(context_trigger_tokens=300, context_keep_turns=2, summary_by="nobody")
+    context = filled(renderer, options, turns=9)
+    assert {edit["kind"] for edit in context.edits} == {"drop"}
+    assert {snapshot.kind for snapshot in context.recorder.snapshots} == {"action"}
+
+
+def test_the_question_is_put_to_the_beginning_alone_where_the_whole_does_not_fit(renderer):
+    limits = ContextLimits(100, 700, 1_000, 60, 300)
+    context = begin(
+        SlidingWindowTemplate, renderer, limits, ContextOptions(context_trigger_tokens=300, context_keep_turns=1, summary_tokens=40)
+    )
+    turn(context, "act0", "o" * 60, 0)
+    turn(context, "act1", "p" * 300, 1)
+    call = context.housekeeping()
+    text = shown(context, call.prompt_ids)
+    assert "o" * 60 in text and "p" * 300 not in text and call.shown == ((1, 2),)
+    assert len(call.prompt_ids) + call.max_new_tokens <= context.total
+
+
+def test_where_not_even_the_question_fits_older_turns_go_without_one(renderer):
+    limits = ContextLimits(100, 330, 1_000, 60, 200)
+    context = begin(SlidingWindowTemplate, renderer, limits, ContextOptions(context_keep_turns=1))
+    for step in range(4):
+        turn(context, f"act{step}", "o" * 70, step)
+    assert {edit["kind"] for edit in context.edits} == {"drop"}
+
+
+def test_the_summary_itself_goes_before_the_context_is_full(renderer):
+    limits = ContextLimits(100, 520, 1_000, 60, 370)
+    options = ContextOptions(context_trigger_tokens=120, context_keep_turns=1, summary_tokens=60)
+    context = begin(SlidingWindowTemplate, renderer, limits, options)
+    for step in range(3):
+        say(context, f"act{step}", step, answers={"summary": "s" * 50})
+        context.observe([{"role": "user", "content": "o" * 30}])
+    say(context, "act3", 3, answers={"summary": "s" * 50})
+    assert "Summary" in texts(context)[0]
+    context.observe([{"role": "user", "content": "p" * 365}])
+    prompt = say(context, "act4", 4, answers={"summary": "s" * 50})
+    assert len(prompt) <= context.room and "Summary" not in shown(context, prompt) and "p" * 365 in shown(context, prompt)
+    assert context.edits[-1]["kind"] == "drop"
+
+
+def test_two_hundred_turns_take_no_more_room_than_fifty(renderer):
+    context = begin(SlidingWindowTemplate, renderer, LIMITS, TRIGGERED)
+    sizes = []
+    for step in range(200):
+        prompt = turn(context, f"act{step}", f"seen{step} " + "o" * 40, step, answers={"summary": f"upto {step}"})
+        timeline = context.timeline
+        sizes.append((len(prompt), len(timeline.messages), len(timeline._blocks), len(timeline._seen_ids), len(timeline._seen)))
+        assert len(prompt) <= context.trigger
+    early, late = sizes[:50], sizes[50:]
+    for measure in range(5):
+        assert max(size[measure] for size in late) <= max(size[measure] for size in early) + 8
+    per_call = sum(len(s.prompt_ids) for s in context.recorder.snapshots) / len(context.recorder.snapshots)
+    assert per_call <= context.total
+    assert "upto" in shown(context, prompt), "what happened long ago is still told of"
+
+
+def test_the_same_turns_fill_a_causal_context(renderer):
+    context = begin(CausalTemplate, renderer, LIMITS)
+    with pytest.raises(ContextFull):
+        for step in range(200):
+            turn(context, f"act{step}", f"seen{step} " + "o" * 40, step)
+    assert step < 30

@@ -1,0 +1,109 @@
+"""What the templates share that shorten the conversation: when they step in, what they may drop, and that the budget holds."""
+
+import pytest
+
+from context_manager.base import ContextFull, ContextLimits
+from context_manager.chat import ChatTemplateError
+from context_manager.options import ContextOptions
+from context_manager.self_managed import SelfManagedTemplate
+from context_manager.sliding_window import SlidingWindowTemplate
+from context_manager.trimming import TrimmingTemplate
+from tests.context_manager.episodes import begin, shown, turn
+
+TIGHT = ContextLimits(max_prompt_tokens=100, max_response_tokens=600, max_model_len=1_000, max_new_tokens=40, max_observation_tokens=60)
+
+
+def grown(renderer, turns=6, limits=TIGHT, options=None, template=TrimmingTemplate):
+    context = begin(template, renderer, limits, options)
+    for step in range(turns):
+        turn(context, f"act{step}", f"seen{step}", step)
+    return context
+
+
+def test_the_trigger_is_what_was_set_within_the_room_or_three_quarters_of_it(renderer):
+    context = grown(renderer, 0)
+    assert context.room == context.timeline.opening_length + 600 - 40
+    assert context.trigger == context.room * 3 // 4
+    assert grown(renderer, 0, options=ContextOptions(context_trigger_tokens=200)).trigger == 200
+    assert grown(renderer, 0, options=ContextOptions(context_trigger_tokens=9_999)).trigger == context.room
+
+
+def test_a_note_is_what_was_set_or_an_eighth_of_the_room_and_never_more_than_a_reply(renderer):
+    assert grown(renderer, 0, options=ContextOptions(summary_tokens=30)).note_tokens == 30
+    assert grown(renderer, 0, options=ContextOptions(summary_tokens=300)).note_tokens == 40
+    wide = ContextLimits(100, 600, 1_000, 400, 60)
+    context = grown(renderer, 0, limits=wide)
+    assert context.note_tokens == context.room // 8
+    assert grown(renderer, 0, limits=ContextLimits(100, 60, 1_000, 40, 60)).note_tokens == 16
+
+
+def test_nothing_is_dropped_within_the_trigger(renderer):
+    context = grown(renderer)
+    prompt = context.timeline.prompt()
+    context.fit()
+    assert context.timeline.prompt() == prompt and context.edits == []
+
+
+def test_the_newest_turns_stay_as_many_as_were_asked_for_if_they_fit(renderer):
+    options = ContextOptions(context_trigger_tokens=200, context_keep_turns=2)
+    context = grown(renderer, options=options)
+    context.fit()
+    assert [message.content for message in context.timeline.messages] == ["act4", "seen4", "act5", "seen5"]
+    assert context.edits == [{"calls": 6, "kind": "drop", "messages": [[1, 8]], "text": ""}]
+
+
+def test_fewer_turns_stay_where_more_do_not_fit_and_one_always_does(renderer):
+    context = begin(TrimmingTemplate, renderer, TIGHT, ContextOptions(context_trigger_tokens=200, context_keep_turns=5))
+    for step in range(5):
+        turn(context, f"act{step}", "o" * 60, step)
+    context.fit()
+    assert [message.content for message in context.timeline.messages] == ["act4", "o" * 60]
+    assert len(context.timeline.prompt()) <= 200
+    tiny = begin(TrimmingTemplate, renderer, TIGHT, ContextOptions(context_trigger_tokens=1))
+    for step in range(3):
+        turn(tiny, f"act{step}", "seen", step)
+    tiny.fit()
+    assert [message.content for message in tiny.timeline.messages] == ["act2", "seen"]
+
+
+def test_what_is_pinned_outlives_older_turns_until_the_context_would_be_full(renderer):
+    context = begin(TrimmingTemplate, renderer, TIGHT)
+    turn(context, "the plan", "go on", 0)
+    context.timeline.pin(context.timeline.messages[0])
+    for step in range(1, 12):
+        turn(context, f"act{step}", "o" * 50, step)
+        context.fit()
+        assert "the plan" in shown(context, context.timeline.prompt())
+    assert any(edit["kind"] == "drop" for edit in context.edits)
+    for message in list(context.timeline.messages):
+        context.timeline.pin(message)
+    for step in range(12, 20):
+        turn(context, f"act{step}", "o" * 50, step)
+        context.timeline.pin(context.timeline.messages[-1])
+        context.timeline.pin(context.timeline.messages[-2])
+        context.fit()
+        assert len(context.timeline.prompt()) <= context.room
+
+
+def test_a_newest_turn_that_does_not_fit_by_itself_is_a_full_context(renderer):
+    limits = ContextLimits(100, 150, 1_000, 40, 400)
+    context = begin(TrimmingTemplate, renderer, limits)
+    turn(context, "act", "o" * 400, 0)
+    context.fit()
+    with pytest.raises(ContextFull, match="response tokens"):
+        context.next_prompt()
+
+
+def test_a_call_of_the_policy_is_offered_only_where_its_answer_fits(renderer):
+    context = grown(renderer, 3)
+    call = context.policy_call("summary", "sum up", context.timeline.messages)
+    assert len(call.prompt_ids) + call.max_new_tokens <= context.total
+    assert "sum up" in shown(context, call.prompt_ids) and call.messages[-1] == {"role": "user", "content": "sum up"}
+    assert call.shown == ((1, 6),)
+    assert context.policy_call("summary", "x" * context.total, context.timeline.messages) is None
+
+
+@pytest.mark.parametrize("template", [SlidingWindowTemplate, SelfManagedTemplate])
+def test_a_chat_template_that_older_turns_cannot_be_taken_out_of_is_refused_before_the_first_call(strict, roomy, template):
+    with pytest.raises(ChatTemplateError, match="roles must alternate"):
+        begin(template, strict, roomy)

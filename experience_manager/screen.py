@@ -24,7 +24,7 @@ _ROLE_LINE = re.compile(r"^\s*(?:system|assistant|user|human|developer)\s*:", re
 _TAKEOVER = re.compile(
     r"\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,40}\b(?:previous|prior|above|earlier|all|any|your|these|other)\b[^.\n]{0,40}"
     r"\b(?:instruction|instructions|rule|rules|prompt|prompts|message|messages|guidelines|experiences?|context)\b"
-    r"|\b(?:you are now|from now on,? you|new instructions?\s*:|system prompt)\b"
+    r"|\b(?:you are now|from now on,? you|system prompt)\b|\bnew instructions?\s*:"
     r"|\b(?:store this|save this (?:as|to)|remember this (?:as|instruction))\b"
     r"|\b(?:judge|grader|validator|evaluator|summari[sz]er)s?\b[^.\n]{0,40}\b(?:must|should|shall)\b",
     re.IGNORECASE,

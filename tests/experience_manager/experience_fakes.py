@@ -92,9 +92,14 @@ def teller(**answers: Any) -> ScriptedLLM:
 
 
 def attempt(task_id: str = "t1", number: int = 0, *, score: float = 1.0, **more: Any) -> Attempt:
-    facts = {"opening": "You are at site k7.", "task": f"do {task_id}", "group_id": task_id, "success": score >= 1.0}
-    steps = ((0, "note.find milk", "milk n3"), (1, "note.del n3", "ok"))
-    return Attempt(task_id=task_id, trajectory_id=f"{task_id}_{number}", steps=steps, score=score, **{**facts, **more})
+    facts = {
+        "opening": "You are at site k7.",
+        "task": f"do {task_id}",
+        "steps": ((0, "note.find milk", "milk n3"), (1, "note.del n3", "ok")),
+        "success": score >= 1.0,
+        "group_id": task_id,
+    }
+    return Attempt(task_id=task_id, trajectory_id=f"{task_id}_{number}", score=score, **{**facts, **more})
 
 
 def record(task_id: str = "t1", number: int = 0, *, score: float | None = 1.0, guidance: Any = None, **more: Any) -> dict[str, Any]:

@@ -1,0 +1,124 @@
+"""What says the same becomes one: thresholds, scopes, batches, and whose text is embedded."""
+
+from dataclasses import replace
+
+import pytest
+from experience_fakes import SMALL, AngleEncoder, experience, ids_of
+
+from experience_manager.pool import Pool
+from experience_manager.record import PERSON, Category
+from experience_manager.store import Count, Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "s.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def pool(store):
+    """Cosine of two experiences: that of the angle between them; 0.85 is 31.8 degrees."""
+    return Pool(store, AngleEncoder(), threshold=0.85)
+
+
+def at(angle, identifier=None, **more):
+    return experience(f"situation @{angle}", "advice", id=identifier or f"at{angle}", **more)
+
+
+def test_what_reaches_the_threshold_is_joined_and_what_does_not_is_new(pool):
+    pool.add([at(0)])
+    added = pool.add([at(31), at(100)])
+    assert added.ids == ("at0", "at100") and (added.inserted, added.joined) == (1, 1)
+    assert pool.add([at(33)]).inserted == 1
+
+
+def test_newcomers_of_one_call_are_compared_with_each_other(pool):
+    added = pool.add([at(0), at(10), at(90)])
+    assert added.ids == ("at0", "at0", "at90") and (added.inserted, added.joined) == (2, 1)
+    assert [v.when_to_use for v in pool.store.get("default", "at0").variants] == ["situation @10"]
+
+
+def test_a_newcomer_joins_the_nearest_of_several(pool):
+    pool.put([at(0), at(40)])
+    assert pool.add([at(25)]).ids == ("at40",)
+
+
+def test_experiences_of_different_places_are_never_one(pool):
+    added = pool.add([at(0, "a", scope="site k7"), at(0, "b", scope="site k8"), at(0, "c")])
+    assert added.inserted == 3
+
+
+def test_a_threshold_of_one_only_joins_identical_texts(store):
+    pool = Pool(store, AngleEncoder(), threshold=1.0)
+    added = pool.add([at(0), replace(at(0), id="x", content="other advice"), replace(at(0), id="y", content="ADVICE ")])
+    assert added.ids == ("at0", "x", "at0")
+
+
+def test_identical_texts_are_one_whatever_the_vectors_say(store):
+    class Blind:
+        name = "blind"
+
+        def encode(self, texts):
+            return SMALL.encode([f"{text} {i}" for i, text in enumerate(texts)])
+
+    pool = Pool(store, Blind(), threshold=0.999)
+    pool.add([experience(id="a")])
+    assert pool.add([experience("other words entirely", "nothing alike"), experience(id="b")]).ids[1] == "a"
+
+
+def test_the_wording_that_is_distilled_more_often_takes_over_with_its_vector_and_fresh_counters(pool):
+    pool.add([at(0)])
+    pool.count({"at0": Count(uses=9, successes=1)})
+    rival = experience("situation @30", "the contrary", id="rival", task_ids=("t2",))
+    assert pool.add([rival]).outvoted == 0
+    assert pool.add([rival]).outvoted == 1
+    won = pool.store.get("default", "at0")
+    assert (won.content, won.support, won.uses, won.successes) == ("the contrary", 2, 0, 0)
+    assert won.variants[0].content == "advice" and won.task_ids == ("t2",)
+    assert pool.search("q @30", 1)[0].similarity == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_pinned_experience_keeps_its_wording_and_counters(pool):
+    pool.add([at(0, pinned=True, author=PERSON)])
+    pool.count({"at0": Count(uses=9)})
+    for _ in range(4):
+        pool.add([experience("situation @5", "the contrary")])
+    assert (pool.store.get("default", "at0").content, pool.store.get("default", "at0").uses) == ("advice", 9)
+
+
+def test_where_only_when_to_use_is_embedded_different_advice_stays_apart(store):
+    class TwoParts(AngleEncoder):
+        # The situation alone is one vector, the whole is another.
+        def encode(self, texts):
+            return super().encode([text.split("\n")[-1] for text in texts])
+
+    pool = Pool(store, TwoParts(), embedded_text="when_to_use", threshold=0.85)
+    added = pool.add([experience("same @0", f"advice @{angle}", id=str(angle)) for angle in (0, 60, 65, 5)])
+    assert added.ids == ("0", "60", "60", "0")
+
+
+def test_texts_are_encoded_before_the_store_is_locked_and_once(store):
+    encoder = AngleEncoder()
+    Pool(store, encoder).add([at(0), at(90)])
+    assert encoder.asked == ["situation @0\nadvice", "situation @90\nadvice"]
+
+
+def test_nothing_to_insert_is_no_work(store):
+    encoder = AngleEncoder()
+    assert Pool(store, encoder).add([]).ids == () and encoder.asked == [] and store.stamp is None
+
+
+def test_an_edit_that_changes_no_embedded_text_asks_no_encoder(store):
+    encoder = AngleEncoder()
+    pool = Pool(store, encoder)
+    pool.put([at(0)])
+    encoder.asked.clear()
+    assert pool.edit("at0", scope="site k7", tags=("x",), category=Category.MANUAL).tags == ("x",)
+    assert encoder.asked == []
+
+
+def test_an_import_beside_the_pool_replaces_equal_ids_and_keeps_the_rest(pool):
+    pool.put([at(0), at(90)])
+    pool.put([experience("situation @45", "new", id="at0")])
+    assert ids_of(pool.store) == {"at0", "at90"} and pool.store.get("default", "at0").content == "new"

@@ -1,0 +1,77 @@
+"""Records of rollouts and messages of a foreign client, as attempts."""
+
+from experience_fakes import attempt, record
+
+from experience_manager.inject import Guidance, inject
+from experience_manager.settings import TEMPLATE
+from experience_manager.trajectories import from_messages, group_by_task, opening_and_task, read_attempts
+
+OPENING = [{"role": "system", "content": "You are at site k7."}, {"role": "user", "content": "do t1"}]
+
+
+def test_a_record_becomes_what_was_asked_done_and_achieved():
+    (found,) = read_attempts([record(score=0.4)])
+    assert (found.task_id, found.trajectory_id, found.group_id) == ("t1", "t1_0", "t1")
+    assert (found.opening, found.task) == ("You are at site k7.", "do t1")
+    assert found.steps == ((0, "note.del n3", "ok"),) and found.score == 0.4 and not found.success and not found.guided
+
+
+def test_the_guidance_that_a_rollout_had_is_no_part_of_what_is_learned_from_it():
+    guidance = inject(OPENING, Guidance("secret advice", ("a",)), TEMPLATE).to_dict()
+    (found,) = read_attempts([record(guidance=guidance)])
+    assert found.guided and (found.opening, found.task) == ("You are at site k7.", "do t1")
+
+
+def test_rollouts_that_did_not_happen_or_were_not_graded_are_left_out():
+    records = [record(number=0, score=None), record(number=1, stop_reason="llm_error"), record(number=2, outcome=None), record(number=3)]
+    assert [a.trajectory_id for a in read_attempts(records)] == ["t1_3"]
+
+
+def test_success_is_the_graders_word_or_a_threshold():
+    graded = record(score=0.7)
+    assert (
+        not read_attempts([graded])[0].success and read_attempts([graded], 0.7)[0].success and not read_attempts([graded], 0.71)[0].success
+    )
+
+
+def test_validation_rollouts_are_known_as_such_and_a_tasks_own_query_comes_first():
+    row = record()
+    row["task"] |= {"metadata": {"validation": True}, "query": "in other words"}
+    (found,) = read_attempts([row])
+    assert found.validation and found.task == "in other words"
+
+
+def test_messages_alone_become_an_attempt_with_several_observations_joined():
+    messages = [
+        *OPENING,
+        {"role": "assistant", "content": "look", "tool_calls": [{"name": "x"}]},
+        {"role": "tool", "content": "a"},
+        {"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "image"}]},
+        {"role": "assistant", "content": None},
+    ]
+    found = from_messages(messages, 0.5, success_threshold=0.5)
+    assert (found.opening, found.task, found.success) == ("You are at site k7.", "do t1", True)
+    assert found.steps == ((0, "look\n[{'name': 'x'}]", "a\nb\n"), (1, "", ""))
+
+
+def test_tasks_without_an_id_are_told_apart_by_opening_and_task():
+    talk = [*OPENING, {"role": "assistant", "content": "x"}]
+    other = [{"role": "system", "content": "You are at site k8."}, *talk[1:]]
+    names = [from_messages(m, 1, success_threshold=1).task_id for m in (talk, [*talk, {"role": "user", "content": "y"}], other)]
+    assert names[0] == names[1] != names[2]
+    assert from_messages(talk, 1, success_threshold=1, task_id="t9").task_id == "t9"
+
+
+def test_an_opening_of_one_message_or_none_has_a_task_all_the_same():
+    assert opening_and_task([{"role": "user", "content": "do it"}]) == ("", "do it")
+    assert opening_and_task([]) == ("", "")
+    assert opening_and_task([*OPENING, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}], "q") == (
+        "You are at site k7.",
+        "q",
+    )
+
+
+def test_groups_hold_one_task_each_and_are_bounded():
+    attempts = [attempt(task, i) for i in range(5) for task in ("a", "b")]
+    groups = group_by_task(attempts, 2)
+    assert [[a.task_id for a in group] for group in groups] == [["a"] * 2, ["a"] * 2, ["a"], ["b"] * 2, ["b"] * 2, ["b"]]

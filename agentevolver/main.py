@@ -92,7 +92,7 @@ def check_episodes(config: DictConfig, settings: Settings) -> None:
         tokenizer = AutoTokenizer.from_pretrained(model.tokenizer_path or model.path, trust_remote_code=model.trust_remote_code)
     except (OSError, ValueError) as error:
         raise ConfigError(f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}") from error
-    renderer = ChatRenderer(tokenizer, OmegaConf.to_container(config.data.apply_chat_template_kwargs))
+    renderer = ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
     tasks = [*read_tasks(Path(config.data.train_files)), *read_tasks(Path(config.data.val_files))]
     longest = asyncio.run(probe(settings, tasks, renderer))
     logger.info("the longest of the probed openings has %d tokens", longest)

@@ -29,9 +29,10 @@ def run(*arguments: str, cwd: Path = ROOT, timeout_s: float = 60, **environ: str
 def test_help_answers_at_once(arguments: list[str]) -> None:
     times = []
     for _ in range(3):
-        started = time.perf_counter()
+        before = os.times()
         assert run(*arguments).returncode == 0
-        times.append(time.perf_counter() - started)
+        after = os.times()
+        times.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert min(times) < 0.3
 
 

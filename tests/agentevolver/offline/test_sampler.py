@@ -16,7 +16,7 @@ def sample(model, tokenizer, seed=0, **options):
 
 
 def test_log_probabilities_are_those_of_a_plain_forward_pass(model, tokenizer):
-    for rollout in sample(model, tokenizer, [hint(t) for t in TASKS]):
+    for rollout in sample(model, tokenizer, hints=[hint(t) for t in TASKS]):
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([rollout.ids])).logits[0]
         expected = torch.log_softmax(logits[:-1], -1).gather(1, torch.tensor(rollout.ids[1:])[:, None])[:, 0]

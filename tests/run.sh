@@ -32,7 +32,7 @@ run() {
         ruff) "$bin/ruff" check . ;;
         format) "$bin/ruff" format --check . ;;
         mypy) "$bin/mypy" ;;
-        unit) "$bin/python" -m pytest -q -m "not service and not chaos and not e2e" "${@:2}" ;;
+        unit) "$bin/python" -m pytest -q -n 2 -m "not service and not chaos and not e2e" "${@:2}" ;;
         service)
             # AppWorld lives in an environment of its own; without it its tests are skipped, and say so.
             PYTHON=$PWD/$bin/python bash env_service/environments/appworld/setup.sh || echo "AppWorld could not be set up; its tests are skipped" >&2

@@ -14,6 +14,8 @@ import pytest
 
 from env_service.cli import main
 
+pytestmark = pytest.mark.service
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -15,6 +15,8 @@ from agentevolver.launcher.identity import RUN_ID, ProcessId, identify
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from tests.agentevolver.launcher.fakes import free_port
 
+pytestmark = pytest.mark.service
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -139,7 +141,6 @@ def test_status_and_kill_without_a_run(capfd: pytest.CaptureFixture[str], tmp_pa
     assert "nothing to end" in capfd.readouterr().err
 
 
-@pytest.mark.service
 def test_kill_ends_what_this_checkout_recorded_and_no_other_python(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run_id = secrets.token_hex(4)
     argv = [sys.executable, "-c", "import time; print('ray', flush=True); time.sleep(600)"]

@@ -1,5 +1,6 @@
 """Sampled episodes are what the model says, token for token, and what the environment says of them."""
 
+import pytest
 import torch
 
 from agentevolver.offline.evaluate import evaluate
@@ -7,6 +8,8 @@ from agentevolver.offline.sampler import Sampler
 from agentevolver.offline.seed_tokenizer import open_turn, opening_text
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.oracle import hint, replay
+
+pytestmark = pytest.mark.service
 
 TASKS = PocketEnv.get_query_list("dev")[:16]
 

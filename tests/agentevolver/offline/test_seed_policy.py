@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -39,6 +40,7 @@ def test_the_shipped_model_samples_plainly_and_stops_at_the_end_of_a_turn(model,
     assert settings.pad_token_id == model.config.pad_token_id == tokenizer.pad_token_id
 
 
+@pytest.mark.service
 def test_the_shipped_model_leaves_room_to_learn_and_gains_by_a_true_hint(model, tokenizer):
     tasks = PocketEnv.get_query_list("dev")[:96]
     plain = evaluate(model, tokenizer, tasks=tasks, n=2)
@@ -56,6 +58,7 @@ def test_the_record_agrees_with_the_promise():
     assert record["command"].startswith("python -m agentevolver.offline.seed_policy")
 
 
+@pytest.mark.service
 def test_a_build_writes_what_from_pretrained_reads_and_repeats_itself(tmp_path):
     for name in ("a", "b"):
         build(tmp_path / name, 5, QUICK, Habits(), "test", splits=("dev",), n=1)

@@ -41,6 +41,7 @@ def test_every_family_has_every_level_in_every_split() -> None:
 
 
 @pytest.mark.skipif(not is_installed("sympy"), reason="the programs of the linear systems need sympy")
+@pytest.mark.service
 def test_every_answer_is_found_another_way_by_a_program_in_the_sandbox() -> None:
     sandbox = Sandbox(Limits(wall_s=40.0), paths_of(["sympy", "mpmath"]))
     tasks = load_tasks()

@@ -28,6 +28,7 @@ class Background:
         self._concurrency = concurrency
         self._queue: asyncio.Queue[tuple[Group, int | None]] = asyncio.Queue(capacity)
         self._workers: list[asyncio.Task[None]] = []
+        self._at_work = 0
         self.counts: Counter[str] = Counter()
         self.seconds = 0.0
         self.exhausted = False
@@ -61,7 +62,7 @@ class Background:
             await self._queue.put((group, step))
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything that was queued is done; returns whether that was so in time."""
+        """Wait until everything that was queued is done; returns whether it was in time."""
         try:
             await asyncio.wait_for(self._queue.join(), timeout_s)
         except TimeoutError:
@@ -70,9 +71,12 @@ class Background:
 
     async def close(self, timeout_s: float = 0.0) -> None:
         """Finish what can be finished in time, and stop."""
-        if timeout_s > 0 and not await self.drain(timeout_s):
-            self.counts["dropped"] += self.waiting
-            logger.warning("%d groups were not distilled any more", self.waiting)
+        if timeout_s > 0:
+            await self.drain(timeout_s)
+        left = self.waiting + self._at_work
+        if left:
+            self.counts["dropped"] += left
+            logger.warning("%d groups were not distilled any more", left)
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -87,6 +91,7 @@ class Background:
         while True:
             group, step = await self._queue.get()
             started = time.perf_counter()
+            self._at_work += 1
             try:
                 if self.exhausted:
                     self.counts["over_budget"] += 1
@@ -99,5 +104,6 @@ class Background:
                 self.counts["failed_groups"] += 1
                 logger.warning("a group could not be distilled: %s: %s", type(error).__name__, error)
             finally:
+                self._at_work -= 1
                 self.seconds += time.perf_counter() - started
                 self._queue.task_done()

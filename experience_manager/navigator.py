@@ -137,8 +137,7 @@ class Navigator:
             return self._failed(str(error))
         except Exception as error:
             # A fault of ours or of a library may cost this task its guidance, not the run.
-            logger.exception("retrieval failed")
-            return self._failed(f"{type(error).__name__}: {error}")
+            return self._failed(f"{type(error).__name__}: {error}", error)
         self._costs.append(time.perf_counter() - started)
         return self._guidance(found, keep)
 
@@ -150,16 +149,16 @@ class Navigator:
             return Guidance(problem="empty")
         return Guidance(found.text, tuple(experience.id for experience in found.experiences), keep)
 
-    def _failed(self, problem: str) -> Guidance:
+    def _failed(self, problem: str, fault: Exception | None = None) -> Guidance:
         self._counts["retrieval_errors"] += 1
-        self._tell(f"rollouts go on without guidance: {problem}")
+        self._tell(f"rollouts go on without guidance: {problem}", fault)
         return Guidance(problem=problem)
 
-    def _tell(self, message: str) -> None:
-        """Log a problem once, not for every task of every step."""
+    def _tell(self, message: str, fault: Exception | None = None) -> None:
+        """Log a problem once, not for every task of every step; a fault of ours with where it happened."""
         if message not in self._told:
             self._told.add(message)
-            logger.warning("%s", message)
+            logger.warning("%s", message, exc_info=fault)
 
     def _forget_before(self, step: int) -> None:
         old = [key for key, answer in self._answers.items() if key[1] <= step - KEPT_STEPS and answer.done()]
@@ -187,9 +186,12 @@ class Navigator:
         try:
             return await call
         except FAILURES as error:
-            self._counts[name] += 1
             self._tell(str(error))
-            return None
+        except Exception as error:
+            # As in retrieval: a fault costs what was to be done, not the step.
+            self._tell(f"{type(error).__name__}: {error}", error)
+        self._counts[name] += 1
+        return None
 
 
 def _settled(records: Sequence[Mapping[str, Any]], attempts: Sequence[Attempt]) -> list[Settled]:

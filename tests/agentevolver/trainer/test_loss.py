@@ -16,6 +16,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from agentevolver.trainer import loss as module
 from agentevolver.trainer.loss import LOSS_MODES, finish_metrics, guidance_metrics, selective_ppo_loss
+from experience_manager.settings import PRESETS, verl_overrides
 
 AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 LOW, HIGH, OFF, DUAL = 0.2, 0.28, 0.6, 3.0
@@ -295,6 +296,11 @@ def test_a_loss_mode_without_an_upper_clip_by_sample_is_refused_only_where_somet
     with pytest.raises(ValueError, match="loss_mode = 'geo_mean' has no upper clip by sample"):
         Batch([row], [1], [OFF]).run(partial(selective_ppo_loss, config("geo_mean")))
     Batch([row], [1], [HIGH]).run(partial(selective_ppo_loss, config("geo_mean")))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_loss_mode_of_every_preset_has_an_upper_clip_by_sample(preset):
+    assert verl_overrides(preset).get("actor_rollout_ref.actor.policy_loss.loss_mode", "vanilla") in LOSS_MODES
 
 
 def test_the_loss_can_be_sent_to_a_worker():

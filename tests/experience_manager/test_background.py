@@ -1,0 +1,105 @@
+"""The queue of distillation: bounded, never in the way, and not stopped by a group that fails."""
+
+import asyncio
+import time
+from collections import Counter
+
+from experience_fakes import attempt
+
+from experience_manager.background import Background
+from experience_manager.summarize import Distilled
+
+
+class Work:
+    """Notes the groups that it gets; waits for `gate` if there is one."""
+
+    def __init__(self, gate=None, fail=(), exhausted_after=None):
+        self.gate, self.fail, self.exhausted_after = gate, fail, exhausted_after
+        self.seen, self.at_once, self.most = [], 0, 0
+
+    async def __call__(self, group, step):
+        self.seen.append((group[0].task_id, step))
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            await (self.gate.wait() if self.gate else asyncio.sleep(0))
+            if group[0].task_id in self.fail:
+                raise RuntimeError("something unforeseen")
+            return Distilled(counts=Counter(stored=1), exhausted=len(self.seen) == self.exhausted_after)
+        finally:
+            self.at_once -= 1
+
+
+def groups(*names):
+    return [[attempt(str(name))] for name in names]
+
+
+async def test_every_group_that_was_taken_is_worked_on_with_its_step():
+    work = Work()
+    background = Background(work, capacity=10, concurrency=2)
+    assert background.submit(groups("a", "b"), 1) == 2 and background.submit(groups("c"), 2) == 1
+    assert await background.drain(5)
+    assert sorted(work.seen) == [("a", 1), ("b", 1), ("c", 2)] and background.counts["stored"] == 3 and background.seconds > 0
+    await background.close()
+
+
+async def test_what_does_not_fit_is_left_out_and_counted_without_waiting():
+    work = Work(gate=asyncio.Event())
+    background = Background(work, capacity=3, concurrency=1)
+    started = time.monotonic()
+    taken = background.submit(groups(*range(10)), 1)
+    assert taken == 3 and background.counts["dropped"] == 7 and time.monotonic() - started < 1
+    work.gate.set()
+    assert await background.drain(5) and len(work.seen) == 3
+    await background.close()
+
+
+async def test_no_more_groups_than_agreed_are_worked_on_at_once():
+    work = Work(gate=asyncio.Event())
+    background = Background(work, capacity=20, concurrency=3)
+    background.submit(groups(*range(9)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert work.most == 3 and background.waiting == 6
+    work.gate.set()
+    assert await background.drain(5) and work.most == 3
+    await background.close()
+
+
+async def test_a_group_that_fails_is_counted_and_the_next_one_goes_on(caplog):
+    work = Work(fail=("b",))
+    background = Background(work, capacity=10, concurrency=1)
+    background.submit(groups("a", "b", "c"))
+    assert await background.drain(5)
+    assert background.counts == {"stored": 2, "failed_groups": 1} and "something unforeseen" in caplog.text
+    await background.close()
+
+
+async def test_when_the_budget_is_spent_what_waits_is_dropped_and_what_comes_is_refused():
+    work = Work(exhausted_after=2)
+    background = Background(work, capacity=10, concurrency=1)
+    background.submit(groups("a", "b", "c", "d"))
+    assert await background.drain(5)
+    assert background.exhausted and len(work.seen) == 2 and background.counts["over_budget"] == 2
+    assert background.submit(groups("e")) == 0
+    await background.put(groups("f")[0])
+    assert background.counts["over_budget"] == 4 and len(work.seen) == 2
+    await background.close()
+
+
+async def test_a_warm_start_waits_for_room_instead_of_dropping():
+    work = Work()
+    background = Background(work, capacity=1, concurrency=1)
+    for group in groups(*range(6)):
+        await background.put(group, 0)
+    assert await background.drain(5) and len(work.seen) == 6 and background.counts["dropped"] == 0
+    await background.close()
+
+
+async def test_closing_does_not_wait_longer_than_agreed_and_says_what_was_left():
+    work = Work(gate=asyncio.Event())
+    background = Background(work, capacity=10, concurrency=1)
+    background.submit(groups("a", "b", "c"))
+    started = time.monotonic()
+    await background.close(0.1)
+    assert time.monotonic() - started < 5 and background.counts["dropped"] == 3

@@ -1,0 +1,346 @@
+"""A run's experience manager: one answer a group, true flags, counters that nobody loses, and nothing that fails a rollout or a step."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+from experience_fakes import SMALL, MissingEncoder, experience, outage, record, teller
+
+from agentevolver.encoder import EncoderUnavailable
+from experience_manager.backend import EmbeddedBackend
+from experience_manager.errors import ServiceError, StoreBusy, StoreUnwritable
+from experience_manager.inject import inject
+from experience_manager.navigator import Navigator
+from experience_manager.pool import Pool
+from experience_manager.retrieve import Question, Retrieved
+from experience_manager.settings import ExperienceSettings
+
+GUIDED = {"experience_ids": ("a",), "injected": "<EXP>x</EXP>", "text": "x", "keep": False, "problem": ""}
+
+
+def configured(**options):
+    reme = {"enable_context_generator": True, "enable_summarizer": True, "updated_freq": 1, **options.pop("reme", {})}
+    return ExperienceSettings(train_rollout_mode="mixed", rollout_ratio=0.5, reme=reme, **options)
+
+
+def question(task="do t1", **more):
+    messages = ({"role": "system", "content": "You are at site k7."}, {"role": "user", "content": task})
+    return Question(**{"task_id": "t1", "messages": messages, "step": 1, **more})
+
+
+class Opened:
+    """A navigator over a store of its own."""
+
+    def __init__(self, folder, llm=None, encoder=SMALL, **options):
+        self.settings = configured(**options)
+        self.backend = EmbeddedBackend.open(self.settings, folder, llm, encoder=encoder, author="m", held_out=("held",))
+        self.navigator = Navigator(self.settings, self.backend)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.navigator.aclose(1.0)
+
+    def put(self, *experiences):
+        Pool.of(self.settings, self.backend.pool.store, SMALL).put(experiences)
+
+    def get(self, identifier):
+        return self.backend.pool.store.get("default", identifier)
+
+
+class BrokenBackend:
+    """Fails in every method as it is told."""
+
+    def __init__(self, error):
+        self.error, self.asked = error, 0
+
+    async def retrieve(self, question):
+        self.asked += 1
+        if self.error == "hang":
+            await asyncio.sleep(3600)
+        raise self.error
+
+    async def _fail(self, *_):
+        raise self.error
+
+    distil = used = settle = prune = size = aclose = _fail
+
+
+async def test_a_group_asks_once_and_gets_one_answer(tmp_path):
+    async with Opened(tmp_path) as opened:
+        opened.put(experience(id="a"))
+        answers = await asyncio.gather(*(opened.navigator.guide(question()) for _ in range(8)))
+        assert len(set(answers)) == 1 and answers[0].experience_ids == ("a",) and "read its doc first" in answers[0].text
+        assert (await opened.navigator.metrics())["exp_manager/retrievals"] == 1
+
+
+async def test_every_step_task_wording_and_validation_is_asked_anew(tmp_path):
+    async with Opened(tmp_path) as opened:
+        for different in ({}, {"step": 2}, {"validation": True}, {"task_id": "t2"}, {"query": "in other words"}):
+            await opened.navigator.guide(question(**different))
+        assert (await opened.navigator.metrics())["exp_manager/retrievals"] == 5
+
+
+async def test_answers_of_steps_that_have_passed_are_forgotten(tmp_path):
+    async with Opened(tmp_path) as opened:
+        for step in range(50):
+            await opened.navigator.guide(question(step=step))
+        assert len(opened.navigator._answers) <= 3
+
+
+async def test_an_empty_pool_is_no_error_but_an_unguided_rollout_that_says_why(tmp_path):
+    async with Opened(tmp_path) as opened:
+        guidance = await opened.navigator.guide(question())
+        assert not guidance and guidance.problem == "empty"
+        assert not inject(question().messages, guidance, opened.settings.experience_template).guided
+        metrics = await opened.navigator.metrics()
+        assert metrics["exp_manager/retrieved_empty"] == 1 and metrics["exp_manager/retrieval_errors"] == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreBusy("locked"),
+        StoreUnwritable("no room"),
+        ServiceError("away"),
+        EncoderUnavailable("not installed"),
+        RuntimeError("a bug"),
+    ],
+)
+async def test_whatever_fails_in_retrieval_is_an_unguided_rollout_and_a_count_and_one_log_line(error, caplog):
+    backend = BrokenBackend(error)
+    navigator = Navigator(configured(), backend)
+    with caplog.at_level(logging.WARNING):
+        answers = [await navigator.guide(question(task_id=str(i))) for i in range(5) for _ in range(4)]
+    assert all(not answer and str(error) in answer.problem for answer in answers) and backend.asked == 5
+    assert not any(inject(question().messages, answer, "{}").guided for answer in answers)
+    assert len(caplog.records) == 1 and "go on without guidance" in caplog.records[0].getMessage()
+    assert (await navigator.metrics())["exp_manager/retrieval_errors"] == 5
+
+
+async def test_a_retrieval_that_takes_too_long_is_given_up():
+    navigator = Navigator(configured(retrieval={"timeout_s": 0.05}), BrokenBackend("hang"))
+    guidance = await navigator.guide(question())
+    assert not guidance and guidance.problem == "no answer within 0.05 s"
+
+
+async def test_a_missing_encoder_leaves_training_going(tmp_path):
+    async with Opened(tmp_path, llm=teller(), encoder=MissingEncoder()) as opened:
+        assert "install it" in (await opened.navigator.guide(question())).problem
+        await opened.navigator.record_step(1, [record()])
+        await opened.navigator.background.drain(5)
+        metrics = await opened.navigator.record_step(2, [])
+        assert metrics["exp_manager/distil/failed_groups"] == 1 and metrics["exp_manager/pool_size"] == 0
+
+
+@pytest.mark.parametrize("error", [StoreUnwritable("no room"), RuntimeError("a bug")])
+async def test_a_store_that_fails_fails_no_step(error):
+    navigator = Navigator(configured(pruning={"every_steps": 1}), BrokenBackend(error))
+    await navigator.injected(["a"])
+    metrics = await navigator.record_step(1, [record(guidance=GUIDED)])
+    await navigator.background.drain(5)
+    metrics |= await navigator.record_step(2, [])
+    for name in ("use_errors", "settle_errors", "prune_errors", "size_errors"):
+        assert metrics[f"exp_manager/{name}"] == 1, name
+    assert metrics["exp_manager/distil/failed_groups"] == 1
+    await navigator.aclose(1.0)
+
+
+async def test_a_use_is_counted_when_the_text_was_injected_and_not_when_it_was_only_found(tmp_path):
+    async with Opened(tmp_path) as opened:
+        opened.put(experience(id="a"), experience(id="b", content="other"))
+        await opened.navigator.guide(question())
+        await opened.navigator.record_step(1, [])
+        assert opened.get("a").uses == 0
+        for _ in range(3):
+            await opened.navigator.injected(("a", "b"))
+        await opened.navigator.injected(("a",), validation=True)
+        metrics = await opened.navigator.record_step(2, [])
+        assert (opened.get("a").uses, opened.get("b").uses) == (3, 3)
+        assert metrics["exp_manager/guided_rollouts"] == 3 and metrics["exp_manager/guided_val_rollouts"] == 1
+
+
+async def test_uses_that_come_while_others_are_being_counted_are_counted_too(tmp_path):
+    async with Opened(tmp_path) as opened:
+        opened.put(experience(id="a"))
+        counting, go_on, count = asyncio.Event(), asyncio.Event(), opened.backend.used
+
+        async def slow(ids):
+            counting.set()
+            await go_on.wait()
+            await count(ids)
+
+        opened.backend.used = slow
+        await opened.navigator.injected(("a",))
+        await counting.wait()
+        await opened.navigator.injected(("a",))
+        go_on.set()
+        await opened.navigator.record_step(1, [])
+        assert opened.get("a").uses == 2
+
+
+async def test_successes_and_the_lift_over_unguided_siblings_are_known_when_the_step_is(tmp_path):
+    async with Opened(tmp_path) as opened:
+        opened.put(experience(id="a"))
+        await opened.navigator.injected(("a", "a", "a"))
+        rollouts = [record(number=0, guidance=GUIDED), record(number=1, score=0.0, guidance=GUIDED)]
+        rollouts += [record(number=2, score=0.0), record(number=3, score=1.0), record("t2", 0, guidance=GUIDED)]
+        await opened.navigator.record_step(1, rollouts)
+        found = opened.get("a")
+        # t1: 1 - 0.5 and 0 - 0.5; t2 has nobody to be compared with.
+        assert (found.uses, found.successes, found.compared, found.lift_sum) == (3, 2, 2, 0.0)
+
+
+async def test_a_guided_rollout_that_did_not_happen_was_no_use(tmp_path):
+    async with Opened(tmp_path) as opened:
+        opened.put(experience(id="a"))
+        await opened.navigator.injected(("a",))
+        await opened.navigator.injected(("a",))
+        await opened.navigator.record_step(1, [record(number=0, score=None, guidance=GUIDED), record(number=1, guidance=GUIDED)])
+        assert (opened.get("a").uses, opened.get("a").successes) == (1, 1)
+
+
+def validation_record(**more):
+    row = record(**more)
+    row["task"]["metadata"] = {"validation": True}
+    return row
+
+
+async def test_validation_rollouts_are_neither_counted_nor_learned_from(tmp_path):
+    llm = teller()
+    async with Opened(tmp_path, llm=llm) as opened:
+        opened.put(experience(id="a"))
+        row = validation_record(guidance=GUIDED)
+        await opened.navigator.record_step(1, [row])
+        await opened.navigator.warm_start([row])
+        assert llm.calls == [] and opened.get("a").successes == 0 and len(opened.backend.pool) == 1
+
+
+async def test_held_out_tasks_are_never_learned_from(tmp_path):
+    llm = teller()
+    async with Opened(tmp_path, llm=llm) as opened:
+        metrics = await opened.navigator.warm_start([record("held"), record("t1")])
+        assert {task for e in opened.backend.pool.store.records("default") for task in e.task_ids} == {"t1"}
+        assert metrics["exp_manager/distil/refused"] == 1
+
+
+async def test_finished_rollouts_become_experience_that_guides_the_next_step(tmp_path):
+    async with Opened(tmp_path, llm=teller()) as opened:
+        await opened.navigator.record_step(1, [record(number=i, score=float(i % 2)) for i in range(4)])
+        await opened.navigator.background.drain(5)
+        metrics = await opened.navigator.record_step(2, [])
+        assert metrics["exp_manager/pool_size"] == 1
+        # Two successes, two failures, one comparison: all say the same.
+        assert [metrics[f"exp_manager/distil/{name}"] for name in ("valid", "stored", "joined")] == [5, 1, 4]
+        assert "read its doc first" in (await opened.navigator.guide(question(step=3))).text
+        assert (await opened.navigator.metrics())["exp_manager/context_cost_avg"] > 0
+
+
+async def test_an_experience_of_a_task_is_no_guidance_for_that_tasks_evaluation(tmp_path):
+    async with Opened(tmp_path, llm=teller()) as opened:
+        await opened.navigator.warm_start([record("t1")])
+        assert await opened.navigator.guide(question(step=2))
+        assert not await opened.navigator.guide(question(step=2, validation=True))
+        assert await opened.navigator.guide(question(step=2, validation=True, task_id="t2"))
+
+
+async def test_the_pool_is_updated_every_so_many_steps_and_only_if_the_summariser_is_enabled(tmp_path):
+    llm = teller()
+    async with Opened(tmp_path, llm=llm, reme={"updated_freq": 3}) as opened:
+        for step in range(1, 7):
+            await opened.navigator.record_step(step, [record(f"t{step}")])
+        await opened.navigator.background.drain(5)
+        assert {sections["task"] for task, sections in llm.calls} == {"do t3", "do t6"}
+
+
+async def test_a_step_does_not_wait_for_the_summariser(tmp_path):
+    llm = teller()
+    llm.delay_s = 60.0
+    async with Opened(tmp_path, llm=llm) as opened:
+        started = time.monotonic()
+        metrics = await opened.navigator.record_step(1, [record()])
+        assert time.monotonic() - started < 10 and metrics["exp_manager/pool_size"] == 0
+        await opened.navigator.background.close()
+
+
+async def test_what_the_queue_does_not_hold_is_dropped_and_counted(tmp_path):
+    llm = teller()
+    llm.delay_s = 60.0
+    async with Opened(tmp_path, llm=llm, distillation={"queue_groups": 2, "concurrency": 1}) as opened:
+        metrics = await opened.navigator.record_step(1, [record(f"t{i}") for i in range(8)])
+        assert metrics["exp_manager/distil/dropped"] == 6 and metrics["exp_manager/distil/waiting"] <= 2
+        await opened.navigator.background.close()
+
+
+async def test_a_summariser_outage_leaves_the_pool_and_shows_in_the_metrics(tmp_path):
+    async with Opened(tmp_path, llm=teller(success=outage())) as opened:
+        opened.put(experience(id="a"))
+        await opened.navigator.record_step(1, [record()])
+        await opened.navigator.background.drain(5)
+        metrics = await opened.navigator.record_step(2, [])
+        assert metrics["exp_manager/distil/failed_extraction"] == 1 and metrics["exp_manager/pool_size"] == 1
+        assert await opened.navigator.guide(question(step=3))
+
+
+async def test_without_a_summariser_nothing_is_distilled_and_the_metrics_say_so(tmp_path):
+    async with Opened(tmp_path) as opened:
+        metrics = await opened.navigator.warm_start([record()])
+        assert metrics["exp_manager/distil/without_llm"] == 1 and metrics["exp_manager/pool_size"] == 0
+
+
+async def test_useless_experiences_are_pruned_at_their_step(tmp_path):
+    async with Opened(tmp_path, pruning={"every_steps": 2, "min_uses": 4, "min_utility": 0.5}) as opened:
+        opened.put(experience(id="useless", uses=9, successes=1), experience(id="useful", content="x", uses=9, successes=8))
+        assert (await opened.navigator.record_step(1, []))["exp_manager/pool_size"] == 2
+        metrics = await opened.navigator.record_step(2, [])
+        assert metrics["exp_manager/pruned"] == 1 and metrics["exp_manager/pool_size"] == 1
+
+
+async def test_groups_hold_one_task_or_the_whole_step_as_the_settings_say(tmp_path):
+    rollouts = [record(f"t{task}", i, score=float(i)) for task in range(2) for i in range(2)]
+    for grouping, comparisons in (("task", 2), ("batch", 1)):
+        llm = teller()
+        async with Opened(tmp_path / grouping, llm=llm, distillation={"grouping": grouping}) as opened:
+            await opened.navigator.warm_start(rollouts)
+            assert [task for task, _ in llm.calls].count("comparative") == comparisons
+
+
+async def test_a_tasks_training_prompts_keep_or_lose_the_guidance_as_the_mode_says(tmp_path):
+    for mode, ratio, expected in (("alldiscard", 1.0, 0), ("allkeep", 0.0, 8), ("hybrid", 0.5, 4)):
+        async with Opened(tmp_path / mode, train_sample_mode=mode, train_sample_keepratio=ratio) as opened:
+            opened.put(experience(id="a"))
+            answers = [await opened.navigator.guide(question(task_id=str(i))) for i in range(8) for _ in range(2)]
+            assert sum(answer.keep for answer in answers) == 2 * expected
+            assert not (await opened.navigator.guide(question(validation=True))).keep
+
+
+async def test_closing_counts_what_was_left_to_count_and_closes_the_file(tmp_path):
+    opened = Opened(tmp_path)
+    opened.put(experience(id="a"))
+    await opened.navigator.injected(("a",))
+    await opened.navigator.aclose()
+    reopened = Opened(tmp_path)
+    assert reopened.get("a").uses == 1
+    await reopened.navigator.aclose()
+
+
+async def test_a_backend_of_another_encoder_is_refused_before_the_run_begins(tmp_path):
+    from agentevolver.encoder import HashingEncoder
+    from experience_manager.errors import EncoderMismatch
+
+    async with Opened(tmp_path) as opened:
+        opened.put(experience(id="a"))
+    with pytest.raises(EncoderMismatch):
+        EmbeddedBackend.open(configured(), tmp_path, encoder=HashingEncoder(32))
+
+
+async def test_retrieved_notes_become_metrics():
+    class Noting(BrokenBackend):
+        async def retrieve(self, question):
+            return Retrieved("text", (experience(id="a"),), (1.0,), ("rewrite_failed",))
+
+    navigator = Navigator(configured(), Noting(ServiceError("x")))
+    assert (await navigator.guide(question())).text == "text"
+    assert (await navigator.metrics())["exp_manager/rewrite_failed"] == 1

@@ -26,6 +26,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ ROOT = str(Path(__file__).resolve().parents[1])
 sys.path[:] = [ROOT, *(entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent)]
 
 from agentevolver.llm.client import LLM  # noqa: E402
+from agentevolver.llm.prompts import transcript  # noqa: E402
+from agentevolver.offline.teacher.synthesising import digest  # noqa: E402
 from agentevolver.schema import Step, StopReason, Task, Trajectory  # noqa: E402
 from env_service.client import AsyncEnvClient  # noqa: E402
 from env_service.environments.pocket.calls import Call  # noqa: E402
@@ -45,6 +48,7 @@ from env_service.environments.pocket.families import FAMILIES, Draft  # noqa: E4
 from env_service.environments.pocket.quirks import adapt  # noqa: E402
 from env_service.environments.pocket.tasks import open_world  # noqa: E402
 from task_manager.configuration import Configuration  # noqa: E402
+from task_manager.explore import Exploration  # noqa: E402
 from task_manager.funnel import Funnel, Record, proposals  # noqa: E402
 from task_manager.graders import Graders  # noqa: E402
 from task_manager.graders.agreement import agreement_metrics  # noqa: E402
@@ -52,11 +56,13 @@ from task_manager.graders.registry import Bench  # noqa: E402
 from task_manager.journal import read_journal  # noqa: E402
 from task_manager.plan import Plan  # noqa: E402
 from task_manager.services import running  # noqa: E402
-from task_manager.settings import GraderSettings  # noqa: E402
+from task_manager.settings import GraderSettings, SynthesisSettings  # noqa: E402
 from task_manager.tasks import read_objectives, seed_of, solution_of  # noqa: E402
 from task_manager.workshop import open_workshop  # noqa: E402
 
 DRAWS = 20_000
+Name = tuple[str, str, tuple[str, ...]]
+"""What tells a proposal from others: the transcript it was made of, its query, its solution."""
 
 
 def free_port() -> int:
@@ -212,35 +218,36 @@ def does_what_it_says(task: Task) -> bool | None:
     return world.tables.facts() == env.world.tables.facts() and (draft.answer is None or env.world.answer == draft.answer)
 
 
-def judged(record: Record) -> bool:
-    """Whether a proposal was verified, so that the filter had a chance."""
-    return record.verdict is not None
-
-
-def filter_quality(records: list[Record], planted: set[str]) -> dict[str, float]:
-    """Return precision and recall of dropping planted mistakes, and the counts behind them."""
-    dropped = {_name(r) for r in records if judged(r) and r.verdict is not None and r.verdict["dropped_by"] is not None}
-    wrong = {_name(r) for r in records if judged(r) and _name(r) in planted}
+def filter_quality(records: list[Record], explorations: Mapping[str, Any], planted: Mapping[Name, str]) -> dict[str, float]:
+    """Return precision and recall of dropping planted mistakes among verified proposals, the counts behind them, and recall by kind."""
+    verdicts = {_name(r, explorations): r.verdict["dropped_by"] is not None for r in records if r.verdict is not None}
+    dropped = {name for name, is_dropped in verdicts.items() if is_dropped}
+    wrong = verdicts.keys() & planted.keys()
     both = dropped & wrong
-    return {
-        "verified": float(sum(judged(r) for r in records)),
+    out = {
+        "verified": float(len(verdicts)),
         "hallucinated": float(len(wrong)),
         "dropped": float(len(dropped)),
         "precision": len(both) / len(dropped) if dropped else 1.0,
         "recall": len(both) / len(wrong) if wrong else 1.0,
     }
+    for kind in sorted({planted[name] for name in wrong}):
+        out[f"hallucinated: {kind}"] = float(sum(planted[name] == kind for name in wrong))
+        out[f"dropped: {kind}"] = float(sum(planted[name] == kind for name in both))
+    return out
 
 
-def _name(record: Record) -> str:
-    return json.dumps([record.proposal["query"], [a for a in record.proposal["solution"]]])
+def _name(record: Record, explorations: Mapping[str, Any]) -> Name:
+    exploration = Exploration.from_dict(explorations[record.keys["exploration"]])
+    shown = transcript(exploration.transcript, SynthesisSettings().max_observation_chars)
+    return digest(shown), str(record.proposal["query"]), tuple(record.proposal["solution"])
 
 
-def read_planted(path: Path) -> set[str]:
-    """Return the hallucinated tasks of the teacher's record, named as records are; the closing action is added where it lacks."""
-    if not path.exists():
-        return set()
-    entries = [json.loads(line) for line in path.read_text().splitlines()]
-    return {json.dumps([e["query"], e["solution"]]) for e in entries if e["task"] == "synthesiser/tasks" and "solution" in e}
+def read_planted(path: Path) -> dict[Name, str]:
+    """Return the kinds of the hallucinated tasks in the teacher's record, named as records are."""
+    entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    wrong = [e for e in entries if e["task"] == "synthesiser/tasks" and "solution" in e]
+    return {(e["transcript"], e["query"], tuple(e["solution"])): e["kind"] for e in wrong}
 
 
 def main() -> None:
@@ -264,8 +271,8 @@ def main() -> None:
             plan, funnel, seconds = asyncio.run(question(configuration))
             tasks = read_objectives(configuration.task_manager.train_data_path)
             alike = asyncio.run(graded_alike(configuration, tasks[: options.grade])) if options.grade else {}
-        records = list(proposals(read_journal(configuration.task_manager.store_path), plan))
-        quality = filter_quality(records, read_planted(folder / "planted.jsonl"))
+        journal = read_journal(configuration.task_manager.store_path)
+        quality = filter_quality(list(proposals(journal, plan)), journal["exploration"], read_planted(folder / "planted.jsonl"))
     own = [does_what_it_says(task) for task in tasks]
     checkable = [holds for holds in own if holds is not None]
     result = {

@@ -6,6 +6,7 @@ learnt there. A seeded share of the tasks is hallucinated.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,8 +38,13 @@ def tasks(prompt: Prompt, draws: Draws) -> dict[str, Any]:
         if any(_overlap(set(normal(query).split()), words) >= 0.8 for words in taken):
             continue
         taken.append(set(normal(query).split()))
-        made.append(_task(query, intent, calls, seen, draws))
+        made.append(_task(query, intent, calls, seen, draws, digest(prompt.text("transcript"))))
     return {"tasks": made}
+
+
+def digest(transcript: str) -> str:
+    """Return what the record of mistakes calls a transcript by: the same query and solution may be right in another world."""
+    return hashlib.sha256(transcript.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _count(prompt: Prompt) -> int:
@@ -48,14 +54,14 @@ def _count(prompt: Prompt) -> int:
     return int(text)
 
 
-def _task(query: str, intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> dict[str, Any]:
+def _task(query: str, intent: Intent, calls: list[Call], seen: Seen, draws: Draws, source: str) -> dict[str, Any]:
     confidence = round(0.98 - 0.04 * KINDS[intent.kind].level - 0.05 * draws.rng.random(), 2)
     mistake = draws.errs(draws.rates.hallucinated)
     if mistake:
         kind, query, calls = hallucinate(query, intent, calls, seen, draws)
     solution = [write_call(call, seen.syntax) for call in calls]
     if mistake:
-        draws.plant(kind, query=query, solution=solution)
+        draws.plant(kind, query=query, solution=solution, transcript=source)
     return {"query": query, "solution": solution, "confidence": confidence}
 
 

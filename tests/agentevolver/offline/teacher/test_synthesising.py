@@ -16,6 +16,7 @@ from agentevolver.llm import prompts
 from agentevolver.offline.teacher.intents import KINDS, WRITTEN, normal, read_intent
 from agentevolver.offline.teacher.prompt import NotUnderstood, Rates
 from agentevolver.offline.teacher.service import Teacher
+from agentevolver.offline.teacher.synthesising import digest
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.tasks import make_task, task_ids
 from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out, explore, open_env
@@ -177,3 +178,4 @@ def test_mistakes_are_recorded_for_those_who_measure_filters(tmp_path: Path) -> 
     lines = [json.loads(line) for line in (tmp_path / "planted.jsonl").read_text().splitlines()]
     assert [(line["query"], line["solution"]) for line in lines] == [(t["query"], t["solution"]) for t in tasks]
     assert all(line["task"] == "synthesiser/tasks" and line["kind"] for line in lines)
+    assert {line["transcript"] for line in lines} == {digest(prompts.transcript(steps))}

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from agentevolver.layers import ConfigError
-from agentevolver.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, READ_BY_TEMPLATE, load
+from agentevolver.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, READ_BY_TEMPLATE, RolloutSettings, load
 from context_manager.base import ContextTemplate
 from context_manager.causal import CausalTemplate
 from context_manager.options import ContextOptions
@@ -18,8 +18,11 @@ from context_manager.sliding_window import SlidingWindowTemplate
 ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def settings(*overrides):
-    return load(None, ["device=cpu", *(f"{ROLLOUT}.{item}" for item in overrides)]).settings.rollout
+@pytest.fixture(scope="module")
+def settings():
+    """Makes the rollout section out of the default configuration and what is set in it."""
+    defaults = load(None, ["device=cpu"]).settings.rollout.model_dump()
+    return lambda **values: RolloutSettings.model_validate({**defaults, **values})
 
 
 @pytest.mark.parametrize(
@@ -35,8 +38,8 @@ def settings(*overrides):
         ("context_manager.causal:CausalTemplate", CausalTemplate),
     ],
 )
-def test_a_name_old_or_new_or_a_place_is_a_template(name, expected):
-    assert template_class(settings(f"context_template={name}").context_template) is expected
+def test_a_name_old_or_new_or_a_place_is_a_template(settings, name, expected):
+    assert template_class(settings(context_template=name).context_template) is expected
 
 
 @pytest.mark.parametrize(
@@ -63,10 +66,9 @@ def test_the_configuration_and_the_templates_agree_on_names_and_on_who_reads_whi
     assert keys == COMMON | set(READ_BY_TEMPLATE), "each optional key is read by all or stands in the table"
 
 
-def test_options_are_what_was_set():
-    options = context_options(
-        settings("context_template=sliding_window", "summary_tokens=64", "sample_choice=last", "max_samples_per_trajectory=3")
-    )
+def test_options_are_what_was_set(settings):
+    chosen = settings(context_template="sliding_window", summary_tokens=64, sample_choice="last", max_samples_per_trajectory=3)
+    options = context_options(chosen)
     assert options == ContextOptions(summary_tokens=64, sample_choice="last", max_samples_per_trajectory=3)
     assert context_options(settings()) == ContextOptions()
 
@@ -82,14 +84,14 @@ def own_template(monkeypatch):
     return Own
 
 
-def test_a_users_own_template_says_itself_which_keys_it_reads(own_template):
-    chosen = settings("context_template=own_templates:Own", "summary_tokens=64")
+def test_a_users_own_template_says_itself_which_keys_it_reads(own_template, settings):
+    chosen = settings(context_template="own_templates:Own", summary_tokens=64)
     assert template_class(chosen.context_template) is own_template
     assert context_options(chosen).summary_tokens == 64
     with pytest.raises(ConfigError, match=rf"{ROLLOUT}\.think_hint is not read by the template own_templates:Own"):
-        context_options(settings("context_template=own_templates:Own", "think_hint=x"))
+        context_options(settings(context_template="own_templates:Own", think_hint="x"))
 
 
 def test_a_key_that_a_built_in_template_does_not_read_is_refused():
     with pytest.raises(ConfigError, match="summary_by"):
-        settings("context_template=self_managed", "summary_by=nobody")
+        load(None, ["device=cpu", f"{ROLLOUT}.context_template=self_managed", f"{ROLLOUT}.summary_by=nobody"])

@@ -37,7 +37,7 @@ class ScriptedEngine:
 
 @dataclass
 class ScriptedEnv:
-    """Says the next of `observations` (role, text, refused), over and over, and never ends an episode itself."""
+    """Says the next of `observations` (role, text or texts, refused), over and over, and never ends an episode itself."""
 
     observations: list
     opening: tuple = ({"role": "system", "content": "s"}, {"role": "user", "content": "go"})
@@ -48,9 +48,9 @@ class ScriptedEnv:
 
     async def step(self, instance_id, action, params=None, step_index=None):
         assert step_index == len(self.given)
-        role, text, refused = self.observations[step_index % len(self.observations)]
+        role, said, refused = self.observations[step_index % len(self.observations)]
         self.given.append(action["content"])
-        state = [{"role": role, "content": text}]
+        state = [{"role": role, "content": text} for text in ((said,) if isinstance(said, str) else said)]
         return {"state": state, "reward": 0.0, "is_terminated": False, "info": {"refused": refused}}
 
     async def evaluate(self, instance_id, messages=None, params=None):

@@ -12,7 +12,8 @@ from agentevolver.schema import StopReason
 from context_manager.base import ContextLimits
 from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
-from tests.agentevolver.rollout.flows.harness import FLOWS, play
+from context_manager.snapshots import SampleLimits
+from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEngine, play
 
 SHORTENING = ("sliding_window", "self_managed")
 WORD = st.text(st.characters(min_codepoint=32, max_codepoint=1_000, exclude_characters="<|"), max_size=12)
@@ -24,13 +25,14 @@ SAID = st.one_of(
     st.builds("{}<context>\nremove m{} m{}\ncompress m{}: x\nkeep m{}\n</context>".format, WORD, *[st.integers(0, 9)] * 4),
     st.builds("remove m{}\nkeep m{}".format, st.integers(0, 30), st.integers(0, 30)),
 )
-OBSERVATION = st.tuples(st.sampled_from(["user", "tool"]), st.one_of(WORD, st.just("z" * 90)), st.booleans())
+SEEN = st.one_of(WORD, st.just("z" * 90))
+OBSERVATION = st.tuples(st.sampled_from(["user", "tool"]), st.one_of(SEEN, st.tuples(SEEN, SEEN)), st.booleans())
 
 
 @st.composite
 def episodes(draw):
-    """Replies as (text or raw ids, closed), observations, limits that may be tight, how many actions."""
-    raw = st.lists(st.integers(0, 255), min_size=1, max_size=12)
+    """Replies as (text or raw ids, special ones among them, closed), observations, limits that may be tight, how many actions."""
+    raw = st.lists(st.integers(0, 261), min_size=1, max_size=12)
     replies = draw(st.lists(st.tuples(st.one_of(SAID, raw), st.booleans()), min_size=1, max_size=5))
     limits = draw(st.sampled_from([ContextLimits(20_000, 20_000, 40_000, 64, 60), ContextLimits(900, 500, 1_300, 48, 60)]))
     return replies, draw(st.lists(OBSERVATION, min_size=1, max_size=3)), limits, draw(st.integers(1, 14))
@@ -38,7 +40,8 @@ def episodes(draw):
 
 def ids_of(renderer, replies):
     eos = renderer.tokenizer.eos_token_id
-    plain = [renderer.encode(said) if isinstance(said, str) else said for said, _ in replies]
+    # An engine stops at the close, so it stands at the end alone.
+    plain = [renderer.encode(said) if isinstance(said, str) else [token for token in said if token != eos] for said, _ in replies]
     return [[*ids, eos] if closed or not ids else ids for ids, (_, closed) in zip(plain, replies, strict=True)]
 
 
@@ -113,6 +116,38 @@ def test_stripping_the_experience_changes_the_opening_of_samples_and_nothing_els
         assert short.prompt_ids == timeline.training_ids + full.prompt_ids[rest:]
         assert (short.response_ids, short.response_mask) == (full.response_ids, full.response_mask)
         assert (short.log_probs, short.step_ids, short.share) == (full.log_probs, full.step_ids, full.share)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=15)
+@given(episode=episodes(), most=st.integers(1, 3), choice=st.sampled_from(["spread", "first", "last"]), overlong=st.booleans())
+def test_what_is_not_trained_on_was_dropped_by_a_stated_rule_and_counted(renderer, template, episode, most, choice, overlong):
+    replies, observations, limits, max_steps = episode
+    ids = ids_of(renderer, replies)
+    if overlong:  # an engine that does not keep to the limit it was given
+        ids[-1] = [65] * (limits.max_response_tokens + 1)
+    engine = Unbounded(ids) if overlong else ScriptedEngine(ids)
+    options = ContextOptions(max_samples_per_trajectory=most, sample_choice=choice)
+    played = play(renderer, template, "react", ids, observations, limits=limits, max_steps=max_steps, options=options, engine=engine)
+    trajectory, samples = played.rollout.trajectory, played.rollout.samples
+    assert trajectory.stop_reason in (StopReason.MAX_STEPS, StopReason.CONTEXT_FULL), "the run goes on"
+    if trajectory.outcome is None:
+        return
+    everything = played.context.recorder.samples(SampleLimits(10**9, 10**9))[0]
+    fitting = [sample for sample in everything if len(sample.response_ids) <= limits.max_response_tokens]
+    assert trajectory.dropped_samples.get("response_too_long", 0) == len(everything) - len(fitting)
+    assert trajectory.dropped_samples.get("over_max_samples", 0) == max(len(fitting) - most, 0)
+    assert set(trajectory.dropped_samples) <= {"response_too_long", "over_max_samples"}
+    assert len(samples) == min(len(fitting), most)
+    assert all(sample.steps in [one.steps for one in fitting] for sample in samples)
+    assert not samples or sum(sample.share for sample in samples) == pytest.approx(1)
+
+
+class Unbounded(ScriptedEngine):
+    """Ignores how many tokens it may sample."""
+
+    async def generate(self, request_id, prompt_ids, sampling_params):
+        return await super().generate(request_id, prompt_ids, {**sampling_params, "max_tokens": 10**9})
 
 
 @pytest.mark.parametrize("template", SHORTENING)

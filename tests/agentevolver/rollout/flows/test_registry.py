@@ -1,0 +1,77 @@
+"""Flows by name, per task if wanted, and keys that a flow does not read."""
+
+import sys
+
+import pytest
+
+from agentevolver.layers import ConfigError
+from agentevolver.rollout.flows.base import AgentFlow
+from agentevolver.rollout.flows.planner_executor import PlannerExecutorFlow
+from agentevolver.rollout.flows.react import ReactFlow
+from agentevolver.rollout.flows.registry import FLOWS, flow_chooser, flow_class
+from agentevolver.schema import StopReason, Task
+from agentevolver.settings import AGENT_FLOWS, READ_BY_FLOW, RolloutSettings, load
+
+
+@pytest.fixture(scope="module")
+def settings():
+    defaults = load(None, ["device=cpu"]).settings.rollout.model_dump()
+    return lambda **values: RolloutSettings.model_validate({**defaults, **values})
+
+
+@pytest.fixture
+def own_flow(monkeypatch):
+    class Own(AgentFlow):
+        reads = frozenset({"max_plans"})
+
+        async def run(self, session):
+            return StopReason.MAX_STEPS
+
+    module = type(sys)("own_flows")
+    module.Own = Own
+    monkeypatch.setitem(sys.modules, "own_flows", module)
+    return Own
+
+
+def task(**metadata):
+    return Task("t", "fake", metadata=metadata)
+
+
+def test_the_flow_is_the_configurations_unless_the_task_names_one(settings, own_flow):
+    choose = flow_chooser(settings())
+    assert type(choose(task())) is ReactFlow
+    assert type(choose(task(agent_flow="planner_executor"))) is PlannerExecutorFlow
+    assert type(choose(task(agent_flow="own_flows:Own"))) is own_flow
+    assert choose(task()) is choose(task(agent_flow="react")), "one object serves all episodes"
+
+
+def test_options_reach_the_flow(settings, own_flow):
+    assert flow_chooser(settings(agent_flow="planner_executor", max_plans=2))(task()).options.max_plans == 2
+    assert flow_chooser(settings(agent_flow="own_flows:Own", max_plans=3))(task()).options.max_plans == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("reakt", "write one of react, planner_executor"),
+        ("no.such.module:Flow", "No module named"),
+        ("agentevolver.rollout.flows.react:Nothing", "no attribute 'Nothing'"),
+        ("agentevolver.rollout.flows.base:FlowOptions", "is not a subclass of agentevolver.rollout.flows.base.AgentFlow"),
+    ],
+)
+def test_a_flow_that_cannot_be_used_says_what_to_write(settings, name, said):
+    with pytest.raises(ConfigError, match=said):
+        flow_class(name)
+    with pytest.raises(ConfigError, match=said):
+        flow_chooser(settings())(task(agent_flow=name))
+
+
+def test_a_key_that_the_flow_does_not_read_is_refused(settings):
+    with pytest.raises(ConfigError, match="max_plans is not read by the flow react"):
+        flow_chooser(settings(max_plans=2))
+
+
+def test_the_configuration_and_the_flows_agree_on_names_and_on_who_reads_which_key():
+    assert set(FLOWS) == set(AGENT_FLOWS)
+    for key, readers in READ_BY_FLOW.items():
+        assert {name for name, flow in FLOWS.items() if key in flow.reads} == set(readers), key

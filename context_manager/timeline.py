@@ -143,6 +143,17 @@ class LiveTimeline:
 
     # ---- showing ----
 
+    def sizes(self) -> dict[Message, int]:
+        """Return about how many tokens each message of the last prompt had there, what stands around it included.
+
+        Messages that were rendered together share their tokens by their lengths.
+        """
+        sizes = {message: len(message.ids) for message in self.messages if message.ids is not None}
+        for (_, run), ids in self._blocks.items():
+            chars = sum(len(message.content) + 1 for message in run)
+            sizes |= {message: round(len(ids) * (len(message.content) + 1) / chars) for message in run}
+        return sizes
+
     def chat(self, messages: Iterable[Message] | None = None, extra: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
         """Return the conversation as chat messages, for models that take those instead of token ids."""
         shown = self.messages if messages is None else messages

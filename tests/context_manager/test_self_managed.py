@@ -1,5 +1,7 @@
 """The self-managed context: the policy says what it keeps, its decisions are trained, and the budget holds if it says nothing."""
 
+import re
+
 import pytest
 
 from context_manager.base import ContextLimits
@@ -108,10 +110,12 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
         turn(context, f"act{step}", "o" * 60, step)
         step += 1
     assert len(context.timeline.prompt()) > context.trigger
-    asked = call.messages[-1]["content"]
-    newest = context.timeline.last_number
-    assert f"of {context.trigger} tokens" in asked and "m1 " in asked and "m2 65" in asked
-    assert f"m{newest} " not in asked and f"m{newest - 1} " not in asked, "the newest turn is out of reach"
+    asked, newest = call.messages[-1]["content"], context.timeline.last_number
+    assert f"of {context.trigger} tokens" in asked
+    sizes = {int(number): int(size) for number, size in re.findall(r"m(\d+) (\d+)", asked.partition("Tokens by id: ")[2])}
+    assert sorted(sizes) == list(range(1, newest - 1)), "the newest turn is out of reach"
+    assert sum(sizes.values()) + context.timeline.opening_length == pytest.approx(len(context.timeline.prompt()), abs=140)
+    assert all(65 <= sizes[number] <= 110 for number in sizes if number % 2 == 0), "sixty characters, the id, and what stands around"
     calls = len(context.recorder.snapshots)
     reply = [*renderer.encode("remove m1 m2\ncompress m4: o"), renderer.tokenizer.eos_token_id]
     context.answer(call, reply, [-0.1] * len(reply), 50)

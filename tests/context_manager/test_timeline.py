@@ -95,6 +95,20 @@ def test_other_fields_of_a_message_reach_the_template(renderer):
     assert timeline.chat()[-1] == {"tool_call_id": "c1", "role": "tool", "content": "x"}
 
 
+def test_sizes_add_up_to_the_prompt_and_are_shared_where_messages_stand_together(renderer):
+    timeline = grown(renderer)
+    timeline.add({"role": "tool", "content": "x" * 30})
+    whole = len(timeline.prompt())
+    sizes = timeline.sizes()
+    assert set(sizes) == set(timeline.messages)
+    assert sum(sizes.values()) + timeline.opening_length == pytest.approx(whole, abs=2)
+    assert sizes[timeline.messages[-1]] > sizes[timeline.messages[-2]]
+    timeline.drop(timeline.messages[:3])
+    whole = len(timeline.prompt())
+    sizes = timeline.sizes()
+    assert sum(sizes[message] for message in timeline.messages) + timeline.opening_length == pytest.approx(whole, abs=2)
+
+
 def test_an_append_only_timeline_has_nothing_between_opening_and_first_reply(renderer):
     timeline = LiveTimeline(renderer, OPENING, append_only=True)
     timeline.add({"role": "user", "content": "too early"})

@@ -143,9 +143,15 @@ class ContextTemplate:
         return "\n".join(texts)
 
     def tell(self, text: str) -> None:
-        """Append an instruction of the agent flow's, as the user would give it."""
-        message = {"role": "user", "content": text}
-        self.timeline.add(message)
+        """Append an instruction of the agent flow's, as the user would give it: to what the user said just before, if that is the last
+        message, since many chat templates want the roles to alternate."""
+        last = self.timeline.messages[-1] if self.timeline.messages else None
+        if last is not None and last.role == "user" and self.messages[-1]["content"] == last.content:
+            message = {**self.messages.pop(), "content": f"{last.content}\n\n{text}"}
+            self.timeline.rewrite(last, message["content"])
+        else:
+            message = {"role": "user", "content": text}
+            self.timeline.add(message)
         self.messages.append(message)
 
     def pin(self) -> None:

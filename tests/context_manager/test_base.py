@@ -48,6 +48,19 @@ def test_an_instruction_is_a_message_of_the_user(renderer, roomy, template):
 
 
 @EVERY
+@pytest.mark.parametrize(("role", "left"), [("user", ["seen\n\nand now"]), ("tool", ["seen", "and now"])])
+def test_an_instruction_after_an_observation_of_the_user_is_part_of_that_message(renderer, roomy, template, role, left):
+    context = begin(template, renderer, roomy)
+    say(context, "act", 0)
+    context.observe([{"role": role, "content": "seen"}])
+    context.tell("and now")
+    assert [message["content"].removeprefix("[m2] ") for message in context.messages[3:]] == left
+    assert [message.content.removeprefix("[m2] ") for message in context.timeline.messages[1:]] == left
+    prompt = shown(context, context.next_prompt())
+    assert "seen" in prompt and "and now" in prompt
+
+
+@EVERY
 def test_a_pin_moves_from_one_message_of_the_policys_to_the_next(renderer, roomy, template):
     context = begin(template, renderer, roomy)
     with pytest.raises(RuntimeError, match="has not spoken yet"):

@@ -6,7 +6,10 @@ from agentevolver.rollout.flows.base import FlowOptions, has_failed
 from agentevolver.rollout.flows.planner_executor import GO, MAX_PLANS, PLAN, REVISE, PlannerExecutorFlow
 from agentevolver.schema import StopReason
 from context_manager.base import ContextLimits
+from context_manager.chat import ChatRenderer
 from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
+from tests.chat_tokenizers import build_tokenizer
+from tests.context_manager.chat_templates import STRICT
 
 TIGHT = ContextLimits(600, 700, 1_300, 48, 60)
 
@@ -70,6 +73,15 @@ def test_a_failed_step_is_followed_by_a_plan_for_what_is_left(chatml):
 def test_no_plan_is_made_after_the_last_action(chatml):
     played = run(chatml, "planner_executor", ["plan", "a"], [("user", "error: no", False)], max_steps=1)
     assert kinds(played) == ["plan", "action"]
+
+
+@pytest.mark.parametrize("flow", ["react", "planner_executor"])
+@pytest.mark.parametrize("template", ["causal", "reasoning"])
+def test_roles_alternate_where_a_chat_template_insists_on_it(template, flow):
+    strict = ChatRenderer(build_tokenizer(STRICT, "<|im_end|>"))
+    observations = [("user", "seen", False), ("user", "err no", True)]
+    played = run(strict, flow, ["x", "<think>hm</think>y"], observations, template=template, max_steps=6)
+    assert played.rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(played.env.given) == 6
 
 
 @pytest.mark.parametrize(("most", "plans"), [(None, MAX_PLANS), (1, 1), (2, 2)])

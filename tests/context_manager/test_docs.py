@@ -1,0 +1,97 @@
+"""The examples of docs/context_manager.md run as they stand there."""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from agentevolver.layers import ConfigError
+from agentevolver.llm import endpoint as endpoint_module
+from agentevolver.rollout.flows.registry import flow_class
+from agentevolver.schema import StopReason
+from agentevolver.settings import AGENT_FLOWS, CONTEXT_TEMPLATES, RolloutSettings
+from context_manager.base import ContextLimits
+from context_manager.options import ContextOptions
+from context_manager.registry import template_class
+from tests.agentevolver.llm.faulty_server import FaultyServer, Said
+from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
+from tests.context_manager.episodes import begin, shown, turn
+
+PAGE = (Path(__file__).parents[2] / "docs" / "context_manager.md").read_text()
+
+
+def example(monkeypatch, name, holding):
+    """The page's Python block that holds some words, as a module of that name."""
+    (source,) = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if holding in block]
+    module = types.ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, module)
+    exec(compile(source, name, "exec"), module.__dict__)
+    return module, source
+
+
+def test_the_template_is_a_template_of_forty_lines_that_does_what_the_page_says(monkeypatch, renderer):
+    _, source = example(monkeypatch, "my_templates", "class FirstLines")
+    assert len(source.splitlines()) <= 40
+    template = template_class("my_templates:FirstLines")
+    limits = ContextLimits(100, 2_000, 3_000, 40, 200)
+    context = begin(template, renderer, limits, ContextOptions(context_trigger_tokens=500, context_keep_turns=2))
+    for step in range(12):
+        prompt = turn(context, f"act{step}\nmore", f"first{step}\n" + "o" * 60, step)
+    assert context.edits and {edit["kind"] for edit in context.edits} == {"shorten"}
+    text = shown(context, prompt)
+    assert all(f"act{step}\nmore" in text and f"first{step}" in text for step in range(11))
+    assert text.count("o" * 60) < 11
+    samples = context.samples()
+    assert sorted(step for sample in samples for step in sample.steps) == list(range(12)) and len(samples) > 1
+
+
+def test_the_template_trains_on_what_was_sampled_with_both_flows(monkeypatch, renderer):
+    example(monkeypatch, "my_templates", "class FirstLines")
+    ids = [[*renderer.encode("act"), renderer.tokenizer.eos_token_id]]
+    observations = [("user", "first\n" + "o" * 50, False), ("user", "err no\n" + "p" * 50, True)]
+    options = ContextOptions(context_trigger_tokens=400)
+    for flow in ("react", "planner_executor"):
+        played = play(renderer, template_class("my_templates:FirstLines"), flow, ids, observations, max_steps=12, options=options)
+        for sample in played.rollout.samples:
+            whole = sample.prompt_ids + sample.response_ids
+            for step in sample.steps:
+                prompt, sampled, _ = played.engine.calls[step]
+                assert whole[: len(prompt) + len(sampled)] == prompt + sampled
+        assert sorted(step for s in played.rollout.samples for step in s.steps) == list(range(len(played.engine.calls)))
+
+
+def test_the_flow_is_a_flow_and_both_its_calls_are_trained(monkeypatch, renderer):
+    example(monkeypatch, "my_flows", "class ThinkAloud")
+    ids = [[*renderer.encode(text), renderer.tokenizer.eos_token_id] for text in ("hm", "act")]
+    played = play(renderer, "causal", flow_class("my_flows:ThinkAloud")(), ids, [("user", "seen", False)], max_steps=3)
+    trajectory = played.rollout.trajectory
+    assert trajectory.stop_reason is StopReason.MAX_STEPS and played.env.given == ["act"] * 3
+    assert [step.kind for step in trajectory.steps] == ["remark", "action"] * 3
+    assert [sample.steps for sample in played.rollout.samples] == [[0, 1, 2, 3, 4, 5]]
+
+
+@pytest.mark.service
+async def test_an_episode_outside_training_runs_against_an_endpoint(monkeypatch):
+    monkeypatch.setattr(endpoint_module, "FIRST_PAUSE_S", 0.01)
+    module, _ = example(monkeypatch, "outside", "async def play")
+    env = ScriptedEnv([("user", "seen " * 300, False)])
+    monkeypatch.setattr(module, "AsyncEnvClient", lambda url: env)
+    async with FaultyServer([Said("act")]) as server:
+        rollout = await module.play(server.url, "m", "http://127.0.0.1:1", "fake", "t")
+    assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(env.given) == 30
+    assert rollout.samples == [] and rollout.trajectory.outcome.score == 1.0
+    assert any(edit["kind"] == "summary" for edit in rollout.trajectory.context_edits)
+
+
+def test_the_page_names_every_template_flow_and_key():
+    keys = {*RolloutSettings.model_fields} & {
+        *(field for field in ContextOptions.__dataclass_fields__),
+        *("max_plans", "max_env_len", "use_qwen3", "context_template", "agent_flow"),
+    }
+    assert len(keys) == 15
+    for name in (*keys, *CONTEXT_TEMPLATES, *AGENT_FLOWS):
+        assert f"`{name}`" in PAGE or f"{name}:" in PAGE, name
+    with pytest.raises(ConfigError):
+        template_class("my_templates:FirstLines")

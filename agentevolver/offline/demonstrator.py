@@ -29,10 +29,10 @@ class Habits:
     """Probabilities: of a slip at each call, of taking the lesson of an error and else of insisting on the same call, of being shown
     a hint, of following it, of a polite wording, of an episode without a task, and of guessing a site's quirk other than the usual."""
 
-    slip: float = 0.12
-    fix: float = 0.35
+    slip: float = 0.08
+    fix: float = 0.2
     insist: float = 0.4
-    hint: float = 0.5
+    hint: float = 0.6
     follow: float = 0.94
     polite: float = 0.15
     explore: float = 0.04

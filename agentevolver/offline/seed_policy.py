@@ -46,8 +46,8 @@ class Recipe:
     kv_heads: int = 2
     rope_theta: float = 10_000.0
     init: float = 0.06
-    steps: int = 1200
-    clean_share: float = 0.6
+    steps: int = 1500
+    clean_share: float = 0.5
     batch: int = 32
     lr: float = 1e-2
     warmup: int = 50

@@ -19,8 +19,8 @@ Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# Fewer rows than this are compared one by one: gathering them costs less than a scan.
-GATHER_BELOW = 4096
+# A smaller share of the rows than this is gathered and compared, which then costs less than a scan over all with a mask.
+GATHER_BELOW = 1 / 8
 # Queries of one matrix product: 64 x 100 000 similarities are 26 MB.
 BLOCK = 64
 HNSW_LINKS = 32
@@ -71,7 +71,7 @@ class VectorIndex:
         k = min(k, len(rows))
         if k == 0:
             return rows[:0], np.zeros(0, dtype=np.float32)
-        if len(rows) <= GATHER_BELOW or len(rows) < len(allowed) // 8:
+        if len(rows) < GATHER_BELOW * len(allowed):
             similarities = self.vectors()[rows] @ query
             best = np.argpartition(-similarities, k - 1)[:k]
             best = best[np.argsort(-similarities[best], kind="stable")]

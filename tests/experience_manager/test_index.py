@@ -28,8 +28,7 @@ def test_search_finds_what_a_loop_over_all_rows_finds(count, k, seed, data, by_s
     index = VectorIndex(8)
     index.add(vectors)
     with pytest.MonkeyPatch.context() as patch:
-        # FAISS's scan, which otherwise begins at thousands of rows.
-        patch.setattr(module, "GATHER_BELOW", -1 if by_scan else 4096)
+        patch.setattr(module, "GATHER_BELOW", 0 if by_scan else 2)
         rows, similarities = index.search(query, k, allowed)
     expected = slow(vectors, query, k, allowed)
     assert similarities == pytest.approx([float(vectors[i] @ query) for i in expected], abs=1e-5)

@@ -57,7 +57,7 @@ class RemeBackend:
         if problem is not None:
             raise ServiceError(f"{reme.base_url}/retrieve_task_memory answered with what may not be shown to a policy: {problem}")
         experiences = self._read(reply)
-        if question.validation and any(question.task_id in e.task_ids or e.task_query == task for e in experiences):
+        if any(question.evaluates_source_of(experience) for experience in experiences):
             return Retrieved(notes=("own_task_refused",))
         return Retrieved(text, tuple(experiences) if text else ())
 

@@ -43,6 +43,15 @@ class Question:
         """What stands before the task, and the task."""
         return opening_and_task(self.messages, self.query)
 
+    def evaluates_source_of(self, experience: Experience) -> bool:
+        """Whether this is the evaluation of a task that an experience was distilled from; without task ids its task's wording tells."""
+        opening, task = self.opening_and_task
+        if experience.task_ids:
+            own = not {self.task_id, name_of_task(opening, task)}.isdisjoint(experience.task_ids)
+        else:
+            own = bool(experience.task_query) and normal(experience.task_query) == normal(task)
+        return self.validation and own
+
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
@@ -73,20 +82,20 @@ class Retriever:
         )
         wanted = max(k, options.candidates) if options.rerank else k
         found = await asyncio.to_thread(self._pool.search, self._text(question, task), 2 * wanted, where, options.min_similarity)
-        own = normal(task) if question.validation else None
-        unique = {normal(hit.experience.content): hit for hit in reversed(found) if _may_be_shown(hit.experience, own)}
+        shown = [hit for hit in found if _may_be_shown(hit.experience) and not question.evaluates_source_of(hit.experience)]
+        unique = {normal(hit.experience.content): hit for hit in reversed(shown)}
         hits = sorted(unique.values(), key=lambda hit: -hit.similarity)[:wanted]
         similarity = {hit.experience.id: hit.similarity for hit in hits}
         chosen, notes = [hit.experience for hit in hits], []
         if options.rerank and chosen:
             chosen, note = await self._rerank(opening, task, chosen)
             notes += note
-        shown = self._that_fit(chosen[:k])
-        text = self._listed(shown)
-        if options.rewrite and shown:
-            text, note = await self._rewrite(opening, task, shown, text)
+        kept = self._that_fit(chosen[:k])
+        text = self._listed(kept)
+        if options.rewrite and kept:
+            text, note = await self._rewrite(opening, task, kept, text)
             notes += note
-        kept = shown if text else []
+        kept = kept if text else []
         return Retrieved(text, tuple(kept), tuple(similarity[e.id] for e in kept), tuple(notes))
 
     def _text(self, question: Question, task: str) -> str:
@@ -138,11 +147,6 @@ class Retriever:
         return options.separator.join(items)
 
 
-def _may_be_shown(experience: Experience, evaluated: str | None) -> bool:
-    """Whether an experience may reach a policy, which is evaluated on the task of that wording, if any.
-
-    What a person wrote is the person's own business. An experience of a dump that names no task ids is known by its task's wording.
-    """
-    if evaluated and not experience.task_ids and normal(experience.task_query) == evaluated:
-        return False
+def _may_be_shown(experience: Experience) -> bool:
+    """Whether an experience may reach a policy; what a person wrote is the person's own business."""
     return experience.by_person or screen.problem_with_text(f"{experience.when_to_use}\n{experience.content}") is None

@@ -6,11 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from experience_fakes import AngleEncoder, experience, ids_of, insert, record
+from experience_fakes import AngleEncoder, experience, ids_of, insert, lesson, record, valid
 from reme_bodies import retrieve
 
 from agentevolver.encoder import HashingEncoder
@@ -181,6 +183,13 @@ def test_a_wrong_configuration_ends_with_status_2_and_one_line(capsys, arguments
     assert words in err and err.startswith("configuration: ") and err.count("\n") == 1
 
 
+@pytest.mark.service
+def test_an_experiment_has_no_such_section_yet_and_says_what_to_use(tmp_path, capsys):
+    (tmp_path / "x.yaml").write_text("trainer: {project_name: p, experiment_name: x}\n")
+    assert main(["list", "--conf", str(tmp_path / "x.yaml")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path, capsys):
     missing = Line(tmp_path / "none.sqlite", capsys)
     for command in (("list",), ("stats",), ("search", "x"), ("export", tmp_path / "d.jsonl"), ("delete", "a")):
@@ -217,6 +226,43 @@ def test_distilling_without_a_summariser_that_answers_says_so_and_keeps_the_stor
 def test_serving_beyond_loopback_needs_a_token(filled, monkeypatch):
     monkeypatch.delenv("EXPERIENCE_SERVICE_TOKEN", raising=False)
     assert "set EXPERIENCE_SERVICE_TOKEN, or bind 127.0.0.1" in filled("serve", "--host", "0.0.0.0", status=1)
+
+
+class Summariser(BaseHTTPRequestHandler):
+    """An endpoint that finds a lesson in everything, and approves of it."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        found = {"experiences": [lesson("deleting a note by its name", "look its id up first")]}
+        answer = valid() if "summariser/validate" in body["messages"][0]["content"] else found
+        message = {"role": "assistant", "content": json.dumps(answer)}
+        reply = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
+        reply["choices"] = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        data = json.dumps(reply).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.mark.service
+def test_trajectory_files_are_distilled_over_http_into_the_store_that_is_there(filled, tmp_path):
+    write_jsonl(tmp_path / "t.jsonl", [record(), record(number=1, score=0.0), record("t2", score=None)])
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Summariser)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"llm.base_url=http://127.0.0.1:{server.server_port}/v1"
+    try:
+        chosen = ("--set", url, "--set", "llm.model=m", "--set", "llm.api_key_env=null")
+        metrics = json.loads(filled("distill", *HASHING, *chosen, tmp_path / "t.jsonl"))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert metrics["exp_manager/distil/stored"] == 1 and metrics["exp_manager/distil/joined"] == 2
+    assert "look its id up first" in filled("list", "--category", "success")
 
 
 @pytest.mark.service

@@ -80,19 +80,19 @@ def test_an_empty_index_finds_nothing():
 def test_the_graph_is_exact_until_it_is_built_and_nearly_so_afterwards():
     # Clustered, as texts are: random vectors are a graph's worst case.
     centres = unit(40, 32)
-    noise = 0.4 * unit(5000, 32, 7)
-    vectors = centres[np.arange(5000) % 40] + noise
+    noise = 0.4 * unit(2000, 32, 7)
+    vectors = centres[np.arange(2000) % 40] + noise
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    index = VectorIndex(32, hnsw_above=4500)
-    index.add(vectors[:4000])
-    everything = np.ones(4000, dtype=np.bool_)
+    index = VectorIndex(32, hnsw_above=1800)
+    index.add(vectors[:1500])
+    everything = np.ones(1500, dtype=np.bool_)
     query = vectors[17]
-    assert index.search(query, 5, everything)[0].tolist() == slow(vectors[:4000], query, 5, everything)
-    index.add(vectors[4000:])
-    everything = np.ones(5000, dtype=np.bool_)
+    assert index.search(query, 5, everything)[0].tolist() == slow(vectors[:1500], query, 5, everything)
+    index.add(vectors[1500:])
+    everything = np.ones(2000, dtype=np.bool_)
     assert index.search(query, 5, everything)[0].tolist() == slow(vectors, query, 5, everything)
     index.wait()
-    queries = range(0, 5000, 100)
+    queries = range(0, 2000, 40)
     found = sum(
         len(set(index.search(vectors[i], 10, everything)[0].tolist()) & set(slow(vectors, vectors[i], 10, everything))) for i in queries
     )
@@ -101,13 +101,13 @@ def test_the_graph_is_exact_until_it_is_built_and_nearly_so_afterwards():
 
 
 def test_a_graph_never_returns_a_row_that_is_not_allowed():
-    vectors = unit(5000, 16)
+    vectors = unit(2000, 16)
     index = VectorIndex(16, hnsw_above=100)
     index.add(vectors)
-    allowed = np.arange(5000) % 3 > 0
+    allowed = np.arange(2000) % 3 > 0
     index.search(vectors[0], 5, allowed)
     index.wait()
-    for i in range(0, 5000, 250):
+    for i in range(0, 2000, 100):
         rows, _ = index.search(vectors[i], 10, allowed)
         assert len(rows) == 10 and allowed[rows].all()
     index.close()

@@ -211,6 +211,12 @@ async def test_an_experience_of_the_evaluated_task_is_refused_whatever_the_servi
         assert (await backend.retrieve(question())).text == "advice"
         assert (await backend.retrieve(question(validation=True))).notes == ("own_task_refused",)
         await backend.aclose()
+    ids = {"task_query": "delete the note milk", "agentevolver": {"task_ids": ["t7"]}}
+    async with Fake(answered("advice", [memory(metadata=ids)])) as fake:
+        backend = RemeBackend(configured(fake.url))
+        assert (await backend.retrieve(question(validation=True))).text == "advice"
+        assert (await backend.retrieve(question(validation=True, task_id="t7"))).notes == ("own_task_refused",)
+        await backend.aclose()
 
 
 async def test_memories_are_sent_back_as_they_came_when_their_use_is_known():

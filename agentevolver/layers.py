@@ -35,6 +35,8 @@ FREE_FORM = (
     "device_env",
     "env_service.env_params",
     "env_service.val_env_params",
+    "llm.roles",
+    "llm.sampling",
     "ray_kwargs.ray_init",
     "trainer.v1.sampler.sampler_kwargs",
 )

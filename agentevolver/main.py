@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = from_config(config)
         logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         prepare_tasks(config, settings)
+        check_stages(settings)
         check_episodes(config, settings)
         _train(config, settings)
     except ConfigError as error:
@@ -80,6 +81,16 @@ async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None
             raise ConfigError(str(error)) from error
     write_tasks(train, tasks)
     write_tasks(validation, held_out)
+
+
+def check_stages(settings: Settings) -> None:
+    """Make the advantage stages once; raises ConfigError for one that does not exist or does not take its options."""
+    from advantage_processor.processor import Processor, StageError
+
+    try:
+        Processor(settings.attribution)
+    except StageError as error:
+        raise ConfigError(f"attribution_driven_credit_assignment.stages: {error}") from error
 
 
 def check_episodes(config: DictConfig, settings: Settings) -> None:

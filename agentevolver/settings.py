@@ -6,15 +6,14 @@ of it. Nothing here imports torch, verl or ray, so a mistake is answered within 
 
 from __future__ import annotations
 
-import difflib
-import re
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ValidationError
 
 from agentevolver.layers import (
     ConfigError,
@@ -27,149 +26,27 @@ from agentevolver.layers import (
     read_yaml,
     refuse_unknown,
 )
+from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
+from agentevolver.sections import (
+    OLD_TEMPLATE_NAMES,
+    READ_BY_FLOW,
+    READ_BY_TEMPLATE,
+    TEACHER_ENVIRONMENTS,
+    EnvServiceSettings,
+    RaySettings,
+    RolloutSettings,
+    Section,
+    Settings,
+    SizeSettings,
+)
 
 __all__ = ["ConfigError", "Resolved", "RolloutSettings", "Settings", "for_verl", "from_config", "load", "of_verl"]
-
-OLD_TEMPLATE_NAMES = {"linear": "causal", "linear_think": "reasoning", "context_selfclip": "self_managed"}
-CONTEXT_TEMPLATES = ("reasoning", "sliding_window", "self_managed", *sorted(set(OLD_TEMPLATE_NAMES) - {"linear"}), "causal", "linear")
-AGENT_FLOWS = ("react", "planner_executor")
-_SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
-_SHORTENING = ("sliding_window", "self_managed")
-# Keys of `rollout` that only some of the built-in templates or flows read, and which.
-READ_BY_TEMPLATE: dict[str, tuple[str, ...]] = {
-    "context_trigger_tokens": _SHORTENING,
-    "context_keep_turns": _SHORTENING,
-    "summary_tokens": _SHORTENING,
-    "train_context_calls": _SHORTENING,
-    "summary_by": ("sliding_window",),
-    "think_style": ("reasoning",),
-    "think_hint": ("reasoning",),
-}
-READ_BY_FLOW: dict[str, tuple[str, ...]] = {"max_plans": ("planner_executor",)}
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _known(value: str, names: tuple[str, ...]) -> str:
-    """Return a name that is known or the place of a class; raises ValueError that says what else to write."""
-    if value not in names and re.fullmatch(_SPEC, value) is None:
-        near = difflib.get_close_matches(value, names, n=1)
-        listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
-        raise ValueError(f"write {listed}, or package.module:Class" + (f"; did you mean {near[0]!r}?" if near else ""))
-    return value
-
-
-class RolloutSettings(_Section):
-    """Our keys of `actor_rollout_ref.rollout` (and `multi_turn.max_steps`)."""
-
-    context_template: str = Field(description="how the conversation is kept: a name or package.module:Class")
-    agent_flow: str = Field(description="how the agent acts: a name or package.module:Class; a task's metadata may name another")
-    max_steps: int = Field(ge=1, description="actions of an episode")
-    max_env_len: int = Field(ge=8, description="tokens of one observation")
-    max_env_worker: int = Field(ge=1, description="episodes in flight at once, per agent loop worker")
-    sparse: bool = Field(description="graded 0 or 1 instead of by the dense score")
-    use_qwen3: bool = Field(description="append /no_think to what the environment says")
-    max_rollout_tries: int = Field(ge=1, description="attempts at one rollout")
-    step_timeout_s: float = Field(gt=0, description="seconds of one model call")
-    observation_role: Literal["user", "tool"] | None = Field(description="role of what the environment says; null: its own")
-    max_samples_per_trajectory: int | None = Field(ge=1, description="training samples of a trajectory; null: all")
-    sample_choice: Literal["spread", "first", "last"] | None = Field(description="which samples are kept; null: spread")
-    context_trigger_tokens: int | None = Field(ge=1, description="prompt length at which older turns give way; null: 3/4 of the room")
-    context_keep_turns: int | None = Field(ge=1, description="newest turns that stay as they are; null: 3")
-    summary_tokens: int | None = Field(ge=1, description="tokens of a summary or note; null: 1/8 of the room")
-    summary_by: Literal["policy", "summariser", "nobody"] | None = Field(description="who writes summaries; null: policy")
-    train_context_calls: bool | None = Field(description="train on the policy's summaries and context decisions; null: true")
-    think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(description="how thoughts are marked; null: think")
-    think_hint: str | None = Field(description="added to the last opening message")
-    max_plans: int | None = Field(ge=1, description="plans of an episode, the first included; null: 4")
-
-    @field_validator("context_template")
-    @classmethod
-    def _template(cls, value: str) -> str:
-        return _known(value, CONTEXT_TEMPLATES)
-
-    @field_validator("agent_flow")
-    @classmethod
-    def _flow(cls, value: str) -> str:
-        return _known(value, AGENT_FLOWS)
-
-
-class EnvServiceSettings(_Section):
-    """The section `env_service`."""
-
-    env_type: str = Field(min_length=1)
-    env_url: str = Field(pattern=r"^https?://[^/]+(/.*)?$")
-    env_params: dict[str, Any]
-    val_env_params: dict[str, Any] = Field(description="replaces keys of env_params in validation")
-    timeout_s: float = Field(gt=0)
-    unavailable_timeout_s: float = Field(ge=0)
-    max_instances: int | None = Field(default=None, ge=1)
-
-
-class RaySettings(_Section):
-    """The section `ray`: the cluster that a run starts or joins."""
-
-    address: str | None
-    num_cpus: int = Field(ge=1)
-    num_gpus: int = Field(ge=1)
-    dashboard: bool
-    dashboard_port: int = Field(ge=0, le=65535)
-    object_store_memory: int | None = Field(default=None, ge=80_000_000)
-
-
-class TrainerSettings(_Section):
-    """Our keys of `trainer`."""
-
-    max_failed_rollouts: float = Field(ge=0, le=1)
-    max_failed_steps: int = Field(ge=1)
-    dump_samples: bool = Field(description="write every training row's tokens and numbers to samples/step_<n>.jsonl")
-
-
-class DataSettings(_Section):
-    """Our keys of `data`."""
-
-    train_split: str
-    train_filter: dict[str, Any] = Field(description="passed to the environment when it lists its tasks")
-    val_splits: list[str] = Field(min_length=1)
-    val_filter: dict[str, Any]
-
-
-class SizeSettings(_Section):
-    """The numbers of verl's sections that we read or that must fit together."""
-
-    train_batch_size: int = Field(ge=1, description="tasks a step")
-    ppo_mini_batch_size: int = Field(ge=1, description="tasks per optimiser step")
-    n: int = Field(ge=1, description="rollouts of a task")
-    val_n: int = Field(ge=1, description="rollouts of a validation task")
-    max_prompt_length: int = Field(ge=1)
-    max_response_length: int = Field(ge=1)
-    response_length: int = Field(ge=1)
-    max_model_len: int = Field(ge=2)
-    n_gpus_per_node: int = Field(ge=1)
-    nnodes: int = Field(ge=1)
-    agent_loop_workers: int = Field(ge=1)
-
-
-class Settings(_Section):
-    """The typed view of everything that is ours in the configuration."""
-
-    rollout: RolloutSettings
-    env_service: EnvServiceSettings
-    ray: RaySettings
-    trainer: TrainerSettings
-    data: DataSettings
-    sizes: SizeSettings
-    experiment_dir: Path
-    device: Device
-    device_env: dict[str, str]
-
 
 # Where each field of `Settings` stands in the configuration, if not under its own name in its own section.
 _PLACES: dict[str, str] = {
     "rollout": "actor_rollout_ref.rollout",
     "rollout.max_steps": "actor_rollout_ref.rollout.multi_turn.max_steps",
+    "attribution": "attribution_driven_credit_assignment",
     "experiment_dir": "experiment.dir",
     "sizes.train_batch_size": "data.train_batch_size",
     "sizes.ppo_mini_batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
@@ -212,6 +89,12 @@ class Resolved:
     def ray(self) -> RaySettings:
         """The section `ray`."""
         return self.settings.ray
+
+    @property
+    def teacher(self) -> TeacherSettings | None:
+        """The built-in teacher, if it plays a role of this run."""
+        settings = self.settings
+        return settings.llm.teacher if any(settings.llm.endpoint(role).base_url == OFFLINE for role in settings.roles) else None
 
     @property
     def env(self) -> dict[str, str]:
@@ -285,11 +168,20 @@ def _typed(config: DictConfig) -> Settings:
         first = error.errors()[0]
         location = [str(part) for part in first["loc"]]
         place = _place(location[0], ".".join(location[1:])) if len(location) > 1 else _PLACES.get(location[0], location[0])
-        raise ConfigError(f"{place}: {first['msg'].lower()}, found {first['input']!r}") from error
+        # A section's own validators say what they found; where a key might stand by mistake, nothing is shown.
+        found = "" if isinstance(first["input"], dict | BaseModel) or location[-1] == "api_key_env" else f", found {first['input']!r}"
+        message = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{place}: {message[0].lower()}{message[1:]}{found}") from error
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     _cross_check(settings.sizes)
     _check_rollout(settings.rollout)
+    _check_roles(settings)
+    if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
+        raise ConfigError(
+            "algorithm.use_kl_in_reward = true: attribution reads the outcome alone, a penalty in the reward would be lost; use "
+            "actor_rollout_ref.actor.use_kl_loss"
+        )
     return settings
 
 
@@ -297,7 +189,7 @@ def _gather(config: DictConfig) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         section = field.annotation
-        if isinstance(section, type) and issubclass(section, _Section):
+        if isinstance(section, type) and issubclass(section, Section):
             values = {key: OmegaConf.select(config, _place(name, key)) for key in section.model_fields}
             tree[name] = {key: _plain(value) for key, value in values.items()}
         else:
@@ -324,6 +216,24 @@ def _check_rollout(rollout: RolloutSettings) -> None:
                 raise ConfigError(
                     f"{_place('rollout', key)} is read by {only} alone, {what} is {chosen}: remove the key, or choose another"
                 )
+
+
+def _check_roles(settings: Settings) -> None:
+    """Refuse roles that nobody can play, before anything is started."""
+    for role in settings.roles:
+        endpoint = settings.llm.endpoint(role)
+        if endpoint.base_url == OFFLINE and settings.env_service.env_type not in TEACHER_ENVIRONMENTS:
+            raise ConfigError(
+                f"llm.base_url = offline: the built-in teacher knows the environments {', '.join(TEACHER_ENVIRONMENTS)} alone, and "
+                f"env_service.env_type is {settings.env_service.env_type}; name an endpoint for the role {role.value}"
+            )
+        if endpoint.base_url == POLICY and role is Role.ATTRIBUTOR:
+            raise ConfigError("llm.roles.attributor.base_url = policy: the policy does not judge itself in training, name another endpoint")
+        if endpoint.key_variable is not None and not os.environ.get(endpoint.key_variable, "").strip():
+            raise ConfigError(
+                f"the role {role.value} asks {endpoint.base_url}, whose key is missing: set {endpoint.key_variable} in .env, or "
+                "llm.api_key_env: null if it wants none"
+            )
 
 
 def _cross_check(sizes: SizeSettings) -> None:

@@ -24,7 +24,8 @@ from agentevolver.launcher.options import Options
 from agentevolver.launcher.preflight import Presence, is_local
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
 from agentevolver.launcher.spec import JobSpec, ServiceSpec
-from agentevolver.launcher.stack import environment_service, ray_head, user_service
+from agentevolver.launcher.stack import environment_service, ray_head, teacher_service, user_service
+from agentevolver.llm.settings import TeacherSettings
 from env_service.registry import RegistryError, known_environments, resolve
 
 _SECRET_KEY = re.compile(r"(^|[_.])(api_key|secret|password|token)$")
@@ -73,6 +74,8 @@ class Configuration(Protocol):
     def env_service(self) -> EnvServiceSection: ...
     @property
     def ray(self) -> RaySection: ...
+    @property
+    def teacher(self) -> TeacherSettings | None: ...
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def new_run_id() -> str:
 
 
 def make_plan(options: Options, configuration: Configuration, presence: Presence, registry: RunRegistry) -> Plan:
-    """Decide what is started, in this order: Ray, the environment service, the user's services, the main job.
+    """Decide what is started, in this order: Ray, the environment service, the teacher, the user's services, the main job.
 
     Args:
         presence: what is to be done about the environment service of the configuration.
@@ -147,12 +150,17 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
                 env=cluster.env,
             )
         )
+    config = configuration.config
+    if configuration.teacher is not None:
+        teacher, spec = teacher_service(configuration.teacher, logs=logs, env=cluster.env)
+        config = OmegaConf.merge(config, {"llm": {"teacher": {"url": teacher.url}}})  # type: ignore[assignment]
+        services.append(spec)
     services += [user_service(name, known=known_names(options), logs=logs, env=cluster.env) for name in own]
     return Plan(
         run_id=run_id,
         device=configuration.device,
         experiment_dir=folder,
-        config_text=config_text(configuration.config),
+        config_text=config_text(config),
         services=tuple(services),
         job=_main_job(options, folder, cluster.env) if options.conf is not None else None,
         temp_dir=cluster.temp_dir,

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.ports import take_any_port, take_port_from
 from agentevolver.launcher.spec import ServiceSpec
+from agentevolver.llm.settings import TeacherSettings
 
 RESTARTS = 5
 
@@ -108,6 +109,30 @@ def environment_service(
         health_urls=(health_url(url),),
         restarts=RESTARTS,
     )
+
+
+def teacher_service(settings: TeacherSettings, *, logs: Path, env: Mapping[str, str]) -> tuple[TeacherSettings, ServiceSpec]:
+    """Describe the built-in teacher, on the first free port from its URL's on; returns its settings with that port too.
+
+    Raises:
+        LaunchError: no port is free there.
+    """
+    parts = urlsplit(settings.url)
+    port = take_port_from(parts.port or 0)
+    if port is None:
+        raise LaunchError(f"no port is free from llm.teacher.url={settings.url} on; set another one")
+    settings = settings.model_copy(update={"url": f"http://{parts.hostname}:{port}/v1"})
+    spec = ServiceSpec(
+        name="teacher",
+        argv=(sys.executable, *settings.arguments()),
+        cwd=Path.cwd(),
+        log=logs / "teacher.log",
+        env=env,
+        title=f"a rule-based stand-in for a language model, at {settings.url}",
+        health_urls=(settings.health_url,),
+        restarts=RESTARTS,
+    )
+    return settings, spec
 
 
 def health_url(env_url: str) -> str:

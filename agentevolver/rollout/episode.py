@@ -13,6 +13,8 @@ from typing import Any
 from omegaconf import DictConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
+from advantage_processor.attribution import Attributor, judge_settings
+from agentevolver.llm import LLM, Role
 from agentevolver.rollout.engine import VerlEngine
 from agentevolver.rollout.flows.engines import Summariser
 from agentevolver.rollout.flows.registry import flow_chooser
@@ -34,6 +36,7 @@ class _Shared:
     runner: EpisodeRunner
     slots: asyncio.Semaphore
     eos_token_id: int
+    attributor: Attributor | None
 
 
 _shared: dict[int, _Shared] = {}
@@ -51,7 +54,8 @@ class Episode(AgentLoopBase):
         if key not in _shared:
             settings = of_verl(config)
             runner = make_runner(settings, server_manager, tokenizer, config.data.get("apply_chat_template_kwargs"))
-            _shared[key] = _Shared(settings, runner, asyncio.Semaphore(settings.rollout.max_env_worker), tokenizer.eos_token_id)
+            slots = asyncio.Semaphore(settings.rollout.max_env_worker)
+            _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, make_attributor(settings))
         self._shared = _shared[key]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
@@ -63,7 +67,19 @@ class Episode(AgentLoopBase):
         env_params = {**service.env_params, **(service.val_env_params if validation else {})}
         async with shared.slots:
             rollout = await shared.runner.run(task, str(row["uid"]), int(row["session_id"]), sampling_params, env_params)
-        return to_outputs(rollout, shared.eos_token_id, int(row["global_steps"]) - 1, validation=validation)
+        record = rollout.trajectory.to_dict()
+        if shared.attributor is not None and not validation:
+            # Outside of the slots: the next episode runs while the judge reads this one.
+            record["attribution"] = (await shared.attributor.attribute(record, step=int(row["global_steps"]))).to_dict()
+        return to_outputs(rollout, record, shared.eos_token_id, int(row["global_steps"]) - 1, validation=validation)
+
+
+def make_attributor(settings: Settings) -> Attributor | None:
+    """Return what asks the judge for step labels, None where the configuration wants no labels."""
+    if Role.ATTRIBUTOR not in settings.roles:
+        return None
+    llm = judge_settings(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), settings.attribution)
+    return Attributor(settings.attribution, LLM(llm), group_size=settings.sizes.n, endpoint=llm.endpoint(Role.ATTRIBUTOR))
 
 
 def make_runner(

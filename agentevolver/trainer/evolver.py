@@ -19,8 +19,10 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.tracking import Tracking
 
+from advantage_processor.processor import Processor
 from agentevolver.settings import of_verl
 from agentevolver.tracking import RunLog, Status, supersede_metrics, write_jsonl
+from agentevolver.trainer.credit import assign
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
 from agentevolver.trainer.validation import validation_metrics
 
@@ -40,6 +42,8 @@ class EvolverTrainer(PPOTrainerSync):
         self.status = Status(self.directory)
         self._failures = FailureGuard(self.settings.trainer.max_failed_rollouts, self.settings.trainer.max_failed_steps)
         self._rollout_metrics: dict[str, float] = {}
+        self._trajectories: list[dict[str, Any]] = []
+        self._processor = Processor(self.settings.attribution) if self.settings.attribution.active else None
         super().__init__(config)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -86,7 +90,8 @@ class EvolverTrainer(PPOTrainerSync):
         extra = [_plain(fields) for fields in data["extra_fields"]]
         trajectories = [fields["trajectory"] for fields in extra if "trajectory" in fields]
         trajectories.sort(key=lambda t: (t["group_id"], t["rollout_id"]))
-        write_jsonl(self.directory / "trajectories" / f"step_{self.global_steps}.jsonl", trajectories)
+        self._trajectories = trajectories
+        self._write_trajectories()
         self._failures.check(trajectories)
         lonely = lonely_groups(trajectories)
         withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or key.split("_")[0] in lonely]
@@ -106,6 +111,30 @@ class EvolverTrainer(PPOTrainerSync):
         tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
         for i in rows:
             batch.tags[i]["is_padding"] = True
+
+    def _write_trajectories(self) -> None:
+        write_jsonl(self.directory / "trajectories" / f"step_{self.global_steps}.jsonl", self._trajectories)
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """verl's, then step credit over it where the configuration wants that."""
+        batch = super()._compute_advantage(batch, metrics)
+        if self._processor is not None:
+            self._assign_credit(batch, metrics, self._processor)
+        return batch
+
+    def _assign_credit(self, batch: KVBatchMeta, metrics: dict[str, Any], processor: Processor) -> None:
+        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        if not keys:
+            return
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        step_ids = [_plain(fields)["step_ids"] for fields in data["extra_fields"]]
+        credit = assign(processor, self.global_steps, self._trajectories, keys, step_ids)
+        metrics.update(credit.metrics)
+        if self.settings.attribution.enable:
+            advantages = torch.nested.as_nested_tensor(credit.advantages, layout=torch.jagged)
+            fields = TensorDict({"advantages": advantages, "returns": advantages.clone()}, batch_size=len(keys))
+            tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+        self._write_trajectories()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         if self.settings.trainer.dump_samples:

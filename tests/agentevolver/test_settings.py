@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from advantage_processor.settings import AttributionSettings
 from agentevolver.layers import FREE_FORM, paths
+from agentevolver.llm.settings import LLMSettings, TeacherSettings
 from agentevolver.settings import ConfigError, for_verl, from_config, load, of_verl
 
 BASIC = Path(__file__).parents[2] / "examples" / "basic.yaml"
@@ -57,6 +59,11 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
         ("actor_rollout_ref.model.path=${nope}", r"'nope' not found"),
         ("data=3", r"`data` is a section, write data.<key>"),
         ("device=tpu", r"device: 'tpu' is not known, write auto, cpu or cuda"),
+        ("attribution_driven_credit_assignment.adca_grpo.alpha=-1", r"assignment.adca_grpo.alpha: .*greater than or equal to 0, found -1"),
+        ("attribution_driven_credit_assignment.evaluation_type=x", r"evaluation_type: .*'api', found 'x'"),
+        ("attribution_driven_credit_assignment.consistent_scale=2", r"credit_assignment: consistent_scale = 2.0 would have no effect"),
+        ("llm.base_url=localhost", r"llm.base_url: must be http"),
+        ("llm.roles.judg.model=x", r"llm.roles.judg"),
         ("trainer.total_epochs", r"not an override, write key=value"),
     ],
 )
@@ -64,6 +71,48 @@ def test_a_wrong_override_is_one_line_that_says_what_to_change(override, message
     with pytest.raises(ConfigError, match=message) as caught:
         basic(override)
     assert "\n" not in str(caught.value)
+
+
+ENABLED = "attribution_driven_credit_assignment.enable=true"
+
+
+def test_the_file_of_defaults_says_what_the_sections_themselves_would():
+    settings = basic().settings
+    assert settings.llm == LLMSettings()
+    assert settings.attribution == AttributionSettings()
+
+
+def test_the_teacher_is_wanted_only_where_it_plays_a_role():
+    assert basic().teacher is None
+    assert basic(ENABLED).teacher == TeacherSettings()
+    assert basic(ENABLED, "attribution_driven_credit_assignment.attributor=gigpo").teacher is None
+    assert basic(ENABLED, "llm.roles.attributor={base_url: 'http://127.0.0.1:1/v1', api_key_env: null}").teacher is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["env_service.env_type=bfcl"], r"the built-in teacher knows the environments pocket alone"),
+        (
+            ["llm.base_url=https://api.example.com/v1"],
+            r"asks https://api.example.com/v1, whose key is missing: set OPENAI_API_KEY",
+        ),
+        (["llm.base_url=policy"], r"the policy does not judge itself"),
+        (["algorithm.use_kl_in_reward=true"], r"algorithm.use_kl_in_reward = true: attribution reads the outcome alone"),
+    ],
+)
+def test_a_judge_that_cannot_work_is_refused_before_the_start(overrides, message, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert basic(*overrides).settings.roles == ()
+    with pytest.raises(ConfigError, match=message) as caught:
+        basic(ENABLED, *overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_key_that_stands_where_its_name_belongs_is_not_shown():
+    with pytest.raises(ConfigError, match="api_key_env") as caught:
+        basic("llm.api_key_env=sk-verysecret")
+    assert "verysecret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from agentevolver.launcher.identity import carriers
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.spec import JobSpec, ServiceSpec
+from agentevolver.llm.settings import TeacherSettings
 
 HERE = Path(__file__).parent
 SERVICE = HERE / "fake_service.py"
@@ -146,3 +147,4 @@ class FakeConfiguration:
     env: Mapping[str, str] = field(default_factory=lambda: {"OMP_NUM_THREADS": "1"})
     env_service: EnvSection = EnvSection()
     ray: RaySection = RaySection()
+    teacher: TeacherSettings | None = None

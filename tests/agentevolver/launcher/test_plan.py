@@ -1,5 +1,6 @@
 """From options and configuration to what is started, without starting anything."""
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, check_services, config_text, make_plan, masked, shown_arguments
 from agentevolver.launcher.preflight import Presence
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.llm.settings import TeacherSettings
 from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration, RaySection, free_port
 
 CONF = Options(conf=Path("x.yaml"))
@@ -40,6 +42,20 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
     assert made.job.argv[1:] == ("-m", "agentevolver.main", "--config", str(made.config_path))
     assert all(spec.env["TMPDIR"] == f"{made.temp_dir}/tmp" for spec in (*made.services, made.job))
     assert made.job.env["RAY_ADDRESS"] == address and made.job.env["OMP_NUM_THREADS"] == "1"
+
+
+def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configuration: FakeConfiguration) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        teacher = TeacherSettings(url=f"http://127.0.0.1:{port}/v1", wrong_labels=0.3)
+        made = plan(replace(configuration, teacher=teacher))
+    (spec,) = [spec for spec in made.services if spec.name == "teacher"]
+    told = OmegaConf.create(made.config_text).llm.teacher.url
+    chosen = told.removesuffix("/v1").rpartition(":")[2]
+    assert int(chosen) != port and f"--port={chosen}" in spec.argv and "--wrong-labels=0.3" in spec.argv
+    assert spec.health_urls == (f"http://127.0.0.1:{chosen}/healthz",)
 
 
 def test_planning_writes_nothing(configuration: FakeConfiguration, tmp_path: Path) -> None:

@@ -19,8 +19,12 @@ def rollout(samples=(SAMPLE,), score=1.0, stop=StopReason.FINISHED):
     return Rollout(Trajectory(Task("t", "pocket"), "u", 3, [], [], stop, outcome), list(samples), {6} if samples else set())
 
 
+def outputs_of(happened, *args, **kwargs):
+    return to_outputs(happened, happened.trajectory.to_dict(), *args, **kwargs)
+
+
 def test_a_sample_becomes_a_row_of_the_ids_and_numbers_that_were_recorded():
-    (output,) = to_outputs(rollout(), 9, 6, validation=False)
+    (output,) = outputs_of(rollout(), 9, 6, validation=False)
     fields, tag = to_row(output, ROW)
     assert fields["prompts"].tolist() == [1, 2] and fields["responses"].tolist() == [3, 4, 5]
     assert fields["response_mask"].tolist() == [1, 0, 1]
@@ -32,7 +36,7 @@ def test_a_sample_becomes_a_row_of_the_ids_and_numbers_that_were_recorded():
 
 
 def test_a_failed_rollout_is_one_masked_row_without_a_gradient():
-    (output,) = to_outputs(rollout(samples=(), score=None, stop=StopReason.ENV_ERROR), 9, 6, validation=False)
+    (output,) = outputs_of(rollout(samples=(), score=None, stop=StopReason.ENV_ERROR), 9, 6, validation=False)
     fields, tag = to_row(output, ROW)
     assert fields["response_mask"].tolist() == [0] and output.extra_fields["masked"]
     assert tag["min_global_steps"] == 6
@@ -40,9 +44,9 @@ def test_a_failed_rollout_is_one_masked_row_without_a_gradient():
 
 
 def test_the_record_is_carried_once_and_where_verl_hands_it_on():
-    outputs = to_outputs(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=False)
+    outputs = outputs_of(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=False)
     assert ["trajectory" in o.extra_fields for o in outputs] == [False, True]
-    outputs = to_outputs(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=True)
+    outputs = outputs_of(rollout(samples=(SAMPLE, SAMPLE)), 9, 6, validation=True)
     assert ["trajectory" in o.extra_fields["reward_extra_info"] for o in outputs] == [False, True]
 
 

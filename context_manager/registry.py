@@ -9,7 +9,7 @@ import importlib
 from dataclasses import fields
 
 from agentevolver.layers import ConfigError
-from agentevolver.settings import OLD_TEMPLATE_NAMES, RolloutSettings
+from agentevolver.sections import OLD_TEMPLATE_NAMES, RolloutSettings
 from context_manager.base import ContextOptions, ContextTemplate
 from context_manager.causal import CausalTemplate
 from context_manager.reasoning import ReasoningTemplate

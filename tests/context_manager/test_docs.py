@@ -11,7 +11,7 @@ from agentevolver.layers import ConfigError
 from agentevolver.llm import endpoint as endpoint_module
 from agentevolver.rollout.flows.registry import flow_class
 from agentevolver.schema import StopReason
-from agentevolver.settings import AGENT_FLOWS, CONTEXT_TEMPLATES, RolloutSettings
+from agentevolver.sections import AGENT_FLOWS, CONTEXT_TEMPLATES, RolloutSettings
 from context_manager.base import ContextLimits
 from context_manager.options import ContextOptions
 from context_manager.registry import template_class

@@ -6,7 +6,8 @@ from dataclasses import fields
 import pytest
 
 from agentevolver.layers import ConfigError
-from agentevolver.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, READ_BY_TEMPLATE, RolloutSettings, load
+from agentevolver.sections import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, READ_BY_TEMPLATE, RolloutSettings
+from agentevolver.settings import load
 from context_manager.base import ContextTemplate
 from context_manager.causal import CausalTemplate
 from context_manager.options import ContextOptions

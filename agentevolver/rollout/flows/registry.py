@@ -11,7 +11,7 @@ from agentevolver.rollout.flows.base import AgentFlow, FlowOptions
 from agentevolver.rollout.flows.planner_executor import PlannerExecutorFlow
 from agentevolver.rollout.flows.react import ReactFlow
 from agentevolver.schema import Task
-from agentevolver.settings import RolloutSettings
+from agentevolver.sections import RolloutSettings
 
 FLOWS: dict[str, type[AgentFlow]] = {"react": ReactFlow, "planner_executor": PlannerExecutorFlow}
 

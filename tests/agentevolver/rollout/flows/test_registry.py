@@ -10,7 +10,8 @@ from agentevolver.rollout.flows.planner_executor import PlannerExecutorFlow
 from agentevolver.rollout.flows.react import ReactFlow
 from agentevolver.rollout.flows.registry import FLOWS, flow_chooser, flow_class
 from agentevolver.schema import StopReason, Task
-from agentevolver.settings import AGENT_FLOWS, READ_BY_FLOW, RolloutSettings, load
+from agentevolver.sections import AGENT_FLOWS, READ_BY_FLOW, RolloutSettings
+from agentevolver.settings import load
 
 
 @pytest.fixture(scope="module")

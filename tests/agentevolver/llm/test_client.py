@@ -97,7 +97,7 @@ async def test_one_rate_limit_keeps_back_the_other_calls_of_the_role() -> None:
     assert min(arrivals[1:]) - arrivals[0] >= 0.5
 
 
-@pytest.mark.parametrize("header", ["7200", email.utils.formatdate(time.time() + 7200, usegmt=True)])
+@pytest.mark.parametrize("header", ["7200", email.utils.formatdate(time.time() + 7200, usegmt=True)], ids=["seconds", "date"])
 async def test_a_server_that_asks_for_a_long_pause_is_given_up_at_once(header: str) -> None:
     async with FaultyServer([Said(status=429, headers={"Retry-After": header})]) as server, LLM(settings(server)) as llm:
         began = time.monotonic()

@@ -123,7 +123,8 @@ def run_stats(options: argparse.Namespace, configuration: Configuration) -> int:
     """Print what each workspace holds."""
     with configuration.open_store() as store:
         stamp = store.stamp
-        print(f"{store.path}: {store.path.stat().st_size / 1e6:.1f} MB", end="")
+        files = [path for path in (store.path, store.path.with_name(store.path.name + "-wal")) if path.exists()]
+        print(f"{store.path}: {sum(path.stat().st_size for path in files) / 1e6:.2f} MB", end="")
         print(f", vectors of {stamp.encoder} ({stamp.dimension}) over {stamp.embedded_text}" if stamp else ", empty")
         for workspace in store.workspaces():
             _print_workspace(store, workspace)

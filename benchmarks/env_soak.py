@@ -1,6 +1,6 @@
 """Memory of the environment service under load for a long time: a CSV and a picture.
 
-    python -m benchmarks.env_soak --out docs/img/env_soak [--minutes 10] [--episodes 64] [--env pocket]
+    python -m benchmarks.env_soak [--out docs/img/env_soak] [--minutes 10] [--episodes 64] [--env pocket]
 
 Keeps `--episodes` episodes open, each created, stepped to its end, evaluated and released, then the next. Every five seconds it notes the
 proportional set size of the service's whole process tree (Ray included), open instances, open files and processes. At the end it prints
@@ -106,7 +106,7 @@ def draw(samples: list[Sample], title: str, path: Path) -> None:
 def main() -> None:
     """Command line; see --help."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.env_soak", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--out", type=Path, required=True, help="path without ending; .csv and .png are written")
+    parser.add_argument("--out", type=Path, default=Path("docs/img/env_soak"), help="path without ending; .csv and .png are written")
     parser.add_argument("--env", choices=WORKLOADS, default="pocket")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--episodes", type=int, default=64)

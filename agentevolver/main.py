@@ -23,7 +23,7 @@ from agentevolver.probe import probe
 from agentevolver.settings import ConfigError, Settings, for_verl, from_config
 from agentevolver.tracking import Status
 from context_manager.chat import ChatRenderer
-from env_service.client import AsyncEnvClient, EnvServiceError
+from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
 from task_manager.tasks import environment_tasks, read_tasks, write_tasks
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None
                 for split in data.val_splits
                 for task in await environment_tasks(client, service.env_type, split, validation=True, params=data.val_filter)
             ]
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        except (ValueError, EnvRequestError) as error:
+            raise ConfigError(f"the splits in data.train_split and data.val_splits cannot be listed: {error}") from error
     write_tasks(train, tasks)
     write_tasks(validation, held_out)
 

@@ -20,7 +20,7 @@ TEACHERLESS = {"base_url": "http://127.0.0.1:9/v1", "tries": 1, "api_key_env": N
 def ray():
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,12 +22,33 @@ IsSame = Callable[[Experience, Experience, float], bool]
 class Draft:
     """An experience of the pool or the batch while newcomers are joined to it.
 
-    `seq` is None for one of the batch; `vector` is None for one of the pool whose wording stands.
+    `seq` is None for one of the batch; `vector` is None for one of the pool whose wording stands; `row` is its place among the batch's of
+    its scope.
     """
 
     experience: Experience
     seq: int | None
     vector: Vectors | None
+    row: int = -1
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Newcomers of one scope that are new, and their vectors in one block."""
+
+    vectors: Vectors
+    drafts: list[Draft] = field(default_factory=list)
+
+    def put(self, draft: Draft, vector: Vectors) -> None:
+        if draft.row < 0:
+            draft.row = len(self.drafts)
+            self.drafts.append(draft)
+        self.vectors[draft.row] = vector
+
+    def near(self, vector: Vectors, k: int) -> list[tuple[Draft, float]]:
+        cosines = self.vectors[: len(self.drafts)] @ vector
+        best = np.argpartition(-cosines, k - 1)[:k] if len(cosines) > k else np.arange(len(cosines))
+        return [(self.drafts[row], float(cosines[row])) for row in best]
 
 
 class Merge:
@@ -39,6 +61,7 @@ class Merge:
         self._neighbours = neighbours
         self._known: dict[int, Draft] = {}
         self._changed: dict[int, Draft] = {}
+        self._batches: dict[str, _Batch] = {}
         self.inserted: list[Draft] = []
         self.joined = 0
         self.outvoted = 0
@@ -46,20 +69,21 @@ class Merge:
     def place(self, newcomers: Sequence[Experience], vectors: Vectors) -> tuple[str, ...]:
         """Return the id under which each newcomer is now known."""
         near = self._near(newcomers, vectors) if self._is_same is not None else [()] * len(newcomers)
-        ids = []
-        by_id: dict[str, Draft] = {}
-        for newcomer, vector, seqs in zip(newcomers, vectors, near, strict=True):
-            draft = self._twin(newcomer, vector, seqs)
-            if draft is None and newcomer.id in by_id:
-                draft = by_id[newcomer.id]
-                draft.experience, draft.vector = newcomer, vector
-            elif draft is None:
-                draft = by_id[newcomer.id] = Draft(newcomer, None, vector)
+        for scope, count in Counter(newcomer.scope for newcomer in newcomers).items():
+            self._batches[scope] = _Batch(np.zeros((count, vectors.shape[1]), dtype=np.float32))
+        last = {newcomer.id: place for place, newcomer in enumerate(newcomers)}
+        known: dict[str, Draft] = {}
+        for place in last.values():
+            newcomer, vector = newcomers[place], vectors[place]
+            draft = self._twin(newcomer, vector, near[place])
+            if draft is None:
+                draft = Draft(newcomer, None, vector)
                 self.inserted.append(draft)
+                self._batches[newcomer.scope].put(draft, vector)
             else:
                 self._join(draft, newcomer, vector)
-            ids.append(draft.experience.id)
-        return tuple(ids)
+            known[newcomer.id] = draft
+        return tuple(known[newcomer.id].experience.id for newcomer in newcomers)
 
     def write(self, revision: int) -> None:
         """Write inserts and changes, inside the transaction."""
@@ -91,10 +115,7 @@ class Merge:
         if self._is_same is None:
             return None
         drafts = [(self._of_pool(seq), cosine) for seq, cosine in near]
-        own = [draft for draft in self.inserted if draft.experience.scope == newcomer.scope]
-        if own:
-            cosines = np.stack([draft.vector for draft in own if draft.vector is not None]) @ vector
-            drafts += list(zip(own, cosines.tolist(), strict=True))
+        drafts += self._batches[newcomer.scope].near(vector, self._neighbours)
         for draft, cosine in sorted(drafts, key=lambda pair: -pair[1])[: self._neighbours]:
             if draft.experience.id != newcomer.id and self._is_same(draft.experience, newcomer, cosine):
                 return draft
@@ -113,5 +134,7 @@ class Merge:
         if draft.experience.wording != before.wording:
             self.outvoted += 1
             draft.vector = vector
+            if draft.seq is None:
+                self._batches[draft.experience.scope].put(draft, vector)
         if draft.seq is not None:
             self._changed[draft.seq] = draft

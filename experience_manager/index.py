@@ -21,6 +21,8 @@ Mask = NDArray[np.bool_]
 
 # A smaller share of the rows than this is gathered and compared, which then costs less than a scan over all with a mask.
 GATHER_BELOW = 1 / 8
+# So many times the wanted rows are looked at before a mask is used.
+MORE = 4
 # Queries of one matrix product: 64 x 100 000 similarities are 26 MB.
 BLOCK = 64
 HNSW_LINKS = 32
@@ -115,6 +117,12 @@ class VectorIndex:
         selector = None if everything else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
         approximate = self._hnsw_above is not None and len(self) > self._hnsw_above and 2 * np.count_nonzero(allowed) >= len(allowed)
         index = self._graph() if approximate else None
+        if index is None and not everything:
+            # A scan without a mask takes about half the time; among its best there mostly are enough that are allowed.
+            similarities, rows = self._flat.search(np.ascontiguousarray(query[None]), min(MORE * k, len(self)))
+            good = np.flatnonzero(allowed[rows[0]])[:k]
+            if len(good) == k:
+                return rows[0][good], similarities[0][good]
         if index is not None:
             parameters: Any = faiss.SearchParametersHNSW(efSearch=max(HNSW_SEARCH, 2 * k), sel=selector)
         else:

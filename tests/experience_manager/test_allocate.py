@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experience_manager.allocate import SampleModes, guided_count, guided_rollouts, is_guided
@@ -20,6 +20,7 @@ def mode(train="woexp", val="woexp", ratio=0.0, **more):
     )
 
 
+@settings(deadline=None)
 @given(SIZES, RATIOS, st.sampled_from(["floor", "round"]))
 def test_without_experience_none_and_with_all_every_rollout_is_guided(n, ratio, rounding):
     assert guided_count(n, "woexp", ratio, rounding) == 0
@@ -35,12 +36,14 @@ def test_the_share_is_rounded_down_as_in_the_paper_or_to_the_nearest_as_in_the_o
     assert guided_count(n, "mixed", ratio, "round") == nearest
 
 
+@settings(deadline=None)
 @given(SIZES, st.integers(0, 64))
 def test_a_share_that_is_a_whole_number_is_that_number_under_both_roundings(n, k):
     k = min(k, n)
     assert guided_count(n, "mixed", k / n, "floor") == guided_count(n, "mixed", k / n, "round") == k
 
 
+@settings(deadline=None)
 @given(SIZES, RATIOS)
 def test_rounding_is_off_by_less_than_one_rollout_and_never_up_under_floor(n, ratio):
     assert 0 <= guided_count(n, "mixed", ratio, "floor") <= ratio * n + 1e-6
@@ -48,6 +51,7 @@ def test_rounding_is_off_by_less_than_one_rollout_and_never_up_under_floor(n, ra
     assert abs(guided_count(n, "mixed", ratio, "round") - ratio * n) <= 0.5
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20), SIZES, RATIOS)
 def test_a_group_has_exactly_its_share_of_guided_rollouts_and_always_the_same_ones(group, n, ratio):
     chosen = guided_rollouts(group, n, "mixed", ratio, "floor")
@@ -75,6 +79,7 @@ def test_the_rounding_of_the_settings_counts():
         assert sum(is_guided(settings, "g", i, 7, validation=False) for i in range(7)) == count
 
 
+@settings(deadline=None)
 @given(st.integers(1, 100), RATIOS)
 def test_of_any_number_of_tasks_of_a_step_exactly_the_share_keeps_its_guidance(tasks, ratio):
     modes = SampleModes("hybrid", ratio)

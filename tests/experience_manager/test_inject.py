@@ -1,7 +1,7 @@
 """Guidance in a conversation, and the same conversation without it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experience_manager.inject import Guidance, inject, without
@@ -15,6 +15,7 @@ LATER = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "tool"]
 OPENED = [{"role": "system", "content": "You are at site k7."}, {"role": "user", "content": "delete the note milk"}]
 
 
+@settings(deadline=None)
 @given(OPENING, TEXT.filter(lambda text: text.strip()), st.booleans())
 def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text, keep):
     injection = inject(opening, Guidance(text, ("a",), keep), TEMPLATE)
@@ -24,6 +25,7 @@ def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text,
     assert injection.messages[-1]["role"] == opening[-1]["role"]
 
 
+@settings(deadline=None)
 @given(OPENING, st.sampled_from(["", " ", "\n\t "]), st.booleans())
 def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening, text, keep):
     injection = inject(opening, Guidance(text, ("a",), keep, problem="empty"), TEMPLATE)
@@ -31,6 +33,7 @@ def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening
     assert injection.messages == injection.plain == injection.training_messages == opening
 
 
+@settings(deadline=None)
 @given(OPENING, TEXT, st.booleans())
 def test_the_flag_is_true_exactly_if_the_policy_saw_something_else(opening, text, keep):
     injection = inject(opening, Guidance(text, (), keep), TEMPLATE)
@@ -38,6 +41,7 @@ def test_the_flag_is_true_exactly_if_the_policy_saw_something_else(opening, text
     assert injection.boosted is (injection.guided and injection.training_messages != injection.messages)
 
 
+@settings(deadline=None)
 @given(OPENING, TEXT.filter(lambda text: text.strip()), LATER)
 def test_stripping_gives_back_the_opening_to_the_letter_whatever_the_texts_hold(opening, text, later):
     injection = inject(opening, Guidance(text, ("a",)), TEMPLATE)
@@ -46,6 +50,7 @@ def test_stripping_gives_back_the_opening_to_the_letter_whatever_the_texts_hold(
     assert without([*injection.messages, *talk], injection.to_dict()) == [*opening, *talk]
 
 
+@settings(deadline=None)
 @given(st.text("<EXP/>{} \n", max_size=20), st.text("<EXP/>{} \n", max_size=20).filter(lambda text: text.strip()))
 def test_tags_and_braces_in_task_and_guidance_are_text_like_any_other(task, text):
     opening = [{"role": "user", "content": task}]

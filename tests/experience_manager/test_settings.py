@@ -1,7 +1,7 @@
 """The section `exp_manager`: presets, what is refused, and the verl keys that a preset brings."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -22,6 +22,7 @@ def test_a_preset_fills_what_is_not_given(preset):
         assert read(settings, name) == value, name
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(PRESETS)), st.sampled_from(sorted(PRESETS)), st.sampled_from(sorted(PRESETS["paper"])), st.booleans())
 def test_a_key_that_is_given_wins_over_the_preset_and_a_null_does_not(preset, other, name, null):
     value = None if null else PRESETS[other][name]

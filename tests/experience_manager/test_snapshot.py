@@ -1,6 +1,6 @@
 """Places in texts, and what a search may find."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experience_manager.snapshot import mentions
@@ -8,6 +8,7 @@ from experience_manager.snapshot import mentions
 WORD = st.text("abc7", min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(st.lists(WORD, max_size=6), st.lists(WORD, max_size=3), st.sampled_from([" ", ", ", "-", "\n", ". "]))
 def test_a_text_names_a_place_exactly_if_it_holds_its_words_one_after_the_other(text, place, between):
     expected = any(text[i : i + len(place)] == place for i in range(len(text) + 1))

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 MAX_TRACEBACK_CHARS = 16_000
 RECV_BYTES = 256 * 1024
+QUICK_S = 0.001
+TYPICAL_SHARE = 0.1
+PATIENCE_S = 0.05
 
 
 class CallAbandoned(BaseException):
@@ -160,6 +164,12 @@ class Crew:
         self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._running: dict[int, int] = {}
         self._abandoned: set[int] = set()
+        self._typical_s = 0.0
+
+    @property
+    def quick(self) -> bool:
+        """Whether calls end so soon that handing one to another thread would cost more than the call."""
+        return self._typical_s < QUICK_S
 
     def submit(self, frame: Frame) -> None:
         """Hand a request to a free thread, or to a new one while fewer than `size` live."""
@@ -191,7 +201,7 @@ class Crew:
                 frame = self._frames.get()
                 with self._lock:
                     self._idle -= 1
-                if frame is None or not self._run(frame):
+                if frame is None or not self.run(frame):
                     return
         except CallAbandoned:  # arrived after the abandoned call had already ended
             return
@@ -199,8 +209,9 @@ class Crew:
             with self._lock:
                 self._threads -= 1
 
-    def _run(self, frame: Frame) -> bool:
+    def run(self, frame: Frame) -> bool:
         """Answer one frame; false if its call was abandoned, and the thread may get the exception at any later moment."""
+        began = time.monotonic()
         try:
             with self._lock:
                 self._running[frame.call] = threading.get_ident()
@@ -211,12 +222,80 @@ class Crew:
             self._running.pop(frame.call, None)
             abandoned = frame.call in self._abandoned
             self._abandoned.discard(frame.call)
+            self._typical_s += TYPICAL_SHARE * (time.monotonic() - began - self._typical_s)
         self._send(reply)
         return not abandoned
 
 
+class Reader:
+    """Reads requests from the service's connection, and answers a lone quick step in the thread that read it.
+
+    Handing a call to the crew costs several switches between threads, more than most steps of a pure Python world. So the reading thread
+    makes such a call itself; a sentry takes the reading over from it if that lasts longer than `PATIENCE_S`.
+    """
+
+    def __init__(self, sock: socket.socket, crew: Crew, on_end: Callable[[], None]) -> None:
+        self._sock = sock
+        self._crew = crew
+        self._on_end = on_end
+        self._decoder = Decoder()
+        self._lock = threading.Lock()
+        self._busy: tuple[int, float] | None = None
+        self._calls = 0
+        self._over = threading.Event()
+
+    def read(self) -> None:
+        """Read until the connection closes, then call `on_end`; returns early in a thread whose reading was taken over."""
+        threading.Thread(target=self._stand_sentry, name="sentry", daemon=True).start()
+        try:
+            while data := self._sock.recv(RECV_BYTES):
+                frames = list(self._decoder.feed(data))
+                if len(frames) == 1 and frames[0].kind is Kind.STEP and self._crew.quick:
+                    if not self._answer(frames[0]):
+                        return
+                    continue
+                for frame in frames:
+                    if frame.kind is Kind.CANCEL:
+                        self._crew.cancel(frame.call)
+                    else:
+                        self._crew.submit(frame)
+        except (OSError, WireError) as error:
+            logger.warning("the connection to the service broke: %s", error)
+        self._over.set()
+        self._crew.dismiss()
+        self._sock.close()
+        self._on_end()
+
+    def _answer(self, frame: Frame) -> bool:
+        """Answer in this thread; false if another one reads by now."""
+        with self._lock:
+            self._calls += 1
+            mine = self._calls
+            self._busy = (mine, time.monotonic())
+        try:
+            self._crew.run(frame)
+        except CallAbandoned:  # arrived after the call had ended; it was cancelled by the one who reads now
+            return False
+        with self._lock:
+            still_mine = self._busy is not None and self._busy[0] == mine
+            if still_mine:
+                self._busy = None
+        return still_mine
+
+    def _stand_sentry(self) -> None:
+        """Look a few times a second whether a call holds the reading up; if so, read in its place."""
+        while not self._over.wait(PATIENCE_S):
+            with self._lock:
+                late = self._busy is not None and time.monotonic() - self._busy[1] > PATIENCE_S
+                if late:
+                    self._busy = None
+            if late:
+                self.read()
+                return
+
+
 def serve_shared(sock: socket.socket, desk: Desk, threads: int, on_end: Callable[[], None]) -> None:
-    """Answer for many instances until the service closes the connection, then call `on_end`. Blocks; run it in a thread."""
+    """Answer for many instances until the service closes the connection, then call `on_end`. Run it in a thread of its own."""
     sending = threading.Lock()
 
     def send(data: bytes) -> None:
@@ -226,21 +305,7 @@ def serve_shared(sock: socket.socket, desk: Desk, threads: int, on_end: Callable
         except OSError:  # the service is gone; the reading side notices and ends the process
             logger.info("a reply found the connection closed")
 
-    crew = Crew(desk, send, threads)
-    decoder = Decoder()
-    try:
-        while data := sock.recv(RECV_BYTES):
-            for frame in decoder.feed(data):
-                if frame.kind is Kind.CANCEL:
-                    crew.cancel(frame.call)
-                else:
-                    crew.submit(frame)
-    except (OSError, WireError) as error:
-        logger.warning("the connection to the service broke: %s", error)
-    finally:
-        crew.dismiss()
-        sock.close()
-        on_end()
+    Reader(sock, Crew(desk, send, threads), on_end).read()
 
 
 def serve_isolated(sock: socket.socket, desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 from local_hosts import Http, Running, eventually, say, serving
@@ -147,6 +148,19 @@ async def test_a_hanging_call_is_given_up_in_its_time_and_its_neighbours_go_on()
         await eventually(lambda: pool.workers[0].link.stuck == 0)
         assert (await http.post("/release", {"instance_id": "hung"}))[1]["success"] is True
         assert (await http.post("/step", {"instance_id": "fine", "messages": say(1)}))[1]["data"]["info"]["calls"] == 2
+
+
+async def test_a_call_that_lasts_holds_up_no_other_instance_for_long() -> None:
+    async with serving({"counter": "counter_envs:Counter"}, shared_hosts=1) as running, Http(running.url) as http:
+        for name in ("slow", "fine"):
+            await http.post("/create", {"task_id": "t1", "instance_id": name})
+        for _ in range(3):
+            began = time.monotonic()
+            slow = asyncio.create_task(http.post("/step", {"instance_id": "slow", "messages": say("!sleep 0.8")}))
+            await asyncio.sleep(0.02)
+            assert (await http.post("/step", {"instance_id": "fine", "messages": say(0)}))[0] == 200
+            assert time.monotonic() - began < 0.7
+            assert (await slow)[0] == 200
 
 
 async def test_a_host_with_too_many_calls_that_never_end_is_replaced_when_its_last_instance_is_gone(

@@ -32,7 +32,7 @@ sys.path.append(str(ROOT / "tests" / "env_service"))
 
 
 class FaultyEndpoint:
-    """The teacher behind a server that, now and then, does each of the things that real ones do."""
+    """The teacher behind a server that, now and then, does one of the things that real ones do, each in its turn."""
 
     FAULTS = ("429", "500", "hang", "empty", "prose", "half", "cut", "html", "score")
 
@@ -44,7 +44,7 @@ class FaultyEndpoint:
 
     async def answer(self, request):
         body = await request.json()
-        fault = self.rng.choice(self.FAULTS) if self.rng.random() < self.share else None
+        fault = min(self.FAULTS, key=lambda name: self.done[name]) if self.rng.random() < self.share else None
         if fault is not None:
             self.done[fault] += 1
         if fault == "429":

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TRACEBACK_CHARS = 16_000
 RECV_BYTES = 256 * 1024
+# A step shorter than this on average (each new one counts a tenth) keeps its thread, until one outlasts our patience.
 QUICK_S = 0.001
 TYPICAL_SHARE = 0.1
 PATIENCE_S = 0.05
@@ -246,12 +247,14 @@ class Reader:
 
     def read(self) -> None:
         """Read until the connection closes, then call `on_end`; returns early in a thread whose reading was taken over."""
-        threading.Thread(target=self._stand_sentry, name="sentry", daemon=True).start()
+        taken_over = False
         try:
+            threading.Thread(target=self._stand_sentry, name="sentry", daemon=True).start()
             while data := self._sock.recv(RECV_BYTES):
                 frames = list(self._decoder.feed(data))
                 if len(frames) == 1 and frames[0].kind is Kind.STEP and self._crew.quick:
-                    if not self._answer(frames[0]):
+                    taken_over = not self._answer(frames[0])
+                    if taken_over:
                         return
                     continue
                 for frame in frames:
@@ -261,10 +264,12 @@ class Reader:
                         self._crew.submit(frame)
         except (OSError, WireError) as error:
             logger.warning("the connection to the service broke: %s", error)
-        self._over.set()
-        self._crew.dismiss()
-        self._sock.close()
-        self._on_end()
+        finally:
+            if not taken_over:
+                self._over.set()
+                self._crew.dismiss()
+                self._sock.close()
+                self._on_end()
 
     def _answer(self, frame: Frame) -> bool:
         """Answer in this thread; false if another one reads by now."""
@@ -274,12 +279,12 @@ class Reader:
             self._busy = (mine, time.monotonic())
         try:
             self._crew.run(frame)
+            with self._lock:
+                still_mine = self._busy is not None and self._busy[0] == mine
+                if still_mine:
+                    self._busy = None
         except CallAbandoned:  # arrived after the call had ended; it was cancelled by the one who reads now
             return False
-        with self._lock:
-            still_mine = self._busy is not None and self._busy[0] == mine
-            if still_mine:
-                self._busy = None
         return still_mine
 
     def _stand_sentry(self) -> None:

@@ -7,13 +7,7 @@ from experience_fakes import SMALL, AngleEncoder, experience, ids_of
 
 from experience_manager.pool import Pool
 from experience_manager.record import PERSON, Category
-from experience_manager.store import Count, Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "s.sqlite") as opened:
-        yield opened
+from experience_manager.store import Count
 
 
 @pytest.fixture

@@ -8,14 +8,7 @@ from experience_manager.pool import Pool
 from experience_manager.record import PERSON, Category
 from experience_manager.retrieve import Question, Retriever
 from experience_manager.settings import ExperienceSettings
-from experience_manager.store import Store
 from experience_manager.trajectories import from_messages
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "s.sqlite") as opened:
-        yield opened
 
 
 def ask(task="delete the note", opening="You are at site k7.", **more):

@@ -29,12 +29,6 @@ def texts(count):
 
 
 @pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "s.sqlite") as opened:
-        yield opened
-
-
-@pytest.fixture
 def pool(store):
     return Pool(store, SMALL)
 
@@ -321,6 +315,7 @@ def test_an_encoder_of_the_same_name_whose_vectors_changed_length_is_refused(sto
 def test_an_empty_store_takes_any_encoder(store):
     Pool(store, SMALL).require_encoder()
     store.require(Stamp("anything", 7, "when_to_use"))
+    assert store.stamp is None
 
 
 def test_a_stored_vector_of_the_wrong_length_is_named_as_damage(store):

@@ -134,21 +134,31 @@ class AttributionStage:
 
 
 class HybridScaleStage:
-    """Scales the advantages of synthetic tasks where training mixes them with original ones (paper 7.1.3: 0.5)."""
+    """Scales the advantages of synthetic tasks where training mixes them with original ones.
 
-    def __init__(self, context: StageContext, *, scale: float = 0.5) -> None:
-        if scale < 0.0:
+    By `scale`, if that is given, else by what the task's metadata say (`advantage_scale`), else by 0.5 (paper 7.1.3).
+    """
+
+    def __init__(self, context: StageContext, *, scale: float | None = None) -> None:
+        if scale is not None and scale < 0.0:
             raise ValueError(f"stage hybrid_scale: scale is {scale!r}, write a number from 0 on")
-        self._scale = scale if context.hybrid_data else 1.0
+        self._scale = scale
+        self._hybrid_data = context.hybrid_data
 
     def __call__(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
-        if self._scale == 1.0:
+        if not self._hybrid_data:
             return StageResult(advantages)
-        synthetic = torch.tensor([bool(record["task"]["open_query"]) for record in batch.trajectories], dtype=torch.bool)
-        factor = torch.where(synthetic, self._scale, 1.0).double()
+        tasks = [record["task"] for record in batch.trajectories]
+        synthetic = torch.tensor([bool(task["open_query"]) for task in tasks], dtype=torch.bool)
+        factor = torch.tensor([self._factor(task) for task in tasks], dtype=torch.float64)
         counted = int(batch.valid.sum())
         share = float((synthetic & batch.valid).sum()) / counted if counted else 0.0
         return StageResult(advantages * factor[:, None], {"advantage/synthetic_share": share})
+
+    def _factor(self, task: Record) -> float:
+        if not task["open_query"]:
+            return 1.0
+        return float(task.get("metadata", {}).get("advantage_scale", 0.5)) if self._scale is None else self._scale
 
 
 def adca_config(settings: AttributionSettings) -> AdcaConfig:

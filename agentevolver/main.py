@@ -20,6 +20,7 @@ from agentevolver.console import Console
 from agentevolver.errors import TrainingFailed
 from agentevolver.layers import one_line
 from agentevolver.probe import probe
+from agentevolver.schema import Task
 from agentevolver.settings import ConfigError, Settings, for_verl, from_config
 from agentevolver.tracking import Status
 from context_manager.chat import ChatRenderer
@@ -42,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         assert isinstance(config, DictConfig)
         settings = from_config(config)
         logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        prepare_tasks(config, settings)
         check_stages(settings)
-        check_episodes(config, settings)
+        tasks = prepare_tasks(config, settings)
+        check_episodes(config, settings, tasks)
         _train(config, settings)
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
@@ -55,8 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def prepare_tasks(config: DictConfig, settings: Settings) -> None:
-    """Write the experiment's task files, unless a run before this one did, and point verl's dataset at them."""
+def prepare_tasks(config: DictConfig, settings: Settings) -> list[Task]:
+    """Write the experiment's task files, unless a run before this one did, and point verl's dataset at them.
+
+    Returns tasks of all kinds that will be rolled out, synthetic ones too.
+    """
     folder = settings.experiment_dir.resolve() / "tasks"
     train, validation = folder / "train.jsonl", folder / "val.jsonl"
     if not (train.exists() and validation.exists()):
@@ -65,13 +69,22 @@ def prepare_tasks(config: DictConfig, settings: Settings) -> None:
     with open_dict(config):
         config.data.train_files = str(train)
         config.data.val_files = str(validation)
+    originals = read_tasks(train)
+    synthetic: list[Task] = []
+    if settings.task_manager.draws_epochs:
+        from agentevolver.questioning import prepare
+
+        synthetic = prepare(settings, originals)
+    trained = originals if settings.task_manager.mixture.use_original_tasks else []
+    return [*trained, *synthetic, *read_tasks(validation)]
 
 
 async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None:
     service, data = settings.env_service, settings.data
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
         try:
-            tasks = await environment_tasks(client, service.env_type, data.train_split, params=data.train_filter)
+            grader = settings.task_manager.grader.original_grader
+            tasks = await environment_tasks(client, service.env_type, data.train_split, params=data.train_filter, evaluator=grader)
             held_out = [
                 task
                 for split in data.val_splits
@@ -88,13 +101,13 @@ def check_stages(settings: Settings) -> None:
     from advantage_processor.processor import Processor, StageError
 
     try:
-        Processor(settings.attribution)
+        Processor(settings.attribution, hybrid_data=settings.task_manager.mixture.is_hybrid)
     except StageError as error:
         raise ConfigError(f"attribution_driven_credit_assignment.stages: {error}") from error
 
 
-def check_episodes(config: DictConfig, settings: Settings) -> None:
-    """Open a few episodes of the task files; raises ConfigError for what would only fail after the engines have started."""
+def check_episodes(config: DictConfig, settings: Settings, tasks: Sequence[Task]) -> None:
+    """Open a few episodes of the tasks; raises ConfigError for what would only fail after the engines have started."""
     from transformers import AutoTokenizer
 
     Status(settings.experiment_dir).set("opening a few episodes")
@@ -104,7 +117,6 @@ def check_episodes(config: DictConfig, settings: Settings) -> None:
     except (OSError, ValueError) as error:
         raise ConfigError(f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}") from error
     renderer = ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
-    tasks = [*read_tasks(Path(config.data.train_files)), *read_tasks(Path(config.data.val_files))]
     longest = asyncio.run(probe(settings, tasks, renderer))
     logger.info("the longest of the probed openings has %d tokens", longest)
 

@@ -10,6 +10,7 @@ from agentevolver.schema import Task
 from agentevolver.settings import ConfigError, Settings
 from context_manager.chat import ChatRenderer
 from env_service.client import AsyncEnvClient, EnvRequestError
+from task_manager.tasks import env_params_of, seed_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +42,15 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
 async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task, renderer: ChatRenderer) -> int:
     service, instance_id = settings.env_service, f"probe-{uuid4().hex}"
     validation = service.val_env_params if task.metadata.get("validation") else {}
-    params = {**service.env_params, **validation, "is_open_query": task.open_query}
+    params = {**service.env_params, **validation, **env_params_of(task), "is_open_query": task.open_query}
     try:
-        state = await client.create_instance(service.env_type, task.task_id, instance_id, params)
+        state = await client.create_instance(service.env_type, seed_of(task), instance_id, params)
     except EnvRequestError as error:
         raise ConfigError(f"the environment {service.env_type!r} refuses task {task.task_id!r} with {params}: {error}") from error
     try:
-        return len(renderer.opening([dict(message) for message in state["state"]]))
+        opening = [dict(message) for message in state["state"]]
+        if task.query is not None:
+            opening[-1]["content"] = task.query
+        return len(renderer.opening(opening))
     finally:
         await client.release_instance(instance_id)

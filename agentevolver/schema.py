@@ -19,6 +19,7 @@ class StopReason(StrEnum):
     CONTEXT_FULL = "context_full"
     ENV_ERROR = "env_error"
     LLM_ERROR = "llm_error"
+    GRADING_ERROR = "grading_error"
     CANCELLED = "cancelled"
 
     @property

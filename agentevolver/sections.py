@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from advantage_processor.settings import AttributionSettings
 from agentevolver.layers import Device
 from agentevolver.llm.settings import LLMSettings, Role
+from task_manager.settings import TaskManagerSettings
 
 OLD_TEMPLATE_NAMES = {"linear": "causal", "linear_think": "reasoning", "context_selfclip": "self_managed"}
 CONTEXT_TEMPLATES = ("reasoning", "sliding_window", "self_managed", *sorted(set(OLD_TEMPLATE_NAMES) - {"linear"}), "causal", "linear")
@@ -150,6 +151,7 @@ class Settings(Section):
     sizes: SizeSettings
     llm: LLMSettings
     attribution: AttributionSettings
+    task_manager: TaskManagerSettings
     experiment_dir: Path
     device: Device
     device_env: dict[str, str]
@@ -157,7 +159,8 @@ class Settings(Section):
     @property
     def roles(self) -> tuple[Role, ...]:
         """The roles that this run asks."""
-        return (Role.ATTRIBUTOR,) if self.attribution.active and self.attribution.attributor == "llm" else ()
+        attributing = self.attribution.active and self.attribution.attributor == "llm"
+        return (*((Role.ATTRIBUTOR,) if attributing else ()), *self.task_manager.roles)
 
     @property
     def usage_ledger(self) -> Path:

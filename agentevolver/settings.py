@@ -26,7 +26,7 @@ from agentevolver.layers import (
     read_yaml,
     refuse_unknown,
 )
-from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
+from agentevolver.llm.settings import OFFLINE, POLICY, TeacherSettings
 from agentevolver.sections import (
     OLD_TEMPLATE_NAMES,
     READ_BY_FLOW,
@@ -166,7 +166,7 @@ def _typed(config: DictConfig) -> Settings:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
         first = error.errors()[0]
-        location = [str(part) for part in first["loc"]]
+        location = [str(part) for part in first["loc"] if not str(part).startswith("literal[")]
         place = _place(location[0], ".".join(location[1:])) if len(location) > 1 else _PLACES.get(location[0], location[0])
         # A section's own validators say what they found; where a key might stand by mistake, nothing is shown.
         found = "" if isinstance(first["input"], dict | BaseModel) or location[-1] == "api_key_env" else f", found {first['input']!r}"
@@ -176,6 +176,7 @@ def _typed(config: DictConfig) -> Settings:
         raise ConfigError(one_line(error)) from error
     _cross_check(settings.sizes)
     _check_rollout(settings.rollout)
+    _check_tasks(settings)
     _check_roles(settings)
     if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
         raise ConfigError(
@@ -218,6 +219,32 @@ def _check_rollout(rollout: RolloutSettings) -> None:
                 )
 
 
+def _check_tasks(settings: Settings) -> None:
+    """Refuse tasks that would not be there, and graders that could not grade what is trained on."""
+    section = settings.task_manager
+    mixture, grader = section.mixture, section.grader
+    if not mixture.needs_synthetic:
+        if section.curriculum.synthesize_every_epochs > 0:
+            raise ConfigError(
+                "task_manager.curriculum.synthesize_every_epochs makes tasks that nobody trains on: set "
+                "task_manager.mixture.synthetic_data_ratio above 0"
+            )
+    elif section.n == 0 and not section.train_data_path.exists():
+        raise ConfigError(
+            f"task_manager.mixture.synthetic_data_ratio = {mixture.synthetic_data_ratio:g}, but there is no file of synthetic tasks at "
+            f"task_manager.train_data_path = {section.train_data_path}: set task_manager.n to 1 or more to make them"
+        )
+    if mixture.use_original_tasks and (grader.original_grader == "state" or "-gt" in grader.original_grader):
+        raise ConfigError(
+            f"task_manager.grader.original_grader = {grader.original_grader}: the environment's own tasks come without a reference, write "
+            "env or a judge that needs none (llm, llm-binary, avg-llm)"
+        )
+    chosen = "fallback_grader" if grader.synthetic_grader == "auto" else "synthetic_grader"
+    name = getattr(grader, chosen)
+    if mixture.needs_synthetic and (name == "env" or (name == "state" and chosen == "fallback_grader")):
+        raise ConfigError(f"task_manager.grader.{chosen} = {name} cannot grade such tasks, name a judge (llm-binary-gt-no_constraint)")
+
+
 def _check_roles(settings: Settings) -> None:
     """Refuse roles that nobody can play, before anything is started."""
     for role in settings.roles:
@@ -227,8 +254,11 @@ def _check_roles(settings: Settings) -> None:
                 f"llm.base_url = offline: the built-in teacher knows the environments {', '.join(TEACHER_ENVIRONMENTS)} alone, and "
                 f"env_service.env_type is {settings.env_service.env_type}; name an endpoint for the role {role.value}"
             )
-        if endpoint.base_url == POLICY and role is Role.ATTRIBUTOR:
-            raise ConfigError("llm.roles.attributor.base_url = policy: the policy does not judge itself in training, name another endpoint")
+        if endpoint.base_url == POLICY:
+            raise ConfigError(
+                f"llm.roles.{role.value}.base_url = policy: the policy does not judge itself in training, nor make its own tasks; name "
+                "another endpoint"
+            )
         if endpoint.key_variable is not None and not os.environ.get(endpoint.key_variable, "").strip():
             raise ConfigError(
                 f"the role {role.value} asks {endpoint.base_url}, whose key is missing: set {endpoint.key_variable} in .env, or "

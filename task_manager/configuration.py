@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from agentevolver.layers import ConfigError, read_overrides, read_yaml
 from agentevolver.llm.settings import LLMSettings, Role
 from task_manager.settings import TaskManagerSettings
+
+if TYPE_CHECKING:
+    from agentevolver.settings import Settings
 
 
 class _Section(BaseModel):
@@ -71,17 +74,19 @@ def from_experiment(path: Path, overrides: Sequence[str] = ()) -> Configuration:
     """Read an experiment as the launcher does; raises ConfigError with one line."""
     from agentevolver.settings import load
 
-    settings = load(path, list(overrides)).settings
-    if getattr(settings, "task_manager", None) is None or getattr(settings, "llm", None) is None:
-        raise ConfigError(f"{path}: experiments have no sections task_manager and llm here; use --settings with a file that has them")
+    return from_settings(load(path, list(overrides)).settings)
+
+
+def from_settings(settings: Settings) -> Configuration:
+    """Return what questioning reads of a training run's settings; what it spends counts as the run's."""
     tree = settings.model_dump()
     sections = {
         "task_manager": tree["task_manager"],
-        "llm": tree["llm"],
+        "llm": {**tree["llm"], "ledger": settings.usage_ledger},
         "env_service": {name: tree["env_service"][name] for name in Service.model_fields},
         "data": {name: tree["data"][name] for name in Splits.model_fields},
     }
-    return _checked(sections, str(path))
+    return Configuration.model_validate(sections)
 
 
 def _checked(tree: Any, source: str) -> Configuration:

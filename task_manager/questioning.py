@@ -98,6 +98,16 @@ class Questioner:
         """The tasks that are kept so far."""
         return list(self._tasks)
 
+    @property
+    def is_broke(self) -> bool:
+        """Whether the run stopped early because the budget is spent."""
+        return self._is_broke
+
+    @property
+    def failures(self) -> int:
+        """How many explorations failed in this run."""
+        return len(self._failures)
+
     async def run(self, on_progress: Callable[[int, int, int], None] | None = None, *, explore_only: bool = False) -> list[Task]:
         """Do what is left of the plan and return all kept tasks, in the order in which they were kept.
 

@@ -11,9 +11,13 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from agentevolver.llm.settings import Role
+
 # (breadth steps, depth steps): AppWorld and BFCL as in the paper, 7.1.3; pocket's world is small.
 EXPLORATION: dict[str, tuple[int, int]] = {"appworld": (3, 17), "bfcl": (3, 27), "pocket": (4, 8)}
 OTHER_ENVIRONMENTS = (3, 12)
+# Graders that ask no language model.
+WITHOUT_JUDGE = ("env", "state")
 
 GraderName = Literal[
     "env",
@@ -149,6 +153,15 @@ class GraderSettings(_Section):
     samples: int = Field(3, ge=1, description="verdicts that the avg graders average")
     temperature: float = Field(0.0, ge=0, description="of the judge; avg graders sample at 0.7 at least")
 
+    def graders(self, mixture: MixtureSettings) -> tuple[str, ...]:
+        """Return the names of the graders that a training run may ask; validation is always graded by the environment."""
+        names = [self.original_grader] if mixture.use_original_tasks else []
+        if mixture.needs_synthetic:
+            names += ["state", self.fallback_grader] if self.synthetic_grader == "auto" else [self.synthetic_grader]
+        if self.compare_with is not None and self.compare_share > 0:
+            names.append(self.compare_with)
+        return tuple(dict.fromkeys(names))
+
 
 class CurriculumSettings(_Section):
     """Which tasks come next (`task_manager.curriculum`)."""
@@ -204,3 +217,30 @@ class TaskManagerSettings(_Section):
     def store_path(self) -> Path:
         """The folder of the journal."""
         return self.store or self.train_data_path.with_name(self.train_data_path.name + ".d")
+
+    @property
+    def makes_tasks(self) -> bool:
+        """Whether a training run makes synthetic tasks before it trains."""
+        return self.n > 0 and self.mixture.needs_synthetic
+
+    @property
+    def draws_epochs(self) -> bool:
+        """Whether a training run draws its epochs itself; otherwise it goes through the environment's tasks as they are."""
+        return self.mixture.needs_synthetic or self.curriculum.enable
+
+    @property
+    def grades_otherwise(self) -> bool:
+        """Whether somebody else than the environment grades training rollouts."""
+        return self.grader.graders(self.mixture) != ("env",)
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that a training run asks: to make tasks, before it or between its epochs, and to grade."""
+        roles: list[Role] = []
+        if self.makes_tasks or (self.mixture.needs_synthetic and self.curriculum.synthesize_every_epochs > 0):
+            roles += [Role.EXPLORER, Role.SYNTHESISER]
+            roles += [Role.VERIFIER] if self.verification.resolve else []
+            roles += [Role.JUDGE] if self.verification.judge else []
+        if any(name not in WITHOUT_JUDGE for name in self.grader.graders(self.mixture)):
+            roles.append(Role.JUDGE)
+        return tuple(dict.fromkeys(roles))

@@ -58,6 +58,8 @@ class Workshop:
             tasks = self.questioner.tasks
             if tasks:
                 write_objectives(self.target, tasks)
+        if not tasks and self.questioner.is_broke:
+            raise QuestioningFailed("the budget was spent before a task was kept; raise llm.budget")
         if not tasks:
             raise QuestioningFailed(f"no task was kept; `python -m task_manager stats` tells where the {len(self.plan.seeds)} seeds went")
         return tasks

@@ -26,6 +26,7 @@ from context_manager.base import ContextLimits
 from context_manager.chat import ChatRenderer
 from context_manager.registry import context_options, template_class
 from env_service.client import AsyncEnvClient
+from task_manager.graders.registry import Bench, Graders
 
 
 @dataclass(slots=True)
@@ -82,6 +83,14 @@ def make_attributor(settings: Settings) -> Attributor | None:
     return Attributor(settings.attribution, LLM(llm), group_size=settings.sizes.n, endpoint=llm.endpoint(Role.ATTRIBUTOR))
 
 
+def make_graders(settings: Settings) -> Graders | None:
+    """Return who grades training tasks, None where the environment grades all of them."""
+    if not settings.task_manager.grades_otherwise:
+        return None
+    llm = LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger})) if Role.JUDGE in settings.roles else None
+    return Graders(Bench(settings.task_manager.grader, llm, sparse=settings.rollout.sparse))
+
+
 def make_runner(
     settings: Settings, server_manager: Any, tokenizer: Any, template_kwargs: Any = None, summariser: Summariser | None = None
 ) -> EpisodeRunner:
@@ -111,4 +120,6 @@ def make_runner(
     template, options = template_class(rollout.context_template), context_options(rollout)
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
     engine = VerlEngine(server_manager, rollout.step_timeout_s)
-    return EpisodeRunner(policy, client, engine, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser)
+    return EpisodeRunner(
+        policy, client, engine, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser, make_graders(settings)
+    )

@@ -1,8 +1,8 @@
 """One rollout of one task: attempts, turns, grade. Knows neither verl nor Ray.
 
 A rollout always returns. It ends with a `StopReason`; when the environment or the engine failed, the attempt is repeated from a
-fresh instance a bounded number of times, and what remains failed is returned as such, without a grade. The instance is released
-whatever happens, cancellation included.
+fresh instance a bounded number of times, and what remains failed is returned as such, without a grade. A rollout that nobody could grade
+is returned so at once: a judge has tries of its own. The instance is released whatever happens, cancellation included.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
@@ -22,14 +22,16 @@ from agentevolver.rollout.flows.base import AgentFlow
 from agentevolver.rollout.flows.engines import ChatEngine, Summariser
 from agentevolver.rollout.flows.react import ReactFlow
 from agentevolver.rollout.flows.session import LiveSession
-from agentevolver.schema import Outcome, StopReason, Task, TrainingSample, Trajectory
+from agentevolver.schema import Outcome, Step, StopReason, Task, TrainingSample, Trajectory
 from context_manager.base import ContextFull, ContextTemplate
 from env_service.client import EnvServiceError, EnvUnavailable
+from task_manager.graders.base import GradedWorld, GradingError, Transcript
+from task_manager.tasks import env_params_of, seed_of
 
 logger = logging.getLogger(__name__)
 
 
-class EnvClient(Protocol):
+class EnvClient(GradedWorld, Protocol):
     """What is used of `env_service.client.AsyncEnvClient`."""
 
     async def create_instance(
@@ -38,11 +40,23 @@ class EnvClient(Protocol):
 
     async def step(self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...) -> Any: ...
 
-    async def evaluate(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> float: ...
-
     async def release_instance(self, instance_id: str) -> bool: ...
 
     async def health(self) -> bool: ...
+
+
+class TaskGraders(Protocol):
+    """What is used of `task_manager.graders.registry.Graders`."""
+
+    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a grader sees of an episode: everything that was said, and the actions among its steps."""
+
+    messages: Sequence[dict[str, Any]]
+    steps: Sequence[Step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,7 @@ class EpisodeRunner:
         new_context: makes an episode's context.
         flow: picks a task's agent flow.
         summariser: writes the summaries that a context wants of a role's model.
+        graders: grade training tasks, each by the grader that it names; None: the environment grades all. It always grades validation.
     """
 
     def __init__(
@@ -100,6 +115,7 @@ class EpisodeRunner:
         new_context: Callable[[], ContextTemplate],
         flow: Callable[[Task], AgentFlow] | None = None,
         summariser: Summariser | None = None,
+        graders: TaskGraders | None = None,
     ) -> None:
         react = ReactFlow()
         self._policy = policy
@@ -108,6 +124,7 @@ class EpisodeRunner:
         self._new_context = new_context
         self._flow = flow or (lambda task: react)
         self._summariser = summariser
+        self._graders = graders
 
     async def run(
         self,
@@ -126,6 +143,8 @@ class EpisodeRunner:
             if stop_reason.happened:
                 break
             logger.warning("rollout %s_%d of task %s, attempt %d: %s: %s", group_id, rollout_id, task.task_id, attempt, stop_reason, error)
+            if stop_reason is StopReason.GRADING_ERROR:
+                break
             if attempt < self._policy.max_tries and not await self._recovered(episode.unavailable, attempt):
                 break
         seconds = time.perf_counter() - started
@@ -174,7 +193,7 @@ class _Attempt:
         self._env_params = env_params
         self._guide = guide
         self._flow = runner._flow(task)
-        self._instance_id = f"{task.task_id}-{uuid4().hex}"
+        self._instance_id = f"{seed_of(task)}-{uuid4().hex}"
         self.context = runner._new_context()
         self.session = LiveSession(
             context=self.context,
@@ -201,11 +220,13 @@ class _Attempt:
             return StopReason.ENV_ERROR, None, str(error)
         except EngineError as error:
             return StopReason.LLM_ERROR, None, str(error)
+        except GradingError as error:
+            return StopReason.GRADING_ERROR, None, str(error)
 
     async def _play(self) -> tuple[StopReason, str]:
         """Create the instance and let the flow act until the episode ends."""
-        params = {**self._env_params, "is_open_query": self._task.open_query}
-        create = self._runner._client.create_instance(self._runner._policy.env_type, self._task.task_id, self._instance_id, params)
+        params = {**self._env_params, **env_params_of(self._task), "is_open_query": self._task.open_query}
+        create = self._runner._client.create_instance(self._runner._policy.env_type, seed_of(self._task), self._instance_id, params)
         state = await self.session.timed(create)
         try:
             opening = self._opening(state["state"])
@@ -217,7 +238,11 @@ class _Attempt:
         return stop_reason, note
 
     async def _grade(self) -> Outcome:
-        """Ask the environment for its verdict. A score that is no number in 0..1 is an environment error, not a grade."""
+        """Ask the task's grader, or the environment. A score of its that is no number in 0..1 is an environment error, not a grade."""
+        graders = self._runner._graders
+        if graders is not None and not self._task.metadata.get("validation"):
+            played = Played(self.context.messages, [step for step in self.session.steps if step.kind == "action"])
+            return await self.session.timed(graders.grade(self._task, played, self._runner._client, self._instance_id))
         sparse = {"sparse": self._runner._policy.sparse}
         score = await self.session.timed(self._runner._client.evaluate(self._instance_id, self.context.messages, sparse))
         if not isinstance(score, int | float) or not math.isfinite(score) or not 0.0 <= score <= 1.0:

@@ -44,3 +44,9 @@ def assign(processor: Processor, step: int, records: Sequence[Record], keys: Seq
         if record["trajectory_id"] in noted:
             record["credit"] = noted[record["trajectory_id"]]
     return Credit([row[: len(ids)] for row, ids in zip(result.advantages, step_ids, strict=True)], result.metrics)
+
+
+def synthetic_scales(records: Sequence[Record], keys: Sequence[str]) -> list[float]:
+    """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1. `keys` as in `assign`."""
+    scales = {record["trajectory_id"]: float(record["task"]["metadata"].get("advantage_scale", 1.0)) for record in records}
+    return [scales[key.rpartition("_")[0]] for key in keys]

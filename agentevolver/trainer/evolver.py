@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 import transfer_queue as tq
+from omegaconf import OmegaConf, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import register_trainer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tracking import Tracking
 
 from advantage_processor.processor import Processor
 from agentevolver.settings import of_verl
+from agentevolver.synthetic import funnel_metrics
 from agentevolver.tracking import RunLog, Status, supersede_metrics, write_jsonl
-from agentevolver.trainer.credit import assign
+from agentevolver.trainer.credit import assign, synthetic_scales
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
+from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.validation import validation_metrics
 
 logger = logging.getLogger(__name__)
@@ -43,7 +48,10 @@ class EvolverTrainer(PPOTrainerSync):
         self._failures = FailureGuard(self.settings.trainer.max_failed_rollouts, self.settings.trainer.max_failed_steps)
         self._rollout_metrics: dict[str, float] = {}
         self._trajectories: list[dict[str, Any]] = []
-        self._processor = Processor(self.settings.attribution) if self.settings.attribution.active else None
+        self._is_hybrid = self.settings.task_manager.mixture.is_hybrid
+        attribution = self.settings.attribution
+        self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
+        self._tasks: TrainingTasks | None = None
         super().__init__(config)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -65,6 +73,31 @@ class EvolverTrainer(PPOTrainerSync):
         self.status.set("loading the policy and starting vLLM")
         super()._setup()
 
+    def fit(self, *args: Any, **kwargs: Any) -> None:
+        """Train; a round of questioning that runs in the background ends with it."""
+        try:
+            super().fit(*args, **kwargs)
+        finally:
+            if self._tasks is not None:
+                self._tasks.close()
+
+    def _init_dataloader(self) -> None:
+        """verl's, and in the place of its training loader ours where epochs are a mixture or follow a curriculum."""
+        super()._init_dataloader()
+        if not self.settings.task_manager.draws_epochs:
+            return
+        data, trainer = self.config.data, self.config.trainer
+        self._tasks = TrainingTasks(self.settings, Path(data.train_files))
+        self.train_dataset = self._tasks.dataset
+        self.train_dataloader = self._tasks.dataset.loader(data.get("gen_batch_size") or data.train_batch_size, collate_fn)
+        self.steps_per_epoch = len(self.train_dataset) // data.train_batch_size
+        self.total_training_steps = trainer.total_training_steps or self.steps_per_epoch * trainer.total_epochs
+        # The learning-rate schedule counts optimiser steps, as verl's own does.
+        with open_dict(self.config):
+            for section in ("actor_rollout_ref.actor.optim", "critic.optim"):
+                if OmegaConf.select(self.config, section):
+                    OmegaConf.update(self.config, f"{section}.total_training_steps", self.total_training_steps * self.parameter_sync_step)
+
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         repeated = supersede_metrics(self.directory, self.global_steps)
@@ -79,6 +112,11 @@ class EvolverTrainer(PPOTrainerSync):
 
     def on_step_begin(self) -> None:
         self.status.set("training", step=self.global_steps, total_steps=self.total_training_steps)
+
+    def on_step_end(self) -> None:
+        super().on_step_end()
+        if self._tasks is not None and self.global_steps < self.total_training_steps:
+            self._tasks.end_step(self.global_steps, self.steps_per_epoch)
 
     def on_sample_begin(self) -> None:
         self._phase_began = time.perf_counter()
@@ -96,6 +134,8 @@ class EvolverTrainer(PPOTrainerSync):
         lonely = lonely_groups(trajectories)
         withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or key.split("_")[0] in lonely]
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
+        if self._tasks is not None:
+            self._rollout_metrics |= self._tasks.record(trajectories)
         self._withdraw(batch, withdrawn)
         return super()._balance_batch(batch, metrics, **kwargs)
 
@@ -116,11 +156,26 @@ class EvolverTrainer(PPOTrainerSync):
         write_jsonl(self.directory / "trajectories" / f"step_{self.global_steps}.jsonl", self._trajectories)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's, then step credit over it where the configuration wants that."""
+        """verl's, then step credit over it where the configuration wants that, and the scale of synthetic tasks in a hybrid mixture."""
         batch = super()._compute_advantage(batch, metrics)
         if self._processor is not None:
             self._assign_credit(batch, metrics, self._processor)
+        if self._is_hybrid and not self.settings.attribution.enable:
+            self._scale_synthetic(batch)
         return batch
+
+    def _scale_synthetic(self, batch: KVBatchMeta) -> None:
+        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        if not keys:
+            return
+        scales = synthetic_scales(self._trajectories, keys)
+        rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages"])["advantages"].unbind()
+        self._put_advantages(batch, keys, [row * scale for row, scale in zip(rows, scales, strict=True)])
+
+    def _put_advantages(self, batch: KVBatchMeta, keys: list[str], rows: list[torch.Tensor]) -> None:
+        advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        fields = TensorDict({"advantages": advantages, "returns": advantages.clone()}, batch_size=len(keys))
+        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
 
     def _assign_credit(self, batch: KVBatchMeta, metrics: dict[str, Any], processor: Processor) -> None:
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
@@ -131,9 +186,7 @@ class EvolverTrainer(PPOTrainerSync):
         credit = assign(processor, self.global_steps, self._trajectories, keys, step_ids)
         metrics.update(credit.metrics)
         if self.settings.attribution.enable:
-            advantages = torch.nested.as_nested_tensor(credit.advantages, layout=torch.jagged)
-            fields = TensorDict({"advantages": advantages, "returns": advantages.clone()}, batch_size=len(keys))
-            tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+            self._put_advantages(batch, keys, credit.advantages)
         self._write_trajectories()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -154,6 +207,8 @@ class EvolverTrainer(PPOTrainerSync):
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
         metrics.update(self._rollout_metrics)
+        if self._tasks is not None and self.global_steps == 1:
+            metrics.update(funnel_metrics(self.settings))
 
     def _val_metrics_update(
         self,

@@ -190,6 +190,10 @@ def test_synthetic_tasks_are_scaled_where_data_is_mixed():
     assert hybrid.metrics["advantage/synthetic_share"] == 0.5
     quarter = AttributionSettings(enable=True, stages=["outcome", "attribution", {"use": "hybrid_scale", "scale": 0.25}])
     assert torch.allclose(process(records, quarter, hybrid_data=True)[1].per_step[2:], 0.25 * plain.per_step[2:])
+    for told in records[2:]:
+        told["task"]["metadata"]["advantage_scale"] = 0.75
+    assert torch.allclose(process(records, hybrid_data=True)[1].per_step[2:], 0.75 * plain.per_step[2:]), "a task says it itself"
+    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].per_step[2:], 0.25 * plain.per_step[2:]), "the option wins"
 
 
 def test_environment_rewards_stand_in_for_labels():

@@ -11,8 +11,11 @@ from advantage_processor.settings import AttributionSettings
 from agentevolver.layers import FREE_FORM, paths
 from agentevolver.llm.settings import LLMSettings, TeacherSettings
 from agentevolver.settings import ConfigError, for_verl, from_config, load, of_verl
+from task_manager.configuration import from_experiment
+from task_manager.settings import TaskManagerSettings
 
 BASIC = Path(__file__).parents[2] / "examples" / "basic.yaml"
+QUESTIONING = BASIC.with_name("questioning.yaml")
 MODEL = "actor_rollout_ref.model.path=somewhere"
 
 
@@ -64,6 +67,13 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
         ("attribution_driven_credit_assignment.consistent_scale=2", r"credit_assignment: consistent_scale = 2.0 would have no effect"),
         ("llm.base_url=localhost", r"llm.base_url: must be http"),
         ("llm.roles.judg.model=x", r"llm.roles.judg"),
+        ("task_manager.nn=1", r"unknown key `task_manager.nn`"),
+        ("task_manager.mixture.use_original_tasks=false", r"task_manager.mixture: use_original_tasks is false and .* no task to train on"),
+        ("task_manager.grader.synthetic_grader=x", r"task_manager.grader.synthetic_grader: .*'state'.*found 'x'"),
+        ("task_manager.mixture.synthetic_data_ratio=1", r"no file of synthetic tasks at .*explored.train.jsonl: set task_manager.n to 1"),
+        ("task_manager.curriculum.synthesize_every_epochs=1", r"makes tasks that nobody trains on: set .*synthetic_data_ratio above 0"),
+        ("task_manager.grader.original_grader=state", r"original_grader = state: the environment's own tasks come without a reference"),
+        ("task_manager.grader.original_grader=llm-gt", r"original_grader = llm-gt: the environment's own tasks"),
         ("trainer.total_epochs", r"not an override, write key=value"),
     ],
 )
@@ -80,6 +90,8 @@ def test_the_file_of_defaults_says_what_the_sections_themselves_would():
     settings = basic().settings
     assert settings.llm == LLMSettings()
     assert settings.attribution == AttributionSettings()
+    path = Path("experiments/pocket/basic/tasks/tasks_explored.train.jsonl")
+    assert settings.task_manager == TaskManagerSettings(train_data_path=path)
 
 
 def test_the_teacher_is_wanted_only_where_it_plays_a_role():
@@ -107,6 +119,59 @@ def test_a_judge_that_cannot_work_is_refused_before_the_start(overrides, message
     with pytest.raises(ConfigError, match=message) as caught:
         basic(ENABLED, *overrides)
     assert "\n" not in str(caught.value)
+
+
+def roles(*overrides):
+    return sorted(role.value for role in basic(*overrides).settings.roles)
+
+
+def test_making_tasks_and_grading_ask_the_roles_they_need_and_no_others():
+    makes = ("task_manager.n=1", "task_manager.mixture.synthetic_data_ratio=1")
+    assert roles() == roles("task_manager.n=1") == []
+    assert roles(*makes) == ["explorer", "judge", "synthesiser"]
+    assert roles(*makes, "task_manager.verification.resolve=true") == ["explorer", "judge", "synthesiser", "verifier"]
+    alone = ("task_manager.verification.judge=false", "task_manager.grader.synthetic_grader=state")
+    assert roles(*makes, *alone) == ["explorer", "synthesiser"]
+    assert roles("task_manager.grader.original_grader=llm") == ["judge"]
+    assert roles("task_manager.grader.compare_with=llm") == ["judge"]
+    assert roles("task_manager.grader.compare_with=llm", "task_manager.grader.compare_share=0") == []
+    assert basic(*makes).teacher == TeacherSettings()
+
+
+def test_a_file_of_tasks_needs_nobody_to_make_them(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text("")
+    uses = (f"task_manager.train_data_path={path}", "task_manager.mixture.synthetic_data_ratio=1")
+    assert roles(*uses) == ["judge"]
+    assert roles(*uses, "task_manager.grader.synthetic_grader=state") == []
+    rounds = "task_manager.curriculum.synthesize_every_epochs=2"
+    assert roles(*uses, rounds) == ["explorer", "judge", "synthesiser"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("llm.base_url=policy", "the policy does not judge itself in training, nor make its own tasks"),
+        ("env_service.env_type=bfcl", "the built-in teacher knows the environments pocket alone"),
+        ("llm.base_url=https://api.example.com/v1", "the role explorer asks .* whose key is missing"),
+        ("task_manager.grader.synthetic_grader=env", r"synthetic_grader = env cannot grade such tasks"),
+        ("task_manager.grader.fallback_grader=state", r"fallback_grader = state cannot grade such tasks"),
+    ],
+)
+def test_questioning_that_cannot_work_is_refused_before_the_start(override, message, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(QUESTIONING, ["device=cpu", MODEL, override])
+    assert "\n" not in str(caught.value)
+
+
+def test_the_questioning_example_trains_on_synthetic_tasks_alone_and_the_command_line_reads_it_too():
+    settings = load(QUESTIONING, ["device=cpu", MODEL]).settings
+    assert settings.task_manager.makes_tasks and settings.task_manager.draws_epochs
+    assert not settings.task_manager.mixture.use_original_tasks and not settings.task_manager.mixture.is_hybrid
+    configuration = from_experiment(QUESTIONING, ["device=cpu", MODEL])
+    assert configuration.task_manager == settings.task_manager
+    assert configuration.llm.ledger == settings.usage_ledger, "what the commands spend counts as the experiment's"
 
 
 def test_a_key_that_stands_where_its_name_belongs_is_not_shown():

@@ -7,11 +7,12 @@ import pytest
 
 from agentevolver.rollout.engine import EngineError, Generated, VerlEngine
 from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
-from agentevolver.schema import StopReason, Task
+from agentevolver.schema import Outcome, StopReason, Task
 from context_manager.base import ContextLimits
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
 from env_service.client import EnvServiceError, EnvUnavailable
+from task_manager.graders.base import GradingError
 
 TASK = Task(task_id="t", env_type="fake")
 LIMITS = ContextLimits(1_000, 1_000, 2_000, 16, 100)
@@ -22,7 +23,7 @@ class FakeEnv:
 
     def __init__(self, length=2, score=1.0, faults=None, healthy=True):
         self.length, self.score, self.faults, self.healthy = length, score, {k: list(v) for k, v in (faults or {}).items()}, healthy
-        self.open, self.calls, self.actions = set(), Counter(), []
+        self.open, self.calls, self.actions, self.created = set(), Counter(), [], []
 
     def _meet(self, method):
         self.calls[method] += 1
@@ -31,6 +32,7 @@ class FakeEnv:
 
     async def create_instance(self, env_type, task_id, instance_id=None, params=None):
         self._meet("create")
+        self.created.append((task_id, params))
         self.open.add(instance_id)
         return {"state": [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}], "info": {}}
 
@@ -69,14 +71,15 @@ class FakeEngine:
         return Generated(self.reply, [-0.5] * len(self.reply), 3, 3)
 
 
-def runner(tokenizer, env, engine=None, **policy):
+def runner(tokenizer, env, engine=None, graders=None, **policy):
     settings = {"env_type": "fake", "max_steps": 5, "max_tries": 2, "sparse": True, "unavailable_timeout_s": 0.0, **policy}
     renderer = ChatRenderer(tokenizer)
-    return EpisodeRunner(RolloutPolicy(**settings), env, engine or FakeEngine(tokenizer), lambda: CausalTemplate(renderer, LIMITS))
+    made = engine or FakeEngine(tokenizer)
+    return EpisodeRunner(RolloutPolicy(**settings), env, made, lambda: CausalTemplate(renderer, LIMITS), graders=graders)
 
 
-def roll(tokenizer, env, engine=None, task=TASK, **policy):
-    return asyncio.run(runner(tokenizer, env, engine, **policy).run(task, "g", 0, {}, {}))
+def roll(tokenizer, env, engine=None, task=TASK, graders=None, **policy):
+    return asyncio.run(runner(tokenizer, env, engine, graders, **policy).run(task, "g", 0, {}, {"slack": 2}))
 
 
 @pytest.fixture(autouse=True)
@@ -191,6 +194,54 @@ async def test_a_cancelled_rollout_releases_its_instance(chatml):
 def test_a_tasks_own_wording_replaces_the_environments(chatml):
     rollout = roll(chatml, FakeEnv(), task=Task("t", "fake", query="sort the list"))
     assert rollout.trajectory.messages[1]["content"] == "sort the list"
+
+
+SYNTHETIC = Task(
+    "t#3", "fake", open_query=True, query="sort it", ground_truth="x", evaluator="state",
+    metadata={"seed_task_id": "t", "env_params": {"explore_steps": 7}},
+)  # fmt: skip
+
+
+class FakeGraders:
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    async def grade(self, task, trajectory, client, instance_id):
+        assert instance_id in client.open, "the instance is still there"
+        self.asked.append((task.evaluator, [step.action for step in trajectory.steps], trajectory.messages[1]["content"]))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_a_synthetic_task_happens_in_the_world_of_its_seed_and_its_own_grader_grades_it(chatml):
+    env, graders = FakeEnv(length=2, score=0.0), FakeGraders(Outcome(1.0, True, "so it is"))
+    rollout = roll(chatml, env, task=SYNTHETIC, graders=graders)
+    assert env.created == [("t", {"slack": 2, "explore_steps": 7, "is_open_query": True})]
+    assert rollout.trajectory.outcome == Outcome(1.0, True, "so it is") and rollout.samples
+    assert graders.asked == [("state", ["ok", "ok"], "sort it")] and env.calls["evaluate"] == 0
+    assert rollout.trajectory.task is SYNTHETIC and env.open == set()
+
+
+def test_a_rollout_that_nobody_could_grade_has_no_score_and_no_sample_and_is_not_repeated(chatml):
+    env, graders = FakeEnv(length=2), FakeGraders(GradingError("the judge is away"))
+    rollout = roll(chatml, env, task=SYNTHETIC, graders=graders, max_tries=3)
+    trajectory = rollout.trajectory
+    assert trajectory.stop_reason is StopReason.GRADING_ERROR and trajectory.outcome is None and rollout.samples == []
+    assert trajectory.error == "the judge is away" and trajectory.attempts == 1 and len(trajectory.steps) == 2
+    assert not trajectory.stop_reason.happened and env.open == set()
+
+
+def test_an_environment_that_fails_while_a_grader_asks_it_is_an_environment_failure(chatml):
+    rollout = roll(chatml, FakeEnv(length=2), task=SYNTHETIC, graders=FakeGraders(EnvServiceError("gone")))
+    assert rollout.trajectory.stop_reason is StopReason.ENV_ERROR and rollout.trajectory.attempts == 2
+
+
+def test_validation_is_graded_by_the_environment_whatever_grades_training(chatml):
+    task = Task("t", "fake", evaluator="llm", metadata={"validation": True})
+    graders = FakeGraders(Outcome(0.0, False))
+    rollout = roll(chatml, FakeEnv(score=1.0), task=task, graders=graders)
+    assert rollout.trajectory.outcome.success and graders.asked == []
 
 
 def test_no_think_is_appended_to_what_the_environment_says(chatml):

@@ -6,7 +6,7 @@ import torch
 from advantage_processor.labels import Attribution, LabelStatus
 from advantage_processor.processor import Processor
 from advantage_processor.settings import AttributionSettings
-from agentevolver.trainer.credit import assign
+from agentevolver.trainer.credit import assign, synthetic_scales
 
 
 def record(rollout, score, good=None):
@@ -54,3 +54,10 @@ def test_without_labels_every_step_gets_its_trajectorys_outcome():
 def test_a_row_of_no_trajectory_is_refused():
     with pytest.raises(ValueError, match="g_7_0 belongs to no trajectory"):
         assign(Processor(SETTINGS), 1, [record(0, 1.0)], ["g_7_0"], [[0]])
+
+
+def test_each_row_has_the_scale_of_its_own_task_and_one_where_none_is_told():
+    told = [{"trajectory_id": "g_0", "task": {"metadata": {"advantage_scale": 0.5}}}, {"trajectory_id": "h_0", "task": {"metadata": {}}}]
+    assert synthetic_scales(told, ["h_0_0", "g_0_0", "g_0_1"]) == [1.0, 0.5, 0.5]
+    with pytest.raises(KeyError):
+        synthetic_scales(told, ["g_7_0"])

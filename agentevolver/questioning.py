@@ -1,0 +1,135 @@
+"""Synthetic tasks for a training run: made before it, or found where an earlier start left them.
+
+Once training has begun the tasks stay as they are; until then every start makes what is still missing, after a spent budget or a failed
+exploration too. What was made, and how it went, stands in `tasks/questioning.json` of the experiment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentevolver.console import Console
+from agentevolver.errors import TrainingFailed
+from agentevolver.layers import ConfigError
+from agentevolver.llm import LLM, LLMError
+from agentevolver.schema import Task
+from agentevolver.settings import Settings
+from agentevolver.synthetic import record_path, synthetic_tasks
+from agentevolver.tracking import Status
+from task_manager.configuration import Configuration, from_settings
+from task_manager.embedding import EncoderUnavailable
+from task_manager.journal import JournalError, fingerprint
+from task_manager.mixture import Mixture
+from task_manager.profile import ProfileError
+from task_manager.questioning import QuestioningFailed
+from task_manager.workshop import Workshop, existing_tasks, open_workshop
+
+logger = logging.getLogger(__name__)
+
+# Lines of progress that a run without a terminal prints.
+LINES = 10
+CHATTY = ("httpx", "httpx2", "httpcore", "openai", "sentence_transformers")
+
+
+def prepare(settings: Settings, originals: Sequence[Task]) -> list[Task]:
+    """Have the synthetic tasks of a run, and check that an epoch can be made of them and its original tasks; returns them.
+
+    Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
+    """
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    section = settings.task_manager
+    synthetic: list[Task] = []
+    if section.mixture.needs_synthetic:
+        configuration = from_settings(settings)
+        if section.makes_tasks:
+            with Console(settings.experiment_dir):
+                _make(settings, configuration)
+        elif not existing_tasks(configuration):
+            raise ConfigError(f"task_manager.train_data_path = {section.train_data_path} holds no task")
+        first, later = synthetic_tasks(section)
+        synthetic = [*first, *later]
+        _check_epoch(settings, originals, first)
+    elif section.draws_epochs:
+        _check_epoch(settings, originals, [])
+    return synthetic
+
+
+def _check_epoch(settings: Settings, originals: Sequence[Task], synthetic: Sequence[Task]) -> None:
+    try:
+        mixture = Mixture(settings.task_manager.mixture, [task.task_id for task in originals], [task.task_id for task in synthetic])
+    except ValueError as error:
+        raise ConfigError(f"task_manager.mixture: {error}") from error
+    if len(mixture) < settings.sizes.train_batch_size:
+        raise ConfigError(
+            f"an epoch has {len(mixture)} tasks ({len(originals)} original and {len(synthetic)} synthetic ones to draw from), fewer than "
+            f"data.train_batch_size = {settings.sizes.train_batch_size}: make more, or set the latter lower"
+        )
+
+
+def _make(settings: Settings, configuration: Configuration) -> None:
+    try:
+        asyncio.run(_make_tasks(settings, configuration))
+    except ProfileError as error:
+        raise ConfigError(f"task_manager.env_profile: {error}") from error
+    except (QuestioningFailed, LLMError, JournalError, EncoderUnavailable) as error:
+        raise TrainingFailed(f"synthetic tasks could not be made: {error}") from error
+
+
+async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
+    path, target = record_path(settings), configuration.task_manager.train_data_path
+    async with LLM(configuration.llm) as llm, open_workshop(configuration, llm) as workshop:
+        plan = fingerprint({**workshop.plan.to_dict(), "target_tasks": configuration.task_manager.target_tasks})
+        existing = existing_tasks(configuration, workshop.plan)
+        if existing and path.exists() and _is_settled(path, plan, settings):
+            logger.info("%d synthetic tasks are there already: %s", len(existing), target)
+            return
+        if any("origin" not in task.metadata for task in existing):
+            raise ConfigError(
+                f"task_manager.train_data_path = {target} has tasks that were made elsewhere: set task_manager.n to 0 to train on them, or "
+                "give another path"
+            )
+        tasks = await workshop.make_tasks(_progress(Status(settings.experiment_dir)))
+        questioner = workshop.questioner
+        complete = not questioner.is_broke and questioner.failures == 0
+        if questioner.is_broke:
+            logger.warning("the budget is spent; training goes on with the %d tasks that were made", len(tasks))
+        spent = llm.ledger.spent()
+        _write(path, {"plan": plan, "complete": complete, "metrics": _metrics(workshop, spent.tokens, spent.cost)})
+
+
+def _metrics(workshop: Workshop, tokens: int, cost: float) -> dict[str, float]:
+    funnel = workshop.questioner.funnel()
+    funnel.tokens, funnel.cost = tokens, cost
+    return funnel.metrics()
+
+
+def _is_settled(path: Path, plan: str, settings: Settings) -> bool:
+    """Whether the plan was carried out: wholly, or as far as it went when training began."""
+    made = json.loads(path.read_text(encoding="utf-8"))
+    return made["plan"] == plan and (made["complete"] or (settings.experiment_dir / "metrics.jsonl").exists())
+
+
+def _progress(status: Status) -> Callable[[int, int, int], None]:
+    told = -1
+
+    def tell(done: int, total: int, kept: int) -> None:
+        nonlocal told
+        if done * LINES // total > told:
+            told = done * LINES // total
+            status.set(f"making tasks: {done} of {total} explorations, {kept} tasks kept")
+
+    return tell
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(record), encoding="utf-8")
+    draft.replace(path)

@@ -1,16 +1,23 @@
 """What an epoch is drawn from in training: kinds, curriculum, rounds in the background, and how long training is."""
 
+import time
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
+from agentevolver.questioning import prepare
 from agentevolver.schema import Task
 from agentevolver.settings import for_verl, load
+from agentevolver.synthetic import synthetic_tasks
 from agentevolver.trainer import tasks as training
 from agentevolver.trainer.tasks import TrainingTasks, task_metrics
+from task_manager.background import round_files
+from task_manager.configuration import from_settings
 from task_manager.graders.agreement import ComparedOutcome
+from task_manager.services import running
 from task_manager.tasks import write_objectives, write_tasks
+from tests.agentevolver.launcher.fakes import free_port
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 ORIGINALS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train"}) for i in range(8)]
@@ -118,8 +125,7 @@ def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(t
     from agentevolver.trainer.evolver import EvolverTrainer
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 2))
-    overrides = ["trainer.total_epochs=3", *([f"trainer.total_training_steps={steps}"] if steps else [])]
-    overrides.append("trainer.total_training_steps=null") if not steps else None
+    overrides = ["trainer.total_epochs=3", f"trainer.total_training_steps={steps or 'null'}"]
     config = for_verl(resolved(tmp_path, *overrides).config)
     config.data.train_files = str(tmp_path / "train.jsonl")
     OmegaConf.set_struct(config, True)
@@ -143,3 +149,26 @@ def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monk
     trainer.settings, trainer._tasks = load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x"]).settings, None
     trainer._init_dataloader()
     assert trainer.train_dataloader == "verl's" and trainer._tasks is None
+
+
+@pytest.mark.service
+def test_over_the_services_tasks_are_made_and_a_round_in_the_background_brings_more(tmp_path):
+    section = ("n=1", "max_seed_tasks=6", "deduplication.semantic=false", "curriculum.synthesize_every_epochs=1")
+    items = [f"task_manager.{item}" for item in (*section, "curriculum.max_new_tasks=3")]
+    items += [f"env_service.env_url=http://127.0.0.1:{free_port()}", f"llm.teacher.url=http://127.0.0.1:{free_port()}/v1"]
+    path = tmp_path / "made.jsonl"
+    settings = resolved(tmp_path, *items, "data.val_filter.n=12", f"task_manager.train_data_path={path}").settings
+    with running(from_settings(settings), tmp_path / "logs"):
+        tasks = prepare(settings, ORIGINALS)
+        made = TrainingTasks(settings, tmp_path / "train.jsonl")
+        made.end_step(3, steps_per_epoch=3)
+        deadline = time.monotonic() + 120
+        while not round_files(path):
+            assert time.monotonic() < deadline, "no round came to an end"
+            time.sleep(0.2)
+            made.end_step(4, steps_per_epoch=3)
+        made.close()
+    first, later = synthetic_tasks(settings.task_manager)
+    assert len(first) == len(tasks) > 0 and len(later) >= 3
+    assert all(made.dataset.place(task.task_id) is not None for task in (*first, *later))
+    assert not {task.query for task in first} & {task.query for task in later}

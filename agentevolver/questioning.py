@@ -85,19 +85,19 @@ def _make(settings: Settings, configuration: Configuration) -> None:
 async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
     path, target = record_path(settings), configuration.task_manager.train_data_path
     async with LLM(configuration.llm) as llm, open_workshop(configuration, llm) as workshop:
-        plan = fingerprint({**workshop.plan.to_dict(), "target_tasks": configuration.task_manager.target_tasks})
+        plan = fingerprint({**workshop.plan.to_dict(), "target": str(target), "target_tasks": configuration.task_manager.target_tasks})
         existing = existing_tasks(configuration, workshop.plan)
-        if existing and path.exists() and _is_settled(path, plan, settings):
-            logger.info("%d synthetic tasks are there already: %s", len(existing), target)
-            return
         if any("origin" not in task.metadata for task in existing):
             raise ConfigError(
                 f"task_manager.train_data_path = {target} has tasks that were made elsewhere: set task_manager.n to 0 to train on them, or "
                 "give another path"
             )
+        if existing and path.exists() and _is_settled(path, plan, settings):
+            logger.info("%d synthetic tasks are there already: %s", len(existing), target)
+            return
         tasks = await workshop.make_tasks(_progress(Status(settings.experiment_dir)))
         questioner = workshop.questioner
-        complete = not questioner.is_broke and questioner.failures == 0
+        complete = not questioner.is_broke and not questioner.failures
         if questioner.is_broke:
             logger.warning("the budget is spent; training goes on with the %d tasks that were made", len(tasks))
         spent = llm.ledger.spent()

@@ -166,7 +166,7 @@ def _typed(config: DictConfig) -> Settings:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
         first = error.errors()[0]
-        location = [str(part) for part in first["loc"] if not str(part).startswith("literal[")]
+        location = [str(part) for part in first["loc"]]
         place = _place(location[0], ".".join(location[1:])) if len(location) > 1 else _PLACES.get(location[0], location[0])
         # A section's own validators say what they found; where a key might stand by mistake, nothing is shown.
         found = "" if isinstance(first["input"], dict | BaseModel) or location[-1] == "api_key_env" else f", found {first['input']!r}"

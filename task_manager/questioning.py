@@ -104,9 +104,9 @@ class Questioner:
         return self._is_broke
 
     @property
-    def failures(self) -> int:
-        """How many explorations failed in this run."""
-        return len(self._failures)
+    def failures(self) -> tuple[str, ...]:
+        """Which explorations failed in this run, and of what."""
+        return tuple(self._failures)
 
     async def run(self, on_progress: Callable[[int, int, int], None] | None = None, *, explore_only: bool = False) -> list[Task]:
         """Do what is left of the plan and return all kept tasks, in the order in which they were kept.

@@ -142,7 +142,7 @@ class GraderSettings(_Section):
     """Who grades (`task_manager.grader`)."""
 
     original_grader: GraderName = Field("env", description="grader of the environment's own tasks")
-    synthetic_grader: GraderName | Literal["auto"] = Field(
+    synthetic_grader: Literal[GraderName, "auto"] = Field(
         "auto", description="grader of synthetic tasks; auto: state where a task has a machine check, else fallback_grader"
     )
     fallback_grader: GraderName = Field("llm-binary-gt-no_constraint", description="for tasks without a machine check, under auto")

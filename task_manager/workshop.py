@@ -60,6 +60,8 @@ class Workshop:
                 write_objectives(self.target, tasks)
         if not tasks and self.questioner.is_broke:
             raise QuestioningFailed("the budget was spent before a task was kept; raise llm.budget")
+        if not tasks and (failures := self.questioner.failures):
+            raise QuestioningFailed(f"no task was kept and {len(failures)} explorations failed; the last one: {failures[-1]}")
         if not tasks:
             raise QuestioningFailed(f"no task was kept; `python -m task_manager stats` tells where the {len(self.plan.seeds)} seeds went")
         return tasks

@@ -84,7 +84,7 @@ def test_what_failed_is_made_up_for_until_training_has_begun(tmp_path, model):
 
 def test_a_model_that_stays_away_is_one_line(tmp_path, model):
     model.error = LLMUnavailable("nobody answers")
-    with pytest.raises(TrainingFailed, match=r"synthetic tasks could not be made: no task was kept") as caught:
+    with pytest.raises(TrainingFailed, match=r"could not be made: no task was kept and 4 explorations failed; .*nobody answers") as caught:
         prepare(settings_of(tmp_path), ORIGINALS)
     assert "\n" not in str(caught.value)
 

@@ -155,7 +155,7 @@ class GraderSettings(_Section):
 
     def graders(self, mixture: MixtureSettings) -> tuple[str, ...]:
         """Return the names of the graders that a training run may ask; validation is always graded by the environment."""
-        names = [self.original_grader] if mixture.use_original_tasks else []
+        names: list[str] = [self.original_grader] if mixture.use_original_tasks else []
         if mixture.needs_synthetic:
             names += ["state", self.fallback_grader] if self.synthetic_grader == "auto" else [self.synthetic_grader]
         if self.compare_with is not None and self.compare_share > 0:

@@ -163,6 +163,11 @@ class Settings(Section):
         return (*((Role.ATTRIBUTOR,) if attributing else ()), *self.task_manager.roles)
 
     @property
+    def roles_outside_rollouts(self) -> tuple[Role, ...]:
+        """The roles that this run asks also while no policy is served."""
+        return self.task_manager.making_roles
+
+    @property
     def usage_ledger(self) -> Path:
         """The file that keeps what the run spent on language models."""
         return self.llm.ledger or self.experiment_dir / "llm_usage.sqlite"

@@ -254,10 +254,10 @@ def _check_roles(settings: Settings) -> None:
                 f"llm.base_url = offline: the built-in teacher knows the environments {', '.join(TEACHER_ENVIRONMENTS)} alone, and "
                 f"env_service.env_type is {settings.env_service.env_type}; name an endpoint for the role {role.value}"
             )
-        if endpoint.base_url == POLICY:
+        if endpoint.base_url == POLICY and role in settings.roles_outside_rollouts:
             raise ConfigError(
-                f"llm.roles.{role.value}.base_url = policy: the policy does not judge itself in training, nor make its own tasks; name "
-                "another endpoint"
+                f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before training, or between "
+                "rollouts), name another endpoint"
             )
         if endpoint.key_variable is not None and not os.environ.get(endpoint.key_variable, "").strip():
             raise ConfigError(

@@ -234,13 +234,15 @@ class TaskManagerSettings(_Section):
         return self.grader.graders(self.mixture) != ("env",)
 
     @property
+    def making_roles(self) -> tuple[Role, ...]:
+        """The roles that a training run asks to make tasks, before it or between its epochs."""
+        if not self.makes_tasks and not (self.mixture.needs_synthetic and self.curriculum.synthesize_every_epochs > 0):
+            return ()
+        checks = ((self.verification.resolve, Role.VERIFIER), (self.verification.judge, Role.JUDGE))
+        return (Role.EXPLORER, Role.SYNTHESISER, *(role for wanted, role in checks if wanted))
+
+    @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles that a training run asks: to make tasks, before it or between its epochs, and to grade."""
-        roles: list[Role] = []
-        if self.makes_tasks or (self.mixture.needs_synthetic and self.curriculum.synthesize_every_epochs > 0):
-            roles += [Role.EXPLORER, Role.SYNTHESISER]
-            roles += [Role.VERIFIER] if self.verification.resolve else []
-            roles += [Role.JUDGE] if self.verification.judge else []
-        if any(name not in WITHOUT_JUDGE for name in self.grader.graders(self.mixture)):
-            roles.append(Role.JUDGE)
-        return tuple(dict.fromkeys(roles))
+        """The roles that a training run asks, to make tasks and to grade."""
+        judged = any(name not in WITHOUT_JUDGE for name in self.grader.graders(self.mixture))
+        return tuple(dict.fromkeys([*self.making_roles, *((Role.JUDGE,) if judged else ())]))

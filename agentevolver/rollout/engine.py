@@ -7,6 +7,11 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import httpx
+
+from agentevolver.llm.errors import LLMUnavailable
+from agentevolver.llm.replies import ServedModel
+
 logger = logging.getLogger(__name__)
 
 
@@ -43,6 +48,24 @@ class VerlEngine:
     def __init__(self, server_manager: Any, timeout_s: float) -> None:
         self._server_manager = server_manager
         self._timeout_s = timeout_s
+        self._names: dict[str, str] = {}
+
+    async def served(self) -> ServedModel:
+        """Return where the policy answers chat completions, for roles of language models that it plays; raises LLMUnavailable.
+
+        It is served during rollouts: on GPUs that it shares with training it sleeps in between.
+        """
+        request_id = "role"
+        try:
+            address, _ = await asyncio.wait_for(self._server_manager._acquire_server(request_id, prompt_ids=[]), self._timeout_s)
+            self._server_manager._release_server(address, request_id=request_id)
+            url = f"http://{address}/v1"
+            if address not in self._names:
+                async with httpx.AsyncClient(trust_env=False, timeout=self._timeout_s) as client:
+                    self._names[address] = str((await client.get(f"{url}/models")).raise_for_status().json()["data"][0]["id"])
+        except Exception as error:  # the boundary: Ray raises whatever the router raised, and the server may answer anything
+            raise LLMUnavailable(f"the policy's server cannot be asked: {type(error).__name__}: {error}") from error
+        return ServedModel(url, self._names[address])
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
         """Sample through verl. `request_id` keeps the turns of an episode on one server, where their prefix is cached."""

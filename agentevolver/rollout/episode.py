@@ -15,6 +15,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from advantage_processor.attribution import Attributor, judge_settings
 from agentevolver.llm import LLM, Role
+from agentevolver.llm.client import PolicySource
 from agentevolver.rollout.engine import VerlEngine
 from agentevolver.rollout.flows.engines import Summariser
 from agentevolver.rollout.flows.registry import flow_chooser
@@ -54,9 +55,10 @@ class Episode(AgentLoopBase):
         key = id(config)
         if key not in _shared:
             settings = of_verl(config)
-            runner = make_runner(settings, server_manager, tokenizer, config.data.get("apply_chat_template_kwargs"))
+            engine = VerlEngine(server_manager, settings.rollout.step_timeout_s)
+            runner = make_runner(settings, engine, tokenizer, config.data.get("apply_chat_template_kwargs"))
             slots = asyncio.Semaphore(settings.rollout.max_env_worker)
-            _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, make_attributor(settings))
+            _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, make_attributor(settings, engine.served))
         self._shared = _shared[key]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
@@ -75,26 +77,26 @@ class Episode(AgentLoopBase):
         return to_outputs(rollout, record, shared.eos_token_id, int(row["global_steps"]) - 1, validation=validation)
 
 
-def make_attributor(settings: Settings) -> Attributor | None:
+def make_attributor(settings: Settings, policy: PolicySource | None = None) -> Attributor | None:
     """Return what asks the judge for step labels, None where the configuration wants no labels."""
     if Role.ATTRIBUTOR not in settings.roles:
         return None
     llm = judge_settings(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), settings.attribution)
-    return Attributor(settings.attribution, LLM(llm), group_size=settings.sizes.n, endpoint=llm.endpoint(Role.ATTRIBUTOR))
+    return Attributor(settings.attribution, LLM(llm, policy=policy), group_size=settings.sizes.n, endpoint=llm.endpoint(Role.ATTRIBUTOR))
 
 
-def make_graders(settings: Settings) -> Graders | None:
+def make_graders(settings: Settings, policy: PolicySource | None = None) -> Graders | None:
     """Return who grades training tasks, None where the environment grades all of them."""
     if not settings.task_manager.grades_otherwise:
         return None
-    llm = LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger})) if Role.JUDGE in settings.roles else None
+    llm = LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy) if Role.JUDGE in settings.roles else None
     return Graders(Bench(settings.task_manager.grader, llm, sparse=settings.rollout.sparse))
 
 
 def make_runner(
-    settings: Settings, server_manager: Any, tokenizer: Any, template_kwargs: Any = None, summariser: Summariser | None = None
+    settings: Settings, engine: VerlEngine, tokenizer: Any, template_kwargs: Any = None, summariser: Summariser | None = None
 ) -> EpisodeRunner:
-    """Return the runner of a worker process: its client, its engine, its context template and agent flow, its limits.
+    """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders.
 
     Raises ConfigError for a template or flow that cannot be used.
     """
@@ -119,7 +121,5 @@ def make_runner(
         raise ConfigError("actor_rollout_ref.rollout.summary_by = summariser: no model plays that role here, write policy or nobody")
     template, options = template_class(rollout.context_template), context_options(rollout)
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
-    engine = VerlEngine(server_manager, rollout.step_timeout_s)
-    return EpisodeRunner(
-        policy, client, engine, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser, make_graders(settings)
-    )
+    graders = make_graders(settings, engine.served)
+    return EpisodeRunner(policy, client, engine, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser, graders)

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from advantage_processor.settings import AttributionSettings
 from agentevolver.layers import FREE_FORM, paths
+from agentevolver.llm import Role
 from agentevolver.llm.settings import LLMSettings, TeacherSettings
 from agentevolver.settings import ConfigError, for_verl, from_config, load, of_verl
 from task_manager.configuration import from_experiment
@@ -109,7 +110,6 @@ def test_the_teacher_is_wanted_only_where_it_plays_a_role():
             ["llm.base_url=https://api.example.com/v1"],
             r"asks https://api.example.com/v1, whose key is missing: set OPENAI_API_KEY",
         ),
-        (["llm.base_url=policy"], r"the policy does not judge itself"),
         (["algorithm.use_kl_in_reward=true"], r"algorithm.use_kl_in_reward = true: attribution reads the outcome alone"),
     ],
 )
@@ -119,6 +119,11 @@ def test_a_judge_that_cannot_work_is_refused_before_the_start(overrides, message
     with pytest.raises(ConfigError, match=message) as caught:
         basic(ENABLED, *overrides)
     assert "\n" not in str(caught.value)
+
+
+def test_the_policy_may_play_a_role_that_is_asked_during_rollouts():
+    assert basic(ENABLED, "llm.base_url=policy").settings.roles == (Role.ATTRIBUTOR,)
+    assert basic("task_manager.grader.original_grader=llm", "llm.base_url=policy").settings.roles == (Role.JUDGE,)
 
 
 def roles(*overrides):
@@ -151,7 +156,8 @@ def test_a_file_of_tasks_needs_nobody_to_make_them(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("llm.base_url=policy", "the policy does not judge itself in training, nor make its own tasks"),
+        ("llm.base_url=policy", "the role is also asked while no policy is served"),
+        ("llm.roles.judge={base_url: policy}", "llm.roles.judge.base_url = policy: the role is also asked while no policy"),
         ("env_service.env_type=bfcl", "the built-in teacher knows the environments pocket alone"),
         ("llm.base_url=https://api.example.com/v1", "the role explorer asks .* whose key is missing"),
         ("task_manager.grader.synthetic_grader=env", r"synthetic_grader = env cannot grade such tasks"),

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from agentevolver.rollout.engine import EngineError, Generated, VerlEngine
+from agentevolver.rollout.engine import EngineError, Generated
 from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
 from agentevolver.schema import Outcome, StopReason, Task
 from context_manager.base import ContextLimits
@@ -251,33 +251,3 @@ def test_no_think_is_appended_to_what_the_environment_says(chatml):
         "seen 0 /no_think",
         "seen 1 /no_think",
     ]
-
-
-class Reply:
-    def __init__(self, ids, log_probs, stop_reason="completed"):
-        self.token_ids, self.log_probs, self.stop_reason = ids, log_probs, stop_reason
-        self.extra_fields = {"min_global_steps": 1, "max_global_steps": 2}
-
-
-class Server:
-    def __init__(self, answer):
-        self.answer = answer
-
-    async def generate(self, request_id, prompt_ids, sampling_params):
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        if self.answer is None:
-            await asyncio.sleep(10)
-        return self.answer
-
-
-async def test_the_engine_returns_what_the_server_sampled():
-    generated = await VerlEngine(Server(Reply([5, 6], [-1.0, -2.0])), 1).generate("r", [1], {})
-    assert generated == Generated([5, 6], [-1.0, -2.0], 1, 2)
-
-
-@pytest.mark.parametrize("answer", [Reply([], None, "aborted"), Reply([5], None), Reply([5, 6], [-1.0]), RuntimeError("engine died"), None])
-async def test_the_engine_turns_every_failure_into_one_kind_of_error(answer, monkeypatch):
-    monkeypatch.undo()
-    with pytest.raises(EngineError):
-        await VerlEngine(Server(answer), 0.05).generate("r", [1], {})

@@ -1,0 +1,102 @@
+"""verl's rollout servers as the policy of an episode, and as the model of a role."""
+
+import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from agentevolver.llm.errors import LLMUnavailable
+from agentevolver.llm.replies import ServedModel
+from agentevolver.rollout.engine import EngineError, Generated, VerlEngine
+
+
+class Reply:
+    def __init__(self, ids, log_probs, stop_reason="completed"):
+        self.token_ids, self.log_probs, self.stop_reason = ids, log_probs, stop_reason
+        self.extra_fields = {"min_global_steps": 1, "max_global_steps": 2}
+
+
+class Server:
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def generate(self, request_id, prompt_ids, sampling_params):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is None:
+            await asyncio.sleep(10)
+        return self.answer
+
+
+async def test_the_engine_returns_what_the_server_sampled():
+    generated = await VerlEngine(Server(Reply([5, 6], [-1.0, -2.0])), 1).generate("r", [1], {})
+    assert generated == Generated([5, 6], [-1.0, -2.0], 1, 2)
+
+
+@pytest.mark.parametrize("answer", [Reply([], None, "aborted"), Reply([5], None), Reply([5, 6], [-1.0]), RuntimeError("engine died"), None])
+async def test_the_engine_turns_every_failure_into_one_kind_of_error(answer, monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(EngineError):
+        await VerlEngine(Server(answer), 0.05).generate("r", [1], {})
+
+
+class Models(BaseHTTPRequestHandler):
+    """The list of models of an OpenAI-compatible server."""
+
+    body = b'{"data": [{"id": "tiny"}]}'
+
+    def do_GET(self):
+        self.send_response(200 if self.path == "/v1/models" else 404)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def address():
+    server = HTTPServer(("127.0.0.1", 0), Models)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Router:
+    """verl's client as far as the policy's address is concerned: one server, acquired and released."""
+
+    def __init__(self, address):
+        self.address, self.held = address, 0
+
+    async def _acquire_server(self, request_id, **_):
+        if self.address is None:
+            raise RuntimeError("no server")
+        self.held += 1
+        return self.address, object()
+
+    def _release_server(self, server_id, request_id=None):
+        self.held -= 1
+
+
+async def test_a_role_of_the_policy_is_asked_where_the_rollouts_are(address):
+    router = Router(address)
+    assert await VerlEngine(router, 5).served() == ServedModel(f"http://{address}/v1", "tiny")
+    assert router.held == 0
+
+
+async def test_a_server_that_lists_no_model_is_named(address, monkeypatch):
+    monkeypatch.setattr(Models, "body", b'{"data": []}')
+    router = Router(address)
+    with pytest.raises(LLMUnavailable, match="the policy's server cannot be asked: IndexError"):
+        await VerlEngine(router, 5).served()
+    assert router.held == 0
+
+
+@pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
+async def test_a_policy_that_is_not_served_is_named(address):
+    with pytest.raises(LLMUnavailable, match="the policy's server cannot be asked"):
+        await VerlEngine(Router(address), 5).served()

@@ -18,6 +18,7 @@ from env_service.contract import ContractError, checked_class
 
 BUILT_IN = {
     "pocket": "env_service.environments.pocket.env:PocketEnv",
+    "pocket_long": "env_service.environments.pocket.long_env:PocketLongEnv",
     "bfcl": "env_service.environments.bfcl.env:BfclEnv",
     "appworld": "env_service.environments.appworld.env:AppworldEnv",
     "mcp": "env_service.environments.mcp_tools.env:McpEnv",

@@ -42,16 +42,16 @@ class PocketEnv(BaseEnv):
         """Return the two opening messages; `params` given here count on top of those of the constructor and restart the episode."""
         self._settings = self._settings.updated(params)
         self._begin()
-        messages = opening(
-            self.world.site,
-            self.task.query if self.task else None,
-            syntax=self._settings.syntax,
-            verbose=self._settings.verbose,
-        )
-        facts = {"site": f"k{self.world.site}", "max_steps": self.max_steps, "is_open_query": self.task is None}
-        if self.task:
-            facts |= {"query": self.task.query, "family": self.task.family, "level": self.task.level}
+        messages, facts = self._opening()
+        facts |= {"site": f"k{self.world.site}", "max_steps": self.max_steps, "is_open_query": "query" not in facts}
         return {"state": messages, "info": {"instance_id": self.instance_id, "task_id": self.task_id, **facts}}
+
+    def _opening(self) -> tuple[list[Message], dict[str, Any]]:
+        """The opening messages and what is known of the task."""
+        task = self.task
+        query = task.query if task else None
+        messages = opening(self.world.site, query, syntax=self._settings.syntax, verbose=self._settings.verbose)
+        return messages, {"query": task.query, "family": task.family, "level": task.level} if task else {}
 
     @property
     def is_over(self) -> bool:
@@ -67,10 +67,7 @@ class PocketEnv(BaseEnv):
         if self.is_over:
             raise ValueError(f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance")
         self.steps += 1
-        try:
-            answer, refused = self.world.carry_out(parse(action, self._settings.syntax)), False
-        except CallError as error:
-            answer, refused = f"err {error}", True
+        answer, refused = self._carry_out(action)
         self.errors += refused
         stop = "finished" if self.world.answer is not None else "max_steps" if self.is_over else None
         return {
@@ -79,6 +76,13 @@ class PocketEnv(BaseEnv):
             "is_terminated": stop is not None,
             "info": {"steps": self.steps, "errors": self.errors, "refused": refused, "stop_reason": stop},
         }
+
+    def _carry_out(self, action: Message) -> tuple[str, bool]:
+        """The observation, and whether the call was refused."""
+        try:
+            return self.world.carry_out(parse(action, self._settings.syntax)), False
+        except CallError as error:
+            return f"err {error}", True
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the state as it is now: sparse 0 or 1, or the dense share of checks beyond doing nothing; 0 without a task."""

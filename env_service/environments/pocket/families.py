@@ -189,7 +189,10 @@ def _refund(s: Tables, r: random.Random) -> Draft:
 def _buy(s: Tables, r: random.Random) -> Draft | None:
     w = r.choice(list(s.products))
     price, left = s.products[w]
-    n = r.randint(1, min(left, s.balance // price))
+    most = min(left, s.balance // price)
+    if most < 1:
+        return None
+    n = r.randint(1, most)
     return _draft({"w": w, "n": n}, f"shop.buy {w} {n}")
 
 

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
-from env_service.environments.pocket.tasks import Task
 from env_service.environments.pocket.world import Facts, Row, World
 
 Path = tuple[str | int, ...]
 Change = tuple[Row | int | None, Row | int | None]
+
+
+class Graded(Protocol):
+    """What can be graded: the answer if one is asked for, and the facts before and after the reference solution."""
+
+    @property
+    def answer(self) -> str | None: ...
+
+    @property
+    def start(self) -> Facts: ...
+
+    @property
+    def goal(self) -> Facts: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +47,12 @@ def same_answer(given: str | None, wanted: str) -> bool:
     return given is not None and given.strip().rstrip(".").strip().casefold() == wanted.casefold()
 
 
-def checks(task: Task, world: World) -> list[Check]:
+def checks(task: Graded, world: World) -> list[Check]:
     """The task's checks in a world; the last one is that nothing else changed."""
     return _checks(task, world.tables.facts(), world.answer)
 
 
-def _checks(task: Task, now: Facts, answer: str | None) -> list[Check]:
+def _checks(task: Graded, now: Facts, answer: str | None) -> list[Check]:
     expected = diff(task.start, task.goal)
     out = [Check("finished", answer is not None)]
     if task.answer is not None:
@@ -55,7 +68,7 @@ def _shown(value: Row | int | None) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def score(task: Task, world: World, *, sparse: bool = True) -> float:
+def score(task: Graded, world: World, *, sparse: bool = True) -> float:
     """Sparse: 1 if every check passes, else 0. Dense: the share of checks beyond what an immediate `done` passes, scaled to 0..1."""
     results = [c.passed for c in checks(task, world)]
     if sparse:

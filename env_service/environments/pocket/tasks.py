@@ -139,10 +139,11 @@ def task_ids(split: str, n: int | None = None, levels: tuple[int, ...] = LEVELS)
     count = spec.size * len(families) // len(FAMILIES) if n is None else n
     if not 0 < count <= spec.n_seeds * len(families):
         raise ValueError(f"n={count}: split {split!r} has 1 to {spec.n_seeds * len(families)} tasks on these levels")
-    return [_nth(split, spec, families[i % len(families)], i // len(families)) for i in range(count)]
+    return [nth_id(split, spec, families[i % len(families)], i // len(families)) for i in range(count)]
 
 
-def _nth(split: str, spec: Split, family: str, index: int) -> str:
+def nth_id(split: str, spec: Split, family: str, index: int) -> str:
+    """The id of a family's `index`-th task in a split."""
     sites = list(spec.sites)
     random.Random(f"pocket-{split}-{family}-{index // len(sites)}").shuffle(sites)
     return f"{family}.k{sites[index % len(sites)]}.{spec.first_seed + index}"

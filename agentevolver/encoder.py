@@ -73,8 +73,11 @@ class EncoderSettings(BaseModel):
         return self
 
 
-def make_encoder(settings: EncoderSettings) -> CachedEncoder:
-    """Return the encoder that the settings describe, with its cache. Loads nothing yet."""
+def make_encoder(settings: EncoderSettings, cache: Path | None = None) -> CachedEncoder:
+    """Return the encoder that the settings describe, with its cache, kept in a file if one is given. Loads nothing yet.
+
+    Raises EncoderUnavailable for a file that is no such cache.
+    """
     encoder: Encoder
     if settings.kind == "minilm":
         encoder = MiniLM(settings.batch_size)
@@ -84,7 +87,7 @@ def make_encoder(settings: EncoderSettings) -> CachedEncoder:
         encoder = EndpointEncoder(settings)
     else:
         encoder = HashingEncoder()
-    return CachedEncoder(encoder, capacity=settings.cache_size)
+    return CachedEncoder(encoder, cache, capacity=settings.cache_size)
 
 
 class LocalModel:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.console import Console
+from agentevolver.encoder import EncoderUnavailable
 from agentevolver.errors import TrainingFailed
 from agentevolver.layers import ConfigError
 from agentevolver.llm import LLM, LLMError
@@ -23,7 +24,6 @@ from agentevolver.settings import Settings
 from agentevolver.synthetic import record_path, synthetic_tasks
 from agentevolver.tracking import Status
 from task_manager.configuration import Configuration, from_settings
-from task_manager.embedding import EncoderUnavailable
 from task_manager.journal import JournalError, fingerprint
 from task_manager.mixture import Mixture
 from task_manager.profile import ProfileError

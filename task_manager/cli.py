@@ -28,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for chatty in ("httpx", "httpx2", "httpcore", "openai", "sentence_transformers"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    from agentevolver.encoder import EncoderUnavailable
     from agentevolver.layers import ConfigError
     from agentevolver.llm.errors import LLMError
     from env_service.client_errors import EnvServiceError
-    from task_manager.embedding import EncoderUnavailable
     from task_manager.journal import JournalError
     from task_manager.profile import ProfileError
     from task_manager.questioning import QuestioningFailed

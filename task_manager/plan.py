@@ -74,7 +74,7 @@ class Plan:
         }
         verifying = {**world, "args": settings.verification.model_dump(), "verifier": models["verifier"], "judge": models["judge"]}
         deciding = {
-            "args": settings.deduplication.model_dump(),
+            "args": settings.deduplication.model_dump(mode="json"),
             "evaluation": sorted(evaluation),
             "known": sorted(known),
             "grader": settings.grader.model_dump(),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from task_manager.embedding import Encoder, Vectors
+from agentevolver.encoder import Encoder, Vectors
 from task_manager.filters.lexical import LexicalIndex, words
 from task_manager.filters.semantic import SemanticIndex
 from task_manager.settings import DeduplicationSettings

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentevolver.encoder import CachedEncoder, Encoder, make_encoder
 from agentevolver.layers import ConfigError
 from agentevolver.schema import Task
 from env_service.client import AsyncEnvClient, RetryPolicy
 from task_manager.configuration import Configuration
-from task_manager.embedding import CachedEncoder, Encoder, MiniLM
 from task_manager.explore import Explorer
 from task_manager.formats import format_of
 from task_manager.held_out import held_out_queries
@@ -88,7 +88,7 @@ async def open_workshop(
     journal = Journal(settings.store_path)
     try:
         if settings.deduplication.semantic and encoder is None:
-            encoder = cache = CachedEncoder(MiniLM(), settings.store_path / "embeddings.sqlite")
+            encoder = cache = make_encoder(settings.deduplication.encoder, settings.store_path / "embeddings.sqlite")
         seeds = await client.get_env_profile(service.env_type, data.train_split, data.train_filter)
         if not seeds:
             raise ConfigError(f"data.train_split: the environment {service.env_type!r} lists no task in {data.train_split!r}")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from task_manager.embedding import Vectors
+from agentevolver.encoder import Vectors
 from task_manager.filters.lexical import Match
 
 BLOCK = 2048

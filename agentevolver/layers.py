@@ -35,6 +35,7 @@ FREE_FORM = (
     "device_env",
     "env_service.env_params",
     "env_service.val_env_params",
+    "exp_manager.scout.filter",
     "llm.roles",
     "llm.sampling",
     "ray_kwargs.ray_init",

@@ -45,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         check_stages(settings)
         tasks = prepare_tasks(config, settings)
+        if settings.exp_manager.enabled:
+            from agentevolver import navigating
+
+            navigating.prepare(settings, tasks)
         check_episodes(config, settings, tasks)
         _train(config, settings)
     except ConfigError as error:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from advantage_processor.settings import AttributionSettings
 from agentevolver.layers import Device
 from agentevolver.llm.settings import LLMSettings, Role
+from experience_manager.settings import ExperienceSettings
 from task_manager.settings import TaskManagerSettings
 
 OLD_TEMPLATE_NAMES = {"linear": "causal", "linear_think": "reasoning", "context_selfclip": "self_managed"}
@@ -21,6 +22,8 @@ AGENT_FLOWS = ("react", "planner_executor")
 TEACHER_ENVIRONMENTS = ("pocket",)
 _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _SHORTENING = ("sliding_window", "self_managed")
+# Loss modes in which a sample may have an upper clip of its own (`agentevolver.trainer.loss`).
+BOOSTED_LOSS_MODES = ("vanilla", "gspo", "cispo", "trajectory")
 # Keys of `rollout` that only some of the built-in templates or flows read, and which.
 READ_BY_TEMPLATE: dict[str, tuple[str, ...]] = {
     "context_trigger_tokens": _SHORTENING,
@@ -152,6 +155,7 @@ class Settings(Section):
     llm: LLMSettings
     attribution: AttributionSettings
     task_manager: TaskManagerSettings
+    exp_manager: ExperienceSettings
     experiment_dir: Path
     device: Device
     device_env: dict[str, str]
@@ -160,7 +164,9 @@ class Settings(Section):
     def roles(self) -> tuple[Role, ...]:
         """The roles that this run asks."""
         attributing = self.attribution.active and self.attribution.attributor == "llm"
-        return (*((Role.ATTRIBUTOR,) if attributing else ()), *self.task_manager.roles)
+        summarising = self.exp_manager.asks_summariser
+        own = ((attributing, Role.ATTRIBUTOR), (summarising, Role.SUMMARISER))
+        return (*(role for asked, role in own if asked), *self.task_manager.roles)
 
     @property
     def roles_outside_rollouts(self) -> tuple[Role, ...]:

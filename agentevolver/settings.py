@@ -7,6 +7,7 @@ of it. Nothing here imports torch, verl or ray, so a mistake is answered within 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from agentevolver.layers import (
 )
 from agentevolver.llm.settings import OFFLINE, POLICY, TeacherSettings
 from agentevolver.sections import (
+    BOOSTED_LOSS_MODES,
     OLD_TEMPLATE_NAMES,
     READ_BY_FLOW,
     READ_BY_TEMPLATE,
@@ -39,6 +41,8 @@ from agentevolver.sections import (
     Settings,
     SizeSettings,
 )
+from experience_manager.allocate import guided_count, validation_rollouts
+from experience_manager.settings import PRESETS, Preset, verl_overrides
 
 __all__ = ["ConfigError", "Resolved", "RolloutSettings", "Settings", "for_verl", "from_config", "load", "of_verl"]
 
@@ -124,6 +128,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     if chosen not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device: {chosen!r} is not known, write auto, cpu or cuda")
     config = compose_defaults(detect_device() if chosen == "auto" else chosen)
+    for path, value in verl_overrides(_preset(experiment, command_line)).items():
+        OmegaConf.update(config, path, value)
     for layer, source in ((experiment, str(conf)), (command_line, "the command line")):
         refuse_unknown(layer, config, source)
         config = merge(config, layer, source)
@@ -132,6 +138,15 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
         name = conf.stem if conf is not None else "default"
     config.trainer.experiment_name = name.replace("|", "-").replace("/", "-")
     return Resolved(config, _typed(config))
+
+
+def _preset(experiment: Mapping[str, Any], command_line: Mapping[str, Any]) -> Preset:
+    """Return the preset of the experience manager that the layers choose; one that does not exist is refused later, by name."""
+    chosen: Any = None
+    for layer in (experiment, command_line):
+        section = layer.get("exp_manager")
+        chosen = (section.get("preset") if isinstance(section, Mapping) else None) or chosen
+    return chosen if chosen in PRESETS else "default"
 
 
 def from_config(config: DictConfig) -> Settings:
@@ -177,6 +192,8 @@ def _typed(config: DictConfig) -> Settings:
     _cross_check(settings.sizes)
     _check_rollout(settings.rollout)
     _check_tasks(settings)
+    _check_guidance(settings)
+    _check_guided_training(settings, config)
     _check_roles(settings)
     if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
         raise ConfigError(
@@ -243,6 +260,52 @@ def _check_tasks(settings: Settings) -> None:
     name = getattr(grader, chosen)
     if mixture.needs_synthetic and (name == "env" or (name == "state" and chosen == "fallback_grader")):
         raise ConfigError(f"task_manager.grader.{chosen} = {name} cannot grade such tasks, name a judge (llm-binary-gt-no_constraint)")
+
+
+def _check_guidance(settings: Settings) -> None:
+    """Refuse guidance that no rollout would be given."""
+    section, sizes = settings.exp_manager, settings.sizes
+    for mode, key, n, guided in (
+        (section.train_rollout_mode, "rollout.n", sizes.n, guided_count(sizes.n, "mixed", section.rollout_ratio, section.ratio_rounding)),
+        (section.val_rollout_mode, "rollout.val_kwargs.n", sizes.val_n, validation_rollouts(section, sizes.val_n)[1]),
+    ):
+        if mode == "mixed" and guided == 0:
+            raise ConfigError(
+                f"exp_manager.rollout_ratio = {section.rollout_ratio:g} guides none of the actor_rollout_ref.{key} = {n} rollouts of a "
+                "task: set it higher"
+            )
+    if section.guides and not section.distils and section.backend == "embedded":
+        store = section.store or settings.experiment_dir / "experience.sqlite"
+        if not store.exists():
+            raise ConfigError(
+                f"exp_manager guides rollouts, but nothing fills the pool and there is none at {store}: set init_exp_before_training, or "
+                "reme.enable_summarizer and reme.updated_freq, or give exp_manager.store"
+            )
+
+
+def _check_guided_training(settings: Settings, config: DictConfig) -> None:
+    """Refuse what verl would do to guided rollouts that is not meant."""
+    section = settings.exp_manager
+    loss_mode = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode") or "vanilla")
+    if section.strips and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
+        raise ConfigError(
+            "algorithm.rollout_correction.bypass_mode = true takes the log-probs of the guided prompt for those of the one that is trained "
+            "on: set it to false, or exp_manager.train_sample_mode to allkeep"
+        )
+    if section.strips and section.selective_boosting and loss_mode not in BOOSTED_LOSS_MODES:
+        raise ConfigError(
+            f"actor_rollout_ref.actor.policy_loss.loss_mode = {loss_mode} has no upper clip by sample: write "
+            f"{', '.join(BOOSTED_LOSS_MODES)}, or set exp_manager.selective_boosting to false"
+        )
+    if section.kl_to == "old" and not OmegaConf.select(config, "actor_rollout_ref.actor.use_kl_loss"):
+        raise ConfigError("exp_manager.kl_to = old has no effect without actor_rollout_ref.actor.use_kl_loss: set that, or remove the key")
+    if (section.guides_training or section.kl_to == "old") and OmegaConf.select(config, "distillation.enabled"):
+        raise ConfigError("distillation.enabled = true brings a loss of its own, exp_manager another: use one of them")
+    if (section.init_exp_before_training or section.scout.split) and OmegaConf.select(config, "algorithm.filter_groups.enable"):
+        raise ConfigError("algorithm.filter_groups.enable = true would filter the rollouts that fill the pool too: use one of them")
+    trainer = config.trainer
+    if section.scout.split and not (trainer.test_freq > 0 or trainer.get("val_only")):
+        raise ConfigError("exp_manager.scout.split has no effect while trainer.test_freq is not above 0: there is no last validation")
 
 
 def _check_roles(settings: Settings) -> None:

@@ -21,6 +21,8 @@ from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)
+# Times that Ray starts the actor again after its process was lost; the pool is on disk.
+MAX_RESTARTS = 3
 # Beyond the actor's own limit, which answers with a reason.
 SLACK_S = 15.0
 MAX_CONCURRENCY = 1024
@@ -52,8 +54,7 @@ class ExperienceActor:
         if checked.backend == "http":
             backend = RemeBackend(checked)
         else:
-            asked = checked.distils or checked.retrieval.rerank or checked.retrieval.rewrite
-            self._llm = LLM(llm_settings, policy=policy) if asked else None
+            self._llm = LLM(llm_settings, policy=policy) if checked.asks_summariser else None
             author = llm_settings.endpoint(Role.SUMMARISER).model
             backend = EmbeddedBackend.open(checked, Path(directory), self._llm, author=author, held_out=held_out)
         self._navigator = Navigator(checked, backend)
@@ -106,8 +107,18 @@ def start_actor(
     # One compute thread for the encoder, and no spinning beside the trainer's.
     env = {"OMP_NUM_THREADS": "1", "KMP_BLOCKTIME": "0", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     chosen = {"num_cpus": 0, "max_concurrency": MAX_CONCURRENCY, "runtime_env": {"env_vars": env}, **options}
+    chosen = {"name": _name(directory), "max_restarts": MAX_RESTARTS, **chosen}
     actor = ray.remote(ExperienceActor).options(**chosen)
     return actor.remote(settings.model_dump(mode="json"), llm.model_dump(mode="json"), str(directory), list(held_out), policy)
+
+
+def find_actor(directory: Path) -> ray.actor.ActorHandle:
+    """Return the actor that another process of the same Ray job started for an experiment's folder; raises ValueError if there is none."""
+    return ray.get_actor(_name(directory))
+
+
+def _name(directory: Path) -> str:
+    return f"experience-manager:{directory.resolve()}"
 
 
 class Guide:

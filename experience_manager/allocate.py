@@ -32,9 +32,22 @@ def guided_rollouts(group_id: str, n: int, mode: RolloutMode, ratio: float, roun
 
 
 def is_guided(settings: ExperienceSettings, group_id: str, rollout_id: int, n: int, *, validation: bool) -> bool:
-    """Return whether a rollout is to be guided; whether it was, is only known once a text has been injected."""
-    mode = settings.val_rollout_mode if validation else settings.train_rollout_mode
+    """Return whether a rollout is to be guided; whether it was, is only known once a text has been injected.
+
+    `n` is the number of rollouts that a task is asked for; where validation wants both kinds, a task has 2 n, the guided ones last.
+    """
+    if validation and settings.val_rollout_mode == "both":
+        return rollout_id >= n
+    mode: RolloutMode = settings.val_rollout_mode if validation else settings.train_rollout_mode  # type: ignore[assignment]
     return rollout_id in guided_rollouts(group_id, n, mode, settings.rollout_ratio, settings.ratio_rounding)
+
+
+def validation_rollouts(settings: ExperienceSettings, n: int) -> tuple[int, int]:
+    """Return how many of a validation task's rollouts go without and with guidance; `n` as in `is_guided`."""
+    if settings.val_rollout_mode == "both":
+        return n, n
+    guided = guided_count(n, settings.val_rollout_mode, settings.rollout_ratio, settings.ratio_rounding)
+    return n - guided, guided
 
 
 class SampleModes:

@@ -95,8 +95,6 @@ def read_configuration(
 def _from_experiment(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     from agentevolver.settings import load
 
-    settings: Any = load(path, list(overrides)).settings
-    if not hasattr(settings, "exp_manager") or not hasattr(settings, "llm"):
-        raise ConfigError(f"{path}: experiments have no sections exp_manager and llm here; use --settings with a file that has them")
-    tree = settings.model_dump()
-    return {"exp_manager": tree["exp_manager"], "llm": tree["llm"], "experiment_dir": settings.experiment_dir}
+    settings = load(path, list(overrides)).settings
+    llm = settings.llm.model_copy(update={"ledger": settings.usage_ledger})
+    return {"exp_manager": settings.exp_manager.model_dump(), "llm": llm.model_dump(), "experiment_dir": settings.experiment_dir}

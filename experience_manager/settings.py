@@ -17,8 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from agentevolver.encoder import EncoderSettings
 
 RolloutMode = Literal["woexp", "mixed", "all"]
+ValidationMode = Literal["woexp", "mixed", "all", "both"]
 SampleMode = Literal["allkeep", "alldiscard", "hybrid"]
 Preset = Literal["default", "paper", "original"]
+
+# In a task's metadata: it is rolled out to fill the pool, without guidance, and not trained on.
+SCOUT_KEY = "scout"
 
 TEMPLATE = "\n\nSome experience that earlier attempts at similar tasks have left you, to be used where it applies:\n<EXP>{}</EXP>\n\n"
 
@@ -169,11 +173,24 @@ class PruningSettings(_Section):
     )
 
 
+class ScoutSettings(_Section):
+    """`scout`: places that are not trained on and that the pool is to know all the same, before the last validation."""
+
+    split: str | None = Field(None, description="the environment's split whose tasks are rolled out unguided for that; null: none")
+    filter: dict[str, Any] = Field(default_factory=dict, description="passed to the environment when it lists that split")
+    tasks: int | None = Field(
+        None, ge=1, description="how many of them, drawn at random; null: all. None that is validated on is among them"
+    )
+
+
 class ExperienceSettings(_Section):
     """The section `exp_manager`."""
 
     preset: Preset = Field("default", description="whose values stand where a key is null or missing: ours, the paper's, the original's")
-    val_rollout_mode: RolloutMode = Field("woexp", description="which validation rollouts are guided")
+    val_rollout_mode: ValidationMode = Field(
+        "woexp",
+        description="which validation rollouts are guided; both: every task is rolled out n times without and n times with guidance",
+    )
     train_rollout_mode: RolloutMode = Field("woexp", description="none of a group, rollout_ratio of it, all of it")
     rollout_ratio: float = Field(0.0, ge=0, le=1, description="share of a group that is guided under mixed (paper: eta = 0.5)")
     ratio_rounding: Literal["floor", "round"] = Field("floor", description="of rollout_ratio x n: floor (paper), round (original)")
@@ -210,6 +227,7 @@ class ExperienceSettings(_Section):
     distillation: DistillationSettings = DistillationSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     pruning: PruningSettings = PruningSettings()
+    scout: ScoutSettings = ScoutSettings()
 
     @property
     def guides(self) -> bool:
@@ -218,8 +236,24 @@ class ExperienceSettings(_Section):
 
     @property
     def distils(self) -> bool:
-        """Whether training rollouts become experience."""
-        return self.init_exp_before_training or (self.reme.enable_summarizer and self.reme.updated_freq > 0)
+        """Whether rollouts become experience."""
+        updates = self.reme.enable_summarizer and self.reme.updated_freq > 0
+        return self.init_exp_before_training or updates or self.scout.split is not None
+
+    @property
+    def strips(self) -> bool:
+        """Whether training prompts lose guidance that their rollouts had."""
+        return self.guides_training and self.train_sample_mode != "allkeep"
+
+    @property
+    def guides_training(self) -> bool:
+        """Whether any training rollout may be guided."""
+        return self.reme.enable_context_generator and self.train_rollout_mode != "woexp"
+
+    @property
+    def asks_summariser(self) -> bool:
+        """Whether a run asks the role `summariser`; a service asks its own."""
+        return self.backend == "embedded" and (self.distils or (self.guides and (self.retrieval.rerank or self.retrieval.rewrite)))
 
     @property
     def enabled(self) -> bool:
@@ -264,6 +298,12 @@ class ExperienceSettings(_Section):
             raise ValueError(f"{guided[0]} = {getattr(self, guided[0])} needs reme.enable_context_generator = true")
         if self.reme.updated_freq and not self.reme.enable_summarizer:
             raise ValueError(f"reme.updated_freq = {self.reme.updated_freq} needs reme.enable_summarizer = true")
+        if self.scout.split is not None and self.val_rollout_mode == "woexp":
+            raise ValueError(
+                "scout.split has no effect while val_rollout_mode = woexp: no validation rollout would be guided by what it finds"
+            )
+        if self.scout.split is None and (self.scout.filter or self.scout.tasks is not None):
+            raise ValueError("scout.filter and scout.tasks have no effect without scout.split")
         if self.init_exp_only and not self.init_exp_before_training:
             raise ValueError("init_exp_only = true needs init_exp_before_training = true")
         if self.backend == "http" and self.store is not None:

@@ -21,18 +21,22 @@ from task_manager.settings import TaskManagerSettings
 from task_manager.tasks import read_tasks
 
 SCALE_KEY = "advantage_scale"
+# Of a row: verl's agent loops roll its task out so often.
+ROLLOUTS_KEY = "__rollout_n__"
 
 
 class TaskDataset(Dataset[dict[str, Any]]):
     """One row a task. verl passes a row's fields on to the agent loop and keeps them with each of its samples.
 
-    `data_source` names the validation metrics: the environment's type, and the split too where several are validated on.
+    `data_source` names the validation metrics: the environment's type, and the split too where several are validated on. Where `rollouts`
+    is set, that is how often each task is rolled out, whatever verl's section says.
     """
 
     def __init__(self, data_files: str | list[str], tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1) -> None:
         files = [data_files] if isinstance(data_files, str) else list(data_files)
         tasks = [task for file in files for task in read_tasks(Path(file))]
         self._tasks = tasks if max_samples < 0 else tasks[:max_samples]
+        self.rollouts: int | None = None
         self._several_splits = len({task.metadata.get("split") for task in self._tasks}) > 1
 
     def __len__(self) -> int:
@@ -41,7 +45,8 @@ class TaskDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         task = self._tasks[index]
         split = task.metadata.get("split", "train")
-        return row_of(task, index, f"{task.env_type}/{split}" if self._several_splits else task.env_type)
+        row = row_of(task, index, f"{task.env_type}/{split}" if self._several_splits else task.env_type)
+        return row if self.rollouts is None else {**row, ROLLOUTS_KEY: self.rollouts}
 
 
 class MixedTasks(Dataset[dict[str, Any]]):

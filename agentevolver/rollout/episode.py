@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
@@ -27,7 +27,11 @@ from context_manager.base import ContextLimits
 from context_manager.chat import ChatRenderer
 from context_manager.registry import context_options, template_class
 from env_service.client import AsyncEnvClient
+from experience_manager.settings import SCOUT_KEY
 from task_manager.graders.registry import Bench, Graders
+
+if TYPE_CHECKING:
+    from agentevolver.rollout.guidance import Guides
 
 
 @dataclass(slots=True)
@@ -39,6 +43,7 @@ class _Shared:
     slots: asyncio.Semaphore
     eos_token_id: int
     attributor: Attributor | None
+    guides: Guides | None
 
 
 _shared: dict[int, _Shared] = {}
@@ -58,7 +63,8 @@ class Episode(AgentLoopBase):
             engine = VerlEngine(server_manager, settings.rollout.step_timeout_s)
             runner = make_runner(settings, engine, tokenizer, config.data.get("apply_chat_template_kwargs"))
             slots = asyncio.Semaphore(settings.rollout.max_env_worker)
-            _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, make_attributor(settings, engine.served))
+            attributor = make_attributor(settings, engine.served)
+            _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, attributor, make_guides(settings))
         self._shared = _shared[key]
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
@@ -68,13 +74,29 @@ class Episode(AgentLoopBase):
         service = shared.settings.env_service
         validation = bool(task.metadata.get("validation"))
         env_params = {**service.env_params, **(service.val_env_params if validation else {})}
+        group_id, rollout_id, step = str(row["uid"]), int(row["session_id"]), int(row["global_steps"])
+        guide = shared.guides.guide(task, group_id, rollout_id, step) if shared.guides is not None else None
         async with shared.slots:
-            rollout = await shared.runner.run(task, str(row["uid"]), int(row["session_id"]), sampling_params, env_params)
+            rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
         record = rollout.trajectory.to_dict()
-        if shared.attributor is not None and not validation:
+        if shared.guides is not None:
+            record |= shared.guides.record(rollout, wanted=guide is not None)
+        if shared.attributor is not None and not validation and not task.metadata.get(SCOUT_KEY):
             # Outside of the slots: the next episode runs while the judge reads this one.
-            record["attribution"] = (await shared.attributor.attribute(record, step=int(row["global_steps"]))).to_dict()
-        return to_outputs(rollout, record, shared.eos_token_id, int(row["global_steps"]) - 1, validation=validation)
+            record["attribution"] = (await shared.attributor.attribute(record, step=step)).to_dict()
+        return to_outputs(rollout, record, shared.eos_token_id, step - 1, validation=validation)
+
+
+def make_guides(settings: Settings) -> Guides | None:
+    """Return who guides rollouts, None where the configuration wants none guided. The trainer has started the actor by then."""
+    if not settings.exp_manager.guides:
+        return None
+    # Not above: runs without guidance need no index in every worker.
+    from agentevolver.rollout.guidance import Guides
+    from experience_manager.actor import Guide, find_actor
+
+    source = Guide(find_actor(settings.experiment_dir), settings.exp_manager)
+    return Guides(settings.exp_manager, source, settings.sizes.n, settings.sizes.val_n)
 
 
 def make_attributor(settings: Settings, policy: PolicySource | None = None) -> Attributor | None:

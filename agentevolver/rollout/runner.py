@@ -12,7 +12,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
@@ -25,6 +25,7 @@ from agentevolver.rollout.flows.session import LiveSession
 from agentevolver.schema import Outcome, Step, StopReason, Task, TrainingSample, Trajectory
 from context_manager.base import ContextFull, ContextTemplate
 from env_service.client import EnvServiceError, EnvUnavailable
+from experience_manager.inject import Guidance, Injection
 from task_manager.graders.base import GradedWorld, GradingError, Transcript
 from task_manager.tasks import env_params_of, seed_of
 
@@ -71,27 +72,23 @@ class RolloutPolicy:
     no_think: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The messages that an episode begins with, and those that stand in their place in its training samples (None: the same)."""
-
-    messages: list[dict[str, Any]]
-    training: list[dict[str, Any]] | None = None
-
-
-# Makes of the environment's opening messages what the policy sees: with experience put in, say, that training is to leave out.
-Guide = Callable[[list[dict[str, Any]]], Opening]
+# Puts guidance before the task of the opening messages that the environment gave. Raises nothing but cancellation.
+Guide = Callable[[list[dict[str, Any]]], Awaitable[Injection]]
 
 
 @dataclass(slots=True)
 class Rollout:
-    """A finished rollout: its record, its training samples (none if it failed), and the weight versions that sampled it."""
+    """A finished rollout: its record, its training samples (none if it failed), and the weight versions that sampled it.
+
+    `injection` is what the policy was given before the task, None if no guide was asked.
+    """
 
     trajectory: Trajectory
     samples: list[TrainingSample]
     versions: set[int] = field(default_factory=set)
     generate_s: float = 0.0
     env_s: float = 0.0
+    injection: Injection | None = None
 
 
 class EpisodeRunner:
@@ -135,7 +132,7 @@ class EpisodeRunner:
         env_params: dict[str, Any],
         guide: Guide | None = None,
     ) -> Rollout:
-        """Roll `task` out and grade it, with the opening that `guide` makes. Raises nothing but cancellation."""
+        """Roll `task` out and grade it, with what `guide` puts before the task. Raises nothing but cancellation."""
         started = time.perf_counter()
         for attempt in range(1, self._policy.max_tries + 1):
             episode = _Attempt(self, task, sampling_params, env_params, guide)
@@ -166,7 +163,7 @@ class EpisodeRunner:
         if outcome is not None and not isinstance(self._engine, ChatEngine):
             samples = [replace(sample, trajectory_id=trajectory.trajectory_id) for sample in context.samples()]
             trajectory.dropped_samples = dict(context.dropped)
-        return Rollout(trajectory, samples, session.versions, session.generate_s, session.env_s)
+        return Rollout(trajectory, samples, session.versions, session.generate_s, session.env_s, episode.injection)
 
     async def _recovered(self, unavailable: bool, attempt: int) -> bool:
         """Wait before the next attempt; false when the service stayed away for `unavailable_timeout_s`."""
@@ -206,6 +203,7 @@ class _Attempt:
             summariser=runner._summariser,
         )
         self.unavailable = False
+        self.injection: Injection | None = None
 
     async def run(self) -> tuple[StopReason, Outcome | None, str]:
         try:
@@ -229,8 +227,7 @@ class _Attempt:
         create = self._runner._client.create_instance(self._runner._policy.env_type, seed_of(self._task), self._instance_id, params)
         state = await self.session.timed(create)
         try:
-            opening = self._opening(state["state"])
-            self.context.start(opening.messages, opening.training)
+            await self._begin(state["state"])
             stop_reason, note = await self._flow.run(self.session), ""
         except ContextFull as full:
             stop_reason, note = StopReason.CONTEXT_FULL, str(full)
@@ -255,13 +252,26 @@ class _Attempt:
         except EnvServiceError as error:
             logger.warning("instance %s could not be released, the service will expire it: %s", self._instance_id, error)
 
-    def _opening(self, messages: list[dict[str, Any]]) -> Opening:
-        """The environment's opening messages, with the task's own wording in the last one if it has one, as guide and flow want them."""
+    async def _begin(self, messages: list[dict[str, Any]]) -> None:
+        """Start the context with the environment's opening messages, the task's own wording in the last one if it has one, and guidance
+        before it if there is some that fits."""
         opening = [dict(message) for message in messages]
         if self._task.query is not None:
             opening[-1]["content"] = self._task.query
-        guided = self._guide(opening) if self._guide is not None else Opening(opening)
-        return Opening(self._shown(guided.messages), None if guided.training is None else self._shown(guided.training))
+        if self._guide is None:
+            self.context.start(self._shown(opening))
+            return
+        self.injection = await self._guide(opening)
+        try:
+            self._start(self.injection)
+        except ContextFull as full:
+            if not self.injection.guided:
+                raise
+            self.injection = Injection(opening, opening, Guidance(problem=f"too long: {full}"))
+            self._start(self.injection)
+
+    def _start(self, injection: Injection) -> None:
+        self.context.start(self._shown(injection.messages), self._shown(injection.plain) if injection.boosted else None)
 
     def _shown(self, opening: list[dict[str, Any]]) -> list[dict[str, Any]]:
         shown = self._flow.opening([dict(message) for message in opening])

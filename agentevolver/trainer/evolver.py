@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
@@ -19,17 +23,26 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import register_trainer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tracking import Tracking
 
 from advantage_processor.processor import Processor
+from agentevolver.navigating import scout_path, warm_start_path
+from agentevolver.schema import Task
 from agentevolver.settings import of_verl
 from agentevolver.synthetic import funnel_metrics
 from agentevolver.tracking import RunLog, Status, supersede_metrics, write_jsonl
 from agentevolver.trainer.credit import assign, synthetic_scales
+from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, TRAJECTORY, finish_metrics, guidance_metrics, selective_ppo_loss
+from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation, rollout_flags, row_flags
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.validation import validation_metrics
+from experience_manager.allocate import validation_rollouts
+from task_manager.dataset import ROLLOUTS_KEY, row_of
+from task_manager.tasks import read_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +65,7 @@ class EvolverTrainer(PPOTrainerSync):
         attribution = self.settings.attribution
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
         self._tasks: TrainingTasks | None = None
+        self._navigation: Navigation | None = None
         super().__init__(config)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -71,19 +85,69 @@ class EvolverTrainer(PPOTrainerSync):
 
     def _setup(self) -> None:
         self.status.set("loading the policy and starting vLLM")
+        experience = self.settings.exp_manager
+        if experience.enabled:
+            self._navigation = Navigation(self.settings, [task.task_id for task in read_tasks(Path(self.config.data.val_files))])
         super()._setup()
+        if self._navigation is not None:
+            self._navigation.wait()
+        actor = self.config.actor_rollout_ref.actor
+        if experience.guides_training or experience.kl_to == "old" or actor.policy_loss.get("loss_mode") == TRAJECTORY:
+            loss = partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to=experience.kl_to)
+            self.actor_rollout_wg.set_loss_fn(loss)
 
-    def fit(self, *args: Any, **kwargs: Any) -> None:
-        """Train; a round of questioning that runs in the background ends with it."""
+    def fit(self, agent_loop_manager: Any) -> None:
+        """Fill the pool of experience where that is wanted, and train; what runs in the background ends with it."""
+        self.agent_loop_manager = agent_loop_manager
+        in_time = 0.0
         try:
-            super().fit(*args, **kwargs)
+            if self.settings.exp_manager.init_exp_before_training and self.global_steps == 0:
+                self._fill_pool("warm_start", warm_start_path(self.settings))
+            if not self.settings.exp_manager.init_exp_only:
+                super().fit(agent_loop_manager)
+            in_time = CLOSE_TIMEOUT_S
         finally:
             if self._tasks is not None:
                 self._tasks.close()
+            if self._navigation is not None:
+                self._navigation.close(in_time)
+
+    def _fill_pool(self, name: str, path: Path) -> None:
+        if self._navigation is None:
+            return
+
+        def tell(done: int, total: int) -> None:
+            self.status.set(f"filling the experience pool ({name}): {done} of {total} tasks", step=self.global_steps)
+
+        self._navigation.fill(name, read_tasks(path), self._roll_out, tell)
+
+    def _roll_out(self, tasks: Sequence[Task], n: int) -> list[dict[str, Any]]:
+        """Roll tasks out n times each with the policy as it is, sampled as in training, and return the records of what happened."""
+        rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
+        rows["uid"] = np.array([str(uuid.uuid4()) for _ in tasks], dtype=object)
+        prompts = tu.get_tensordict(rows)
+        tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
+        tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in tasks]
+        tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
+        self.agent_loop_manager.generate_sequences(prompts)
+        batch, _ = self.replay_buffer.sample(global_steps=self.global_steps, partition_id="train", batch_size=len(tasks))
+        records = self._trajectories_of(batch)[1]
+        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+        self._failures.check(records)
+        return records
+
+    def _trajectories_of(self, batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return what each row says beside its tensors, and the records of the rollouts, in order."""
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        extra = [_plain(fields) for fields in data["extra_fields"]]
+        trajectories = [fields["trajectory"] for fields in extra if "trajectory" in fields]
+        return extra, sorted(trajectories, key=lambda t: (t["group_id"], t["rollout_id"]))
 
     def _init_dataloader(self) -> None:
         """verl's, and in the place of its training loader ours where epochs are a mixture or follow a curriculum."""
         super()._init_dataloader()
+        if self.settings.exp_manager.val_rollout_mode == "both":
+            self.val_dataset.rollouts = sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
         if not self.settings.task_manager.draws_epochs:
             return
         data, trainer = self.config.data, self.config.trainer
@@ -106,7 +170,10 @@ class EvolverTrainer(PPOTrainerSync):
             self.config.trainer.val_before_train = False
 
     def on_validate_begin(self) -> None:
-        prompts, n = len(self.val_dataset), self.settings.sizes.val_n
+        is_last = self.global_steps >= self.total_training_steps or self.config.trainer.get("val_only", False)
+        if is_last and self.settings.exp_manager.scout.split is not None:
+            self._fill_pool("scout", scout_path(self.settings))
+        prompts, n = len(self.val_dataset), sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
         self.status.set(f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps)
         self._phase_began = time.perf_counter()
 
@@ -124,10 +191,7 @@ class EvolverTrainer(PPOTrainerSync):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         """verl's first look at a step's rollouts, hence ours: record them, check them, withdraw those that failed."""
         gen_s = time.perf_counter() - self._phase_began
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        extra = [_plain(fields) for fields in data["extra_fields"]]
-        trajectories = [fields["trajectory"] for fields in extra if "trajectory" in fields]
-        trajectories.sort(key=lambda t: (t["group_id"], t["rollout_id"]))
+        extra, trajectories = self._trajectories_of(batch)
         self._trajectories = trajectories
         self._write_trajectories()
         self._failures.check(trajectories)
@@ -136,6 +200,8 @@ class EvolverTrainer(PPOTrainerSync):
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
         if self._tasks is not None:
             self._rollout_metrics |= self._tasks.record(trajectories)
+        if self._navigation is not None:
+            self._navigation.submit(self.global_steps, trajectories)
         self._withdraw(batch, withdrawn)
         return super()._balance_batch(batch, metrics, **kwargs)
 
@@ -190,15 +256,50 @@ class EvolverTrainer(PPOTrainerSync):
         self._write_trajectories()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        if self.settings.exp_manager.guides_training:
+            metrics.update(self._tell_guided_apart(batch))
         if self.settings.trainer.dump_samples:
             write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", self._sample_records(batch))
-        return super()._update_actor(batch, metrics)
+        batch = super()._update_actor(batch, metrics)
+        if self.settings.exp_manager.guides_training:
+            done = finish_metrics(metrics)
+            metrics.clear()
+            metrics.update(done)
+        return batch
+
+    def _tell_guided_apart(self, batch: KVBatchMeta) -> dict[str, float]:
+        """Give each row its upper clip and whether its rollout was guided, as columns that the loss reads; returns the metrics of both.
+
+        Rows that are not trained on count as unguided.
+        """
+        rows = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        keys = [batch.keys[i] for i in rows]
+        section, usual = self.settings.exp_manager, float(self.config.actor_rollout_ref.actor.clip_ratio_high)
+        flags = row_flags(self._trajectories, keys)
+        clips = [section.clip_ratio_high(guided=guided, kept=not stripped, otherwise=usual) for guided, stripped in flags]
+        guided_column, clip_column = torch.zeros(len(batch.keys)), torch.full((len(batch.keys),), usual)
+        guided_column[rows] = torch.tensor([float(guided) for guided, _ in flags])
+        clip_column[rows] = torch.tensor(clips)
+        columns = TensorDict({GUIDED_COLUMN: guided_column, CLIP_COLUMN: clip_column}, batch_size=len(batch.keys))
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
+        metrics = rollout_flags(self._trajectories)
+        if keys:
+            scores = {record["trajectory_id"]: record["outcome"]["score"] for record in self._trajectories if record["outcome"] is not None}
+            data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages", "response_mask"])
+            pairs = list(zip(data["advantages"].unbind(), data["response_mask"].unbind(), strict=True))
+            tokens = [int(mask.sum()) for _, mask in pairs]
+            means = [float((row * mask).sum()) / max(count, 1) for (row, mask), count in zip(pairs, tokens, strict=True)]
+            own = [scores[key.rpartition("_")[0]] for key in keys]
+            metrics |= guidance_metrics([guided for guided, _ in flags], [clip > usual for clip in clips], own, means, tokens)
+        return metrics
 
     def _sample_records(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
         """Return what the update is made of, one record a row, padding left out."""
         rows = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
         keys = [batch.keys[i] for i in rows]
         tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages"]
+        if self.settings.exp_manager.guides_training:
+            tensors += [GUIDED_COLUMN, CLIP_COLUMN]
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*tensors, "extra_fields"])
         columns = {name: [row.tolist() for row in data[name].unbind()] for name in tensors}
         columns["step_ids"] = [_plain(fields)["step_ids"] for fields in data["extra_fields"]]
@@ -209,6 +310,8 @@ class EvolverTrainer(PPOTrainerSync):
         metrics.update(self._rollout_metrics)
         if self._tasks is not None and self.global_steps == 1:
             metrics.update(funnel_metrics(self.settings))
+        if self._navigation is not None:
+            metrics.update(self._navigation.collect())
 
     def _val_metrics_update(
         self,
@@ -226,10 +329,29 @@ class EvolverTrainer(PPOTrainerSync):
         masked = [bool(value) for value in infos["masked"]]
         values = {"reward": infos["reward"], "success": infos["success"]}
         sources, prompts = [str(source) for source in data_sources], [str(uid) for uid in sample_uids]
-        metrics = validation_metrics(sources, prompts, values, masked, self.settings.sizes.val_n)
+        metrics = self._validated(sources, prompts, values, masked, infos["trajectory"])
         turns = [turn for turn, failed in zip(sample_turns, masked, strict=True) if not failed]
         metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
         metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
+        return metrics
+
+    def _validated(
+        self, sources: list[str], prompts: list[str], values: dict[str, list[Any]], masked: list[bool], trajectories: list[Any]
+    ) -> dict[str, float]:
+        """Return the averages, of rollouts that were to be guided apart from the others: as `<source>/guided`."""
+        section, n = self.settings.exp_manager, self.settings.sizes.val_n
+        if not section.guides:
+            return validation_metrics(sources, prompts, values, masked, n)
+        metrics: dict[str, float] = self._navigation.collect() if self._navigation is not None else {}
+        for wanted, own_n in zip((False, True), validation_rollouts(section, n), strict=True):
+            rows = [i for i, trajectory in enumerate(trajectories) if trajectory["guidance_wanted"] is wanted]
+            names = [f"{sources[i]}/guided" if wanted else sources[i] for i in rows]
+            if rows:
+                own = {name: [column[i] for i in rows] for name, column in values.items()}
+                metrics |= validation_metrics(names, [prompts[i] for i in rows], own, [masked[i] for i in rows], own_n)
+        wanted_at_all = [trajectory["guided"] for trajectory in trajectories if trajectory["guidance_wanted"]]
+        if wanted_at_all:
+            metrics["val-aux/guidance_found"] = sum(wanted_at_all) / len(wanted_at_all)
         return metrics
 
 

@@ -24,12 +24,14 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
+from agentevolver.sections import BOOSTED_LOSS_MODES
+
 # Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0 or 1).
 CLIP_COLUMN = "clip_ratio_high"
 GUIDED_COLUMN = "guided"
 TRAJECTORY = "trajectory"
 # Loss modes that clip a ratio at 1 + clip_ratio_high, sample by sample.
-LOSS_MODES = ("vanilla", "gspo", "cispo", TRAJECTORY)
+LOSS_MODES = BOOSTED_LOSS_MODES
 # Bounds are stored as float32.
 TOLERANCE = 1e-6
 

@@ -1,0 +1,76 @@
+"""Guidance in the episodes of one worker process: who is to have it, where it comes from, what a trajectory records of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from agentevolver.rollout.runner import Guide, Rollout
+from agentevolver.schema import Task
+from experience_manager.allocate import is_guided
+from experience_manager.inject import Guidance, Injection, inject
+from experience_manager.retrieve import Question
+from experience_manager.settings import SCOUT_KEY, ExperienceSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """What is used of `experience_manager.actor.Guide`."""
+
+    def guide(self, question: Question) -> Awaitable[Guidance]: ...
+
+    def injected(self, guidance: Guidance, *, validation: bool) -> None: ...
+
+
+class Guides:
+    """Makes the guide of each rollout, and says what came of it.
+
+    Args:
+        settings: the section `exp_manager`.
+        source: the experience manager.
+        n: rollouts of a training task.
+        val_n: rollouts of a validation task.
+    """
+
+    def __init__(self, settings: ExperienceSettings, source: Source, n: int, val_n: int) -> None:
+        self._settings = settings
+        self._source = source
+        self._n = n
+        self._val_n = val_n
+
+    def guide(self, task: Task, group_id: str, rollout_id: int, step: int) -> Guide | None:
+        """Return the guide of a rollout, None if it is to go without."""
+        validation = bool(task.metadata.get("validation"))
+        n = self._val_n if validation else self._n
+        if task.metadata.get(SCOUT_KEY) or not is_guided(self._settings, group_id, rollout_id, n, validation=validation):
+            return None
+
+        async def guide(opening: list[dict[str, Any]]) -> Injection:
+            guidance = await self._source.guide(Question(task.task_id, tuple(opening), task.query, validation, step))
+            try:
+                return inject(opening, guidance, self._settings.experience_template)
+            except ValueError as error:
+                logger.warning("a rollout of task %s goes on without guidance: %s", task.task_id, error)
+                return Injection(opening, opening, Guidance(problem=str(error)))
+
+        return guide
+
+    def record(self, rollout: Rollout, *, wanted: bool) -> dict[str, Any]:
+        """Count an injection, and return what the trajectory's record says of it.
+
+        `guidance` is what was injected, None if nothing was; `guidance_wanted` whether the rollout was to be guided, and
+        `guidance_problem` why it was not; `guided` and `stripped` are true to what happened.
+        """
+        injection = rollout.injection
+        guided = injection is not None and injection.guided
+        if injection is not None and guided:
+            self._source.injected(injection.guidance, validation=bool(rollout.trajectory.task.metadata.get("validation")))
+        return {
+            "guidance": injection.to_dict() if injection is not None else None,
+            "guided": guided,
+            "stripped": injection is not None and injection.boosted,
+            "guidance_wanted": wanted,
+            "guidance_problem": injection.guidance.problem if injection is not None and not guided else "",
+        }

@@ -1,0 +1,150 @@
+"""The experience manager of a training run, as the trainer sees it: started, fed with rollouts, asked for its metrics, closed.
+
+Nothing here makes a step wait: a step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What
+happens before training (the warm start) and before the last validation (the scouts) may wait, and is not done again by a run that goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from agentevolver.errors import TrainingFailed
+from agentevolver.schema import Task
+from agentevolver.settings import Settings
+from agentevolver.tracking import write_jsonl
+from experience_manager.actor import start_actor
+
+logger = logging.getLogger(__name__)
+
+Record = dict[str, Any]
+# Rolls tasks out without guidance, so many times each, and returns the trajectories' records.
+RollOut = Callable[[Sequence[Task], int], list[Record]]
+
+START_TIMEOUT_S = 120.0
+# For what a step's rollouts came to, when the step ends: they were handed over seconds before.
+COLLECT_TIMEOUT_S = 2.0
+CLOSE_TIMEOUT_S = 60.0
+# Tasks that are rolled out and distilled before the next ones: what a run that is killed has to repeat at most.
+CHUNK = 32
+
+
+class Navigation:
+    """Starts the experience manager's actor and speaks with it.
+
+    Args:
+        settings: the run's.
+        held_out: ids of the evaluation's tasks, which are never learned from.
+    """
+
+    def __init__(self, settings: Settings, held_out: Iterable[str]) -> None:
+        section, self._directory = settings.exp_manager, settings.experiment_dir.resolve()
+        self._rollouts = section.init_rollouts
+        self._pending: list[Any] = []
+        self._early: dict[str, float] = {}
+        self._actor = start_actor(
+            section.model_copy(update={"store": section.store.resolve()}) if section.store is not None else section,
+            settings.llm.model_copy(update={"ledger": settings.usage_ledger.resolve()}),
+            self._directory,
+            held_out=held_out,
+            # The experiment's folder is on this node.
+            scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
+        )
+
+    def wait(self) -> None:
+        """Wait until the pool is open; raises TrainingFailed if it cannot be."""
+        try:
+            ray.get(self._actor.__ray_ready__.remote(), timeout=START_TIMEOUT_S)
+        except RayError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise TrainingFailed(f"the experience manager could not be started: {lines[-1]}") from error
+
+    def submit(self, step: int, records: Sequence[Record]) -> None:
+        """Hand over the rollouts of a training step."""
+        self._pending.append(self._actor.record_step.remote(step, list(records)))
+
+    def collect(self) -> dict[str, float]:
+        """Return what is known by now of the rollouts that were handed over, and once what happened before the first step."""
+        metrics, self._early = self._early, {}
+        done, self._pending = (
+            ray.wait(self._pending, num_returns=len(self._pending), timeout=COLLECT_TIMEOUT_S) if self._pending else ([], [])
+        )
+        for reference in done:
+            metrics |= self._result(reference)
+        if self._pending:
+            metrics["exp_manager/late_records"] = float(len(self._pending))
+        return metrics
+
+    def fill(self, name: str, tasks: Sequence[Task], roll_out: RollOut, tell: Callable[[int, int], None]) -> None:
+        """Roll tasks out, distil what happened, and remember which ones it was, so that it is done once.
+
+        Args:
+            name: of this filling, also in its files and metrics.
+            tasks: what to roll out.
+            roll_out: how.
+            tell: told after every few tasks how many are done, and of how many.
+        """
+        path = self._directory / "experience" / f"{name}.json"
+        done: list[str] = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.exists() else []
+        left = [task for task in tasks if task.task_id not in set(done)]
+        for start in range(0, len(left), CHUNK):
+            tell(len(done), len(tasks))
+            chunk = left[start : start + CHUNK]
+            records = roll_out(chunk, self._rollouts)
+            write_jsonl(self._directory / "trajectories" / f"{name}_{len(done)}.jsonl", records)
+            metrics = self._result(self._actor.warm_start.remote(records))
+            done += [task.task_id for task in chunk]
+            graded = [record for record in records if record["outcome"] is not None]
+            if graded:
+                metrics[f"exp_manager/{name}/success"] = sum(r["outcome"]["success"] for r in graded) / len(graded)
+            self._early |= metrics
+            _write(path, {"tasks": done, "metrics": metrics})
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Let what is being distilled be finished in time, and close the pool. Raises nothing."""
+        try:
+            ray.get(self._actor.close.remote(timeout_s), timeout=timeout_s + COLLECT_TIMEOUT_S)
+        except RayError as error:
+            logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
+
+    def _result(self, reference: Any) -> dict[str, float]:
+        try:
+            metrics: dict[str, float] = ray.get(reference)
+        except RayError as error:
+            # Training goes on without it: rollouts are unguided and say why, the metric shows that something is wrong.
+            logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
+            return {"exp_manager/errors": 1.0}
+        return metrics
+
+
+def _write(path: Path, content: Record) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(content), encoding="utf-8")
+    draft.replace(path)
+
+
+def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:
+    """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in `credit.assign`."""
+    flags = {record["trajectory_id"]: (bool(record["guided"]), bool(record["stripped"])) for record in records}
+    return [flags[key.rpartition("_")[0]] for key in keys]
+
+
+def rollout_flags(records: Sequence[Record]) -> dict[str, float]:
+    """Return the metrics of a step's rollouts that set the guided apart from the others; failed ones are left out."""
+    graded = [record for record in records if record["outcome"] is not None]
+    metrics = {"exp_manager/unanswered": float(sum(record["guidance_wanted"] and not record["guided"] for record in records))}
+    for name, wanted in (("guided", True), ("unguided", False)):
+        outcomes = [record["outcome"] for record in graded if record["guided"] is wanted]
+        metrics[f"exp_manager/{name}/rollouts"] = float(len(outcomes))
+        if outcomes:
+            metrics[f"exp_manager/{name}/success"] = sum(outcome["success"] for outcome in outcomes) / len(outcomes)
+    return metrics

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.rollout.runner import Opening
 from agentevolver.schema import StopReason
 from context_manager.base import ContextLimits
 from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
 from context_manager.snapshots import SampleLimits
+from experience_manager.inject import Guidance, Injection
 from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEngine, play
 
 SHORTENING = ("sliding_window", "self_managed")
@@ -97,14 +97,16 @@ def test_stripping_the_experience_changes_the_opening_of_samples_and_nothing_els
     replies, observations, limits, max_steps = episode
     ids = ids_of(renderer, replies)
 
-    def guided(opening):
-        return Opening([*opening[:-1], {**opening[-1], "content": f"<EXP>{experience}</EXP>{opening[-1]['content']}"}])
+    def guide(keep):
+        async def guided(opening):
+            injected = f"<EXP>{experience}</EXP>"
+            last = {**opening[-1], "content": injected + opening[-1]["content"]}
+            return Injection([*opening[:-1], last], opening, Guidance(experience, keep=keep), injected)
 
-    def stripped(opening):
-        return Opening(guided(opening).messages, training=opening)
+        return guided
 
-    kept = play(renderer, template, flow, ids, observations, limits=limits, max_steps=max_steps, guide=guided)
-    gone = play(renderer, template, flow, ids, observations, limits=limits, max_steps=max_steps, guide=stripped)
+    kept = play(renderer, template, flow, ids, observations, limits=limits, max_steps=max_steps, guide=guide(True))
+    gone = play(renderer, template, flow, ids, observations, limits=limits, max_steps=max_steps, guide=guide(False))
     assert kept.engine.calls == gone.engine.calls, "what is sampled with is the same"
     timeline = gone.context.timeline
     bare = play(renderer, template, flow, ids, observations, limits=limits, max_steps=0 if flow == "react" else 1)

@@ -171,7 +171,7 @@ class Settings(Section):
     @property
     def roles_outside_rollouts(self) -> tuple[Role, ...]:
         """The roles that this run asks also while no policy is served."""
-        return self.task_manager.making_roles
+        return (*self.task_manager.making_roles, *((Role.SUMMARISER,) if self.exp_manager.asks_summariser else ()))
 
     @property
     def usage_ledger(self) -> Path:

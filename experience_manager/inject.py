@@ -64,7 +64,7 @@ def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: s
 
     Args:
         opening: messages up to the first action; the last holds the task, as a string.
-        guidance: without a text, the opening stays as it is.
+        guidance: without a text, the opening stays as it is; why, goes along.
         template: with `{}` where the text goes.
 
     Raises:
@@ -72,7 +72,7 @@ def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: s
     """
     plain = [dict(message) for message in opening]
     if not guidance:
-        return Injection(plain, plain)
+        return Injection(plain, plain, guidance)
     if not plain or not isinstance(plain[-1].get("content"), str):
         raise ValueError("guidance stands before the task's text, and the opening does not end with one")
     injected = template.replace("{}", guidance.text, 1)

@@ -39,7 +39,7 @@ from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, TRAJECTORY, fi
 from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation, rollout_flags, row_flags
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
 from agentevolver.trainer.tasks import TrainingTasks
-from agentevolver.trainer.validation import validation_metrics
+from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
 from experience_manager.allocate import validation_rollouts
 from task_manager.dataset import ROLLOUTS_KEY, row_of
 from task_manager.tasks import read_tasks
@@ -282,6 +282,8 @@ class EvolverTrainer(PPOTrainerSync):
         clip_column[rows] = torch.tensor(clips)
         columns = TensorDict({GUIDED_COLUMN: guided_column, CLIP_COLUMN: clip_column}, batch_size=len(batch.keys))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
+        if batch.fields is not None:  # what the workers will be given; verl lists it since the advantages
+            batch.fields = [*batch.fields, GUIDED_COLUMN, CLIP_COLUMN]
         metrics = rollout_flags(self._trajectories)
         if keys:
             scores = {record["trajectory_id"]: record["outcome"]["score"] for record in self._trajectories if record["outcome"] is not None}
@@ -329,29 +331,17 @@ class EvolverTrainer(PPOTrainerSync):
         masked = [bool(value) for value in infos["masked"]]
         values = {"reward": infos["reward"], "success": infos["success"]}
         sources, prompts = [str(source) for source in data_sources], [str(uid) for uid in sample_uids]
-        metrics = self._validated(sources, prompts, values, masked, infos["trajectory"])
+        n, section = self.settings.sizes.val_n, self.settings.exp_manager
+        if section.guides:
+            wanted, of_both = [trajectory["guidance_wanted"] for trajectory in infos["trajectory"]], validation_rollouts(section, n)
+            metrics = validation_metrics_apart(sources, prompts, values, masked, wanted, of_both)
+        else:
+            metrics = validation_metrics(sources, prompts, values, masked, n)
+        if self._navigation is not None:
+            metrics |= self._navigation.collect()
         turns = [turn for turn, failed in zip(sample_turns, masked, strict=True) if not failed]
         metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
         metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
-        return metrics
-
-    def _validated(
-        self, sources: list[str], prompts: list[str], values: dict[str, list[Any]], masked: list[bool], trajectories: list[Any]
-    ) -> dict[str, float]:
-        """Return the averages, of rollouts that were to be guided apart from the others: as `<source>/guided`."""
-        section, n = self.settings.exp_manager, self.settings.sizes.val_n
-        if not section.guides:
-            return validation_metrics(sources, prompts, values, masked, n)
-        metrics: dict[str, float] = self._navigation.collect() if self._navigation is not None else {}
-        for wanted, own_n in zip((False, True), validation_rollouts(section, n), strict=True):
-            rows = [i for i, trajectory in enumerate(trajectories) if trajectory["guidance_wanted"] is wanted]
-            names = [f"{sources[i]}/guided" if wanted else sources[i] for i in rows]
-            if rows:
-                own = {name: [column[i] for i in rows] for name, column in values.items()}
-                metrics |= validation_metrics(names, [prompts[i] for i in rows], own, [masked[i] for i in rows], own_n)
-        wanted_at_all = [trajectory["guided"] for trajectory in trajectories if trajectory["guidance_wanted"]]
-        if wanted_at_all:
-            metrics["val-aux/guidance_found"] = sum(wanted_at_all) / len(wanted_at_all)
         return metrics
 
 

@@ -61,6 +61,31 @@ def validation_metrics(
     return metrics
 
 
+def validation_metrics_apart(
+    data_sources: Sequence[str],
+    prompts: Sequence[str],
+    values: Mapping[str, Sequence[float]],
+    masked: Sequence[bool],
+    wanted: Sequence[bool],
+    n: tuple[int, int],
+) -> dict[str, float]:
+    """Return the metrics of a validation with and without guidance: `<source>` is without, `<source>/guided` with.
+
+    Args:
+        data_sources, prompts, values, masked: see `validation_metrics`.
+        wanted: per rollout, whether it was to be guided. One for which nothing was found counts as guided here.
+        n: rollouts asked for per prompt, without and with guidance.
+    """
+    metrics: dict[str, float] = {}
+    for guided, own_n in zip((False, True), n, strict=True):
+        rows = [i for i, flag in enumerate(wanted) if bool(flag) is guided]
+        if rows:
+            names = [f"{data_sources[i]}/guided" if guided else data_sources[i] for i in rows]
+            own = {name: [column[i] for i in rows] for name, column in values.items()}
+            metrics |= validation_metrics(names, [prompts[i] for i in rows], own, [masked[i] for i in rows], own_n)
+    return metrics
+
+
 def _of_prompts(source: str, name: str, per_prompt: list[list[float]], n: int) -> dict[str, float]:
     core = "val-core" if name == "reward" else "val-aux"
     metrics = {

@@ -12,11 +12,13 @@ from agentevolver.layers import FREE_FORM, paths
 from agentevolver.llm import Role
 from agentevolver.llm.settings import LLMSettings, TeacherSettings
 from agentevolver.settings import ConfigError, for_verl, from_config, load, of_verl
+from experience_manager.settings import ExperienceSettings
 from task_manager.configuration import from_experiment
 from task_manager.settings import TaskManagerSettings
 
 BASIC = Path(__file__).parents[2] / "examples" / "basic.yaml"
 QUESTIONING = BASIC.with_name("questioning.yaml")
+NAVIGATING = BASIC.with_name("navigating.yaml")
 MODEL = "actor_rollout_ref.model.path=somewhere"
 
 
@@ -91,6 +93,7 @@ def test_the_file_of_defaults_says_what_the_sections_themselves_would():
     settings = basic().settings
     assert settings.llm == LLMSettings()
     assert settings.attribution == AttributionSettings()
+    assert settings.exp_manager == ExperienceSettings()
     path = Path("experiments/pocket/basic/tasks/tasks_explored.train.jsonl")
     assert settings.task_manager == TaskManagerSettings(train_data_path=path)
 
@@ -254,3 +257,69 @@ def test_verl_accepts_the_configuration_of_both_devices(device):
     rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     assert rollout.n == config.actor_rollout_ref.rollout.n
     assert need_reference_policy(config) and not need_critic(config)
+
+
+def navigating(*overrides):
+    return load(NAVIGATING, ["device=cpu", MODEL, *(f"exp_manager.{item}" if not item.startswith("=") else item[1:] for item in overrides)])
+
+
+def test_the_navigating_example_asks_the_summariser_and_evaluates_both_ways():
+    resolved = navigating()
+    section = resolved.settings.exp_manager
+    assert resolved.settings.roles == (Role.SUMMARISER,) == resolved.settings.roles_outside_rollouts
+    assert resolved.teacher == TeacherSettings()
+    assert section.guides_training and section.strips and section.val_rollout_mode == "both" and section.scout.split == "test"
+    assert of_verl(for_verl(resolved.config)) == resolved.settings
+
+
+def test_a_pool_elsewhere_asks_its_own_summariser():
+    assert navigating("backend=http").settings.roles == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["rollout_ratio=0.1"], r"exp_manager.rollout_ratio = 0.1 guides none of the actor_rollout_ref.rollout.n = 8 rollouts"),
+        (["val_rollout_mode=mixed", "rollout_ratio=0.2"], r"guides none of the actor_rollout_ref.rollout.val_kwargs.n = 4 rollouts"),
+        (["train_rollout_mode=mixd"], r"exp_manager.train_rollout_mode: .*'mixed' or 'all', found 'mixd'"),
+        (["no_such_key=1"], r"unknown key `exp_manager.no_such_key`"),
+        (["preset=papr"], r"exp_manager.preset: .*found 'papr'"),
+        (["experience_template=x"], r"exp_manager: experience_template must hold"),
+        (["val_rollout_mode=woexp"], r"scout.split has no effect while val_rollout_mode = woexp"),
+        (["scout.split=null"], r"scout.filter and scout.tasks have no effect without scout.split"),
+        (["=trainer.test_freq=-1"], r"scout.split has no effect while trainer.test_freq is not above 0"),
+        (["=algorithm.rollout_correction.bypass_mode=true"], r"takes the log-probs of the guided prompt for those of the one"),
+        (["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"], r"loss_mode = clip_cov has no upper clip by sample: write vanilla"),
+        (["kl_to=old", "=actor_rollout_ref.actor.use_kl_loss=false"], r"kl_to = old has no effect without"),
+        (["=algorithm.filter_groups.enable=true"], r"algorithm.filter_groups.enable = true would filter the rollouts that fill the pool"),
+        (["=llm.base_url=policy"], r"llm.roles.summariser.base_url = policy: the role is also asked while no policy is served"),
+        (
+            ["init_exp_before_training=false", "scout={split: null, filter: {}}", "reme.updated_freq=0"],
+            r"guides rollouts, but nothing fills the pool and there is none at experiments/pocket/navigating/experience.sqlite",
+        ),
+    ],
+)
+def test_guidance_that_cannot_be_given_or_trained_on_is_refused_before_the_start(overrides, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        navigating(*overrides)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["=algorithm.rollout_correction.bypass_mode=true", "train_sample_mode=allkeep"],
+        ["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov", "selective_boosting=false"],
+    ],
+)
+def test_what_only_stripping_or_boosting_forbids_is_taken_without_them(overrides):
+    assert navigating(*overrides).settings.exp_manager.guides_training
+
+
+def test_a_preset_lies_under_the_experiments_own_values_and_over_the_defaults():
+    actor = "actor_rollout_ref.actor"
+    paper = basic("exp_manager.preset=paper", f"{actor}.clip_ratio_high=0.3").config.actor_rollout_ref.actor
+    assert (paper.clip_ratio_low, paper.clip_ratio_high, paper.policy_loss.loss_mode) == (0.28, 0.3, "trajectory")
+    assert paper.loss_agg_mode == "seq-mean-token-mean" and basic("exp_manager.preset=paper").settings.exp_manager.kl_to == "old"
+    usual = basic().config.actor_rollout_ref.actor
+    assert (usual.clip_ratio_low, usual.clip_ratio_high, usual.policy_loss.loss_mode) == (0.2, 0.28, "vanilla")

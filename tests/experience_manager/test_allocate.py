@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.allocate import SampleModes, guided_count, guided_rollouts, is_guided
+from experience_manager.allocate import SampleModes, guided_count, guided_rollouts, is_guided, validation_rollouts
 from experience_manager.settings import ExperienceSettings
 
 SIZES = st.integers(1, 64)
@@ -91,3 +91,11 @@ def test_of_any_number_of_tasks_of_a_step_exactly_the_share_keeps_its_guidance(t
 def test_all_tasks_keep_or_discard_whatever_the_ratio():
     assert all(SampleModes("allkeep", 0.0).keeps(1) for _ in range(5))
     assert not any(SampleModes("alldiscard", 1.0).keeps(1) for _ in range(5))
+
+
+@pytest.mark.parametrize(("val", "without", "with_it"), [("woexp", 4, 0), ("mixed", 2, 2), ("all", 0, 4), ("both", 4, 4)])
+def test_a_validation_task_has_as_many_rollouts_of_each_kind_as_its_mode_says(val, without, with_it):
+    chosen = mode(val=val, ratio=0.5)
+    assert validation_rollouts(chosen, 4) == (without, with_it)
+    guided = [is_guided(chosen, "g", i, 4, validation=True) for i in range(without + with_it)]
+    assert (guided.count(False), guided.count(True)) == (without, with_it)

@@ -184,10 +184,14 @@ def test_a_wrong_configuration_ends_with_status_2_and_one_line(capsys, arguments
 
 
 @pytest.mark.service
-def test_an_experiment_has_no_such_section_yet_and_says_what_to_use(tmp_path, capsys):
-    (tmp_path / "x.yaml").write_text("trainer: {project_name: p, experiment_name: x}\n")
-    assert main(["list", "--conf", str(tmp_path / "x.yaml")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_an_experiments_yaml_says_where_its_pool_is_and_how_it_is_read(filled, tmp_path, capsys):
+    section = f"exp_manager: {{store: {filled.path}, encoder: {{kind: hashing}}}}\n"
+    (tmp_path / "x.yaml").write_text("device: cpu\ntrainer: {project_name: p, experiment_name: x}\n" + section)
+    assert main(["list", "--conf", str(tmp_path / "x.yaml")]) == 0
+    assert capsys.readouterr().out == filled("list")
+    (tmp_path / "y.yaml").write_text(f"device: cpu\ntrainer: {{project_name: p}}\nexperiment: {{root: {tmp_path}}}\n")
+    assert main(["list", "--conf", str(tmp_path / "y.yaml")]) == 1
+    assert "p/y/experience.sqlite" in capsys.readouterr().err
 
 
 def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path, capsys):

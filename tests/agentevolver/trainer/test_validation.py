@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.trainer.validation import best_at_k, sizes_of_k, validation_metrics
+from agentevolver.trainer.validation import best_at_k, sizes_of_k, validation_metrics, validation_metrics_apart
 
 
 @given(scores=st.lists(st.floats(0, 1), min_size=1, max_size=7), data=st.data())
@@ -50,3 +50,22 @@ def test_each_data_source_is_reported_apart():
     metrics = validation_metrics(["x/dev", "x/test"], ["a", "b"], {"reward": [1.0, 0.0]}, [False, False], n=1)
     assert metrics["val-core/x/dev/reward/mean@1"] == 1.0
     assert metrics["val-core/x/test/reward/mean@1"] == 0.0
+
+
+def test_rollouts_that_were_to_be_guided_are_averaged_apart_from_the_others():
+    metrics = validation_metrics_apart(
+        data_sources=["x/dev"] * 6,
+        prompts=["a"] * 3 + ["b"] * 3,
+        values={"reward": [0.0, 1.0, 1.0, 0.0, 1.0, 0.0]},
+        masked=[False, False, False, False, False, True],
+        wanted=[False, True, True, False, True, True],
+        n=(1, 2),
+    )
+    assert metrics["val-core/x/dev/reward/mean@1"] == 0.0
+    assert metrics["val-core/x/dev/guided/reward/mean@2"] == 1.0
+    assert metrics["val-aux/x/dev/failed_rollouts"] == 0.0 and metrics["val-aux/x/dev/guided/failed_rollouts"] == 1.0
+
+
+def test_a_validation_of_one_kind_has_the_metrics_of_that_kind_alone():
+    metrics = validation_metrics_apart(["x"], ["a"], {"reward": [1.0]}, [False], [True], (0, 1))
+    assert {key.split("/")[2] for key in metrics} == {"guided"}

@@ -1,0 +1,143 @@
+"""The experience manager from the trainer's side: what rows and rollouts say, and the actor in the wiring of a run."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from agentevolver.errors import TrainingFailed
+from agentevolver.schema import Task
+from agentevolver.settings import load
+from agentevolver.tracking import read_jsonl
+from agentevolver.trainer.navigation import CHUNK, Navigation, rollout_flags, row_flags
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
+OPENING = ({"role": "system", "content": "site k1"}, {"role": "user", "content": "delete the note"})
+
+
+def record(name="g_0", *, guided=False, stripped=False, wanted=False, success=False, task="t", guidance=None):
+    return {
+        "trajectory_id": name,
+        "group_id": name.partition("_")[0],
+        "task": {"task_id": task, "query": None, "metadata": {}},
+        "messages": [*(dict(message) for message in OPENING), {"role": "assistant", "content": "done"}],
+        "steps": [{"index": 0, "action": "done", "observation": ""}],
+        "stop_reason": "finished",
+        "outcome": {"score": float(success), "success": success},
+        "guided": guided,
+        "stripped": stripped,
+        "guidance": guidance,
+        "guidance_wanted": wanted,
+    }
+
+
+def test_every_row_of_a_rollout_has_its_flags():
+    records = [record("a_0", guided=True, stripped=True), record("a_1", guided=True), record("b_0")]
+    keys = ["a_0_0", "a_0_1", "a_1_0", "b_0_0"]
+    assert row_flags(records, keys) == [(True, True), (True, True), (True, False), (False, False)]
+    with pytest.raises(KeyError):
+        row_flags(records, ["c_0_0"])
+
+
+def test_success_of_guided_rollouts_is_told_apart_and_unanswered_ones_are_counted():
+    failed = {**record("d_0", wanted=True), "outcome": None}
+    records = [record("a_0", guided=True, wanted=True, success=True), record("a_1", wanted=True, success=True), record("a_2"), failed]
+    assert rollout_flags(records) == {
+        "exp_manager/unanswered": 2.0,
+        "exp_manager/guided/rollouts": 1.0,
+        "exp_manager/guided/success": 1.0,
+        "exp_manager/unguided/rollouts": 2.0,
+        "exp_manager/unguided/success": 0.5,
+    }
+    assert "exp_manager/guided/success" not in rollout_flags(records[1:])
+
+
+@pytest.fixture(scope="module")
+def ray():
+    import ray
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+def settings_of(tmp_path):
+    summariser = "llm.roles.summariser={base_url: 'http://127.0.0.1:9/v1', api_key_env: null, tries: 1}"
+    items = ("device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "exp_manager.encoder.kind=hashing", summariser)
+    return load(EXAMPLE, list(items)).settings
+
+
+def add_experience(settings, *words):
+    from experience_manager.cli import main
+
+    store = settings.experiment_dir / "experience.sqlite"
+    encoder = ("--set", "exp_manager.encoder.kind=hashing")
+    assert main(["add", "--store", str(store), *encoder, "--when", "a note is to be deleted", "--content", words[0]]) == 0
+
+
+@pytest.mark.service
+@pytest.mark.timeout(240)
+def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_actor(ray, tmp_path):
+    from agentevolver.rollout.episode import make_guides
+
+    settings = settings_of(tmp_path)
+    settings.experiment_dir.mkdir(parents=True)
+    add_experience(settings, "read its doc first")
+    navigation = Navigation(settings, ["held-out"])
+    navigation.wait()
+
+    # As a worker process would: the actor is found by the experiment's folder.
+    task = Task("t", "pocket")
+    guides = make_guides(settings)
+    guided = [i for i in range(8) if guides.guide(task, "g", i, 1) is not None]
+    assert len(guided) == 4
+    injection = asyncio.run(guides.guide(task, "g", guided[0], 1)([dict(message) for message in OPENING]))
+    assert injection.guided and injection.messages[-1]["content"] == "tip read its doc first\ndelete the note"
+
+    told, rolled = [], []
+
+    def roll_out(tasks, n):
+        rolled.append([task.task_id for task in tasks])
+        return [record(f"{task.task_id}_{i}", task=task.task_id, success=i == 0) for task in tasks for i in range(n)]
+
+    tasks = [Task(f"w{i}", "pocket") for i in range(CHUNK + 2)]
+    navigation.fill("warm_start", tasks, roll_out, lambda done, total: told.append((done, total)))
+    assert told == [(0, CHUNK + 2), (CHUNK, CHUNK + 2)] and [len(ids) for ids in rolled] == [CHUNK, 2]
+    assert len(read_jsonl(settings.experiment_dir / "trajectories" / f"warm_start_{CHUNK}.jsonl")) == 2 * 4
+    early = navigation.collect()
+    assert early["exp_manager/warm_start/success"] == 0.25
+    assert early["exp_manager/distil/failed_extraction"] > 0, "the summariser is away: it shows, and nothing else happens"
+
+    # A run that was killed between the two chunks goes on with the second.
+    progress = settings.experiment_dir / "experience" / "warm_start.json"
+    progress.write_text(json.dumps({"tasks": json.loads(progress.read_text())["tasks"][:CHUNK], "metrics": {}}))
+    rolled.clear()
+    navigation.fill("warm_start", tasks, roll_out, lambda *_: None)
+    navigation.fill("warm_start", tasks, roll_out, lambda *_: None)
+    assert rolled == [[f"w{CHUNK}", f"w{CHUNK + 1}"]]
+
+    navigation.submit(1, [record("g_0", guided=True, stripped=True, success=True, guidance=injection.to_dict()), record("g_1")])
+    metrics = {}
+    for _ in range(20):
+        metrics |= navigation.collect()
+        if "exp_manager/pool_size" in metrics and "exp_manager/late_records" not in metrics:
+            break
+    assert metrics["exp_manager/pool_size"] == 1.0
+
+    ray.kill(navigation._actor)
+    navigation.submit(2, [record()])
+    assert navigation.collect().get("exp_manager/errors") == 1.0
+    gone = asyncio.run(guides.guide(task, "g", guided[0], 9)([dict(message) for message in OPENING]))
+    assert not gone.guided and "the experience manager failed" in gone.guidance.problem
+    navigation.close(1.0)
+
+
+@pytest.mark.service
+@pytest.mark.timeout(240)
+def test_a_pool_that_cannot_be_opened_ends_the_run_with_its_reason(ray, tmp_path):
+    settings = settings_of(tmp_path)
+    settings.experiment_dir.mkdir(parents=True)
+    (settings.experiment_dir / "experience.sqlite").write_bytes(b"no store at all" * 50)
+    with pytest.raises(TrainingFailed, match=r"could not be started: .*is damaged or no store"):
+        Navigation(settings, []).wait()

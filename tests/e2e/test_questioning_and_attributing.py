@@ -1,12 +1,20 @@
-"""A real run on the environment's tasks and tasks of its own making, with step labels: what was made, graded and credited is trained on."""
+"""A real run on the environment's tasks and tasks of its own making, with step labels and guidance by experience.
+
+What was made, graded and credited is trained on; what guided a rollout is not.
+"""
 
 from statistics import fmean, pstdev
 
 import pytest
+from transformers import AutoTokenizer
 
+from agentevolver.offline import seed_policy_path
 from agentevolver.tracking import read_jsonl
+from experience_manager.inject import without
+from experience_manager.store import Store
 from tests.e2e.conftest import Finished
 from tests.e2e.runs import launch, temporary_things
+from tests.e2e.test_exactness import furthest, log_probs, model_after
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -20,6 +28,19 @@ WANTED = (
     f"task_manager.mixture.synthetic_advantage_scale={SYNTHETIC_SCALE}",
     "attribution_driven_credit_assignment.enable=true",
     f"attribution_driven_credit_assignment.adca_grpo.alpha={ALPHA}",
+    "exp_manager.train_rollout_mode=mixed",
+    "exp_manager.rollout_ratio=0.5",
+    "exp_manager.init_exp_before_training=true",
+    "exp_manager.init_rollouts=2",
+    "exp_manager.init_tasks=8",
+    "exp_manager.reme.enable_context_generator=true",
+    "exp_manager.reme.enable_summarizer=true",
+    "exp_manager.reme.updated_freq=1",
+    "exp_manager.encoder.kind=hashing",
+    'exp_manager.experience_template="tip {}\\n"',
+    "exp_manager.retrieval.item_template='{content}'",
+    "exp_manager.retrieval.separator=' ; '",
+    "exp_manager.retrieval.max_chars=200",
     f"trainer.total_training_steps={len(STEPS)}",
     "trainer.save_freq=-1",
     "trainer.test_freq=-1",
@@ -64,7 +85,7 @@ def test_both_kinds_of_tasks_are_rolled_out_each_with_its_own_grader(run):
         assert task["evaluator"] == ("state" if task["open_query"] else "env")
         assert (task["task_id"] in made) == task["open_query"]
         if task["open_query"]:
-            assert record["messages"][1]["content"] == made[task["task_id"]]["query"]
+            assert without(record["messages"], record["guidance"])[1]["content"] == made[task["task_id"]]["query"]
 
 
 def test_a_rollout_that_did_what_the_reference_does_succeeds_and_one_that_did_nothing_fails(run):
@@ -122,3 +143,73 @@ def test_labels_and_outcomes_became_the_advantages_that_were_trained_on(run):
                 assert row["advantages"] == pytest.approx(wanted, abs=1e-5)
                 checked += any(advantages)
     assert checked > 0
+
+
+def rows_of(run, step):
+    """Rows that were trained on, each with its trajectory's record."""
+    records = {record["trajectory_id"]: record for record in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl")}
+    return [(row, records[row["key"].rpartition("_")[0]]) for row in read_jsonl(run.directory / "samples" / f"step_{step}.jsonl")]
+
+
+def opening_ids(tokenizer, messages):
+    return tokenizer.apply_chat_template(messages[:2], add_generation_prompt=True, return_dict=False)
+
+
+def test_the_pool_was_filled_before_the_first_step_from_unguided_rollouts_of_training_tasks(run):
+    warm = read_jsonl(run.directory / "trajectories" / "warm_start_0.jsonl")
+    assert len(warm) == 16 and not any(record["guided"] or record["task"]["metadata"].get("validation") for record in warm)
+    first, second = read_jsonl(run.directory / "metrics.jsonl")
+    assert first["exp_manager/pool_size"] > 0 and second["exp_manager/distil/groups"] > first["exp_manager/distil/groups"] == 8
+    with Store(run.directory / "experience.sqlite") as store:
+        kept = store.records("default")
+        assert len(kept) >= first["exp_manager/pool_size"]
+        guided = sum(record["guided"] for record in trajectories(run))
+        assert 0 < sum(experience.uses for experience in kept) <= 10 * guided
+
+
+def test_flags_are_true_to_what_was_injected_and_half_of_each_group_was_to_be_guided(run):
+    wanted: dict[str, int] = {}
+    for record in trajectories(run):
+        wanted[record["group_id"]] = wanted.get(record["group_id"], 0) + record["guidance_wanted"]
+        shown, guidance = record["messages"][1]["content"], record["guidance"]
+        assert record["guided"] == record["stripped"] == (guidance is not None) == shown.startswith("tip ")
+        if guidance is not None:
+            assert shown.startswith(guidance["injected"]) and guidance["text"] in guidance["injected"] and guidance["experience_ids"]
+        else:
+            assert not record["guidance_wanted"] or record["guidance_problem"]
+    assert set(wanted.values()) == {2}
+
+
+def test_no_training_prompt_holds_guidance_and_each_is_the_plain_opening_token_for_token(run):
+    tokenizer, guided = AutoTokenizer.from_pretrained(seed_policy_path()), 0
+    for step in STEPS:
+        for row, record in rows_of(run, step):
+            assert row["prompts"] == opening_ids(tokenizer, without(record["messages"], record["guidance"]))
+            assert record["steps"][0]["prompt_tokens"] == len(opening_ids(tokenizer, record["messages"]))
+            assert row["guided"] == float(record["guided"])
+            assert row["clip_ratio_high"] == pytest.approx(0.6 if record["guided"] else 0.28)
+            if record["guided"]:
+                guided += 1
+                assert "tip " not in tokenizer.decode(row["prompts"]) and record["guidance"]["text"] not in tokenizer.decode(row["prompts"])
+    assert guided > 0
+
+
+def test_guided_rollouts_were_sampled_with_guidance_and_their_old_log_probs_are_those_without(run):
+    tokenizer, seed = AutoTokenizer.from_pretrained(seed_policy_path()), model_after(run, 0)
+    guided = [(row, record) for row, record in rows_of(run, 1) if record["guided"]]
+    assert furthest(seed, [row for row, _ in guided], "old_log_probs") <= 1e-4
+    shown = [{**row, "prompts": opening_ids(tokenizer, record["messages"])} for row, record in guided]
+    assert furthest(seed, shown, "rollout_log_probs") <= 1e-4
+    apart = max((log_probs(seed, row) - log_probs(seed, seen)).abs().max() for (row, _), seen in zip(guided, shown, strict=True))
+    assert apart > 1e-3, "the guidance made no difference to any rollout"
+
+
+def test_guided_and_unguided_rollouts_are_told_apart_in_the_metrics(run):
+    for step, metrics in zip(STEPS, read_jsonl(run.directory / "metrics.jsonl"), strict=True):
+        records = [record for record in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl") if record["outcome"] is not None]
+        for name, flag in (("guided", True), ("unguided", False)):
+            outcomes = [record["outcome"]["success"] for record in records if record["guided"] is flag]
+            assert metrics[f"exp_manager/{name}/rollouts"] == len(outcomes) > 0
+            assert metrics[f"exp_manager/{name}/success"] == pytest.approx(fmean(outcomes))
+            assert metrics[f"actor/{name}/ratio"] > 0 and 0 <= metrics[f"actor/{name}/clipfrac"] <= 1
+        assert "exp_manager/errors" not in metrics and metrics["exp_manager/retrieval_errors"] == 0

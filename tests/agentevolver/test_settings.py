@@ -293,16 +293,20 @@ def test_a_pool_elsewhere_asks_its_own_summariser():
         (["kl_to=old", "=actor_rollout_ref.actor.use_kl_loss=false"], r"kl_to = old has no effect without"),
         (["=algorithm.filter_groups.enable=true"], r"algorithm.filter_groups.enable = true would filter the rollouts that fill the pool"),
         (["=llm.base_url=policy"], r"llm.roles.summariser.base_url = policy: the role is also asked while no policy is served"),
-        (
-            ["init_exp_before_training=false", "scout={split: null, filter: {}}", "reme.updated_freq=0"],
-            r"guides rollouts, but nothing fills the pool and there is none at experiments/pocket/navigating/experience.sqlite",
-        ),
     ],
 )
 def test_guidance_that_cannot_be_given_or_trained_on_is_refused_before_the_start(overrides, message):
     with pytest.raises(ConfigError, match=message) as caught:
         navigating(*overrides)
     assert "\n" not in str(caught.value)
+
+
+def test_guidance_from_a_pool_that_nothing_fills_is_refused_unless_there_is_one(tmp_path):
+    guided = ("exp_manager.train_rollout_mode=all", "exp_manager.reme.enable_context_generator=true")
+    with pytest.raises(ConfigError, match=r"nothing fills the pool and there is none at experiments/pocket/basic/experience.sqlite"):
+        basic(*guided)
+    (tmp_path / "mine.sqlite").touch()
+    assert basic(*guided, f"exp_manager.store={tmp_path}/mine.sqlite").settings.exp_manager.guides
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from agentevolver.errors import TrainingFailed
 from agentevolver.schema import Task
 from agentevolver.settings import Settings
 from agentevolver.tracking import write_jsonl
-from experience_manager.actor import start_actor
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +45,9 @@ class Navigation:
     """
 
     def __init__(self, settings: Settings, held_out: Iterable[str]) -> None:
+        # Not above: runs without experience need no index.
+        from experience_manager.actor import start_actor
+
         section, self._directory = settings.exp_manager, settings.experiment_dir.resolve()
         self._rollouts = section.init_rollouts
         self._pending: list[Any] = []

@@ -35,6 +35,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
 def _do(options: Options, arguments: list[str], root: Path) -> int:
     from agentevolver.launcher.records import RunRegistry
 
+    if options.view is not None:
+        _load_dotenv(root)
+        return _view(options)
     registry = RunRegistry(root / ".agentevolver" / "run")
     if options.status:
         print(_status(registry))
@@ -56,6 +59,14 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     plan = asyncio.run(_plan(options, configuration, registry))
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
     return carry_out(plan, registry, shown_arguments(arguments), root)
+
+
+def _view(options: Options) -> int:
+    from agentevolver.view.server import view
+
+    assert options.view is not None
+    view(options.view, options.host, options.port)
+    return 0
 
 
 def load_configuration(options: Options) -> Configuration:

@@ -12,11 +12,15 @@ from agentevolver.launcher.errors import UsageError
 
 DEFAULT_TARGET = "agentevolver.main"
 _WITH = "--with-"
+# The name under which --with-NAME starts the page that shows a run.
+LOGVIEW = "logview"
 _EPILOG = """\
 key=value items override the configuration, e.g. trainer.total_epochs=2 actor_rollout_ref.rollout.n=4.
 
   --with-NAME           also start NAME: a registered environment (served beside the one of the configuration), or a service of your
                         own that .env describes with NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL (see example.env)
+
+  --with-logview        also serve the page that shows the run (the same as --view, while it goes on)
 
 Without --conf, --with-NAME starts the services alone, until Ctrl-C."""
 
@@ -34,10 +38,13 @@ class Options:
     kill: bool = False
     dry_run: bool = False
     status: bool = False
+    view: Path | None = None
+    host: str = "127.0.0.1"
+    port: int | None = None
 
     @property
     def starts_something(self) -> bool:
-        """Whether there is anything to do beside --kill or --status."""
+        """Whether a run is started, beside --kill, --status or --view."""
         return self.conf is not None or bool(self.services)
 
 
@@ -65,14 +72,29 @@ def parse(arguments: Sequence[str]) -> Options:
         kill=known.kill,
         dry_run=known.dry_run,
         status=known.status,
+        view=known.view,
+        host=known.host,
+        port=known.port,
     )
-    if not (options.starts_something or options.kill or options.status):
+    _check_view(options, rest)
+    if not (options.starts_something or options.kill or options.status or options.view):
         raise UsageError("nothing to do: give --conf examples/basic.yaml, or see --help")
     if options.debug_tags is not None and options.conf is None:
         raise UsageError("--db marks breakpoints of the main job and needs --conf")
     if options.overrides and not options.starts_something:
         raise UsageError(f"{options.overrides[0]!r} overrides a configuration, give it with --conf")
     return options
+
+
+def _check_view(options: Options, rest: Sequence[str]) -> None:
+    if options.view is not None and (options.conf or options.kill or options.status or options.dry_run or rest):
+        raise UsageError("--view shows a run and starts none; during a run: --conf FILE --with-logview")
+    if options.view is None and (options.host != Options.host or options.port is not None):
+        raise UsageError("--host and --port are those of --view")
+    if options.port is not None and not 0 < options.port < 65536:
+        raise UsageError(f"--port {options.port} is no port")
+    if LOGVIEW in options.services and options.conf is None:
+        raise UsageError("--with-logview shows a run and needs --conf; one that has ended: --view experiments/<project>/<experiment>")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -93,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--conf", type=Path, metavar="FILE", help="the experiment's yaml, examples/basic.yaml for example")
     add("--dry-run", action="store_true", help="check everything, print the plan and the resolved configuration, start nothing")
     add("--status", action="store_true", help="show the runs that launchers of this checkout have started")
+    add("--view", type=Path, metavar="FOLDER", help="show the run in experiments/<project>/<experiment> on a web page, until Ctrl-C")
+    add("--host", default=Options.host, help="with --view: the address to listen on (default: %(default)s)")
+    add("--port", type=int, help="with --view: the port to listen on (default: the first free one from 8600 on)")
     add("-k", "--kill", action="store_true", help="first end what launchers of this checkout have started, and nothing else")
     add("--target", default=DEFAULT_TARGET, metavar="MODULE", help="module that is run as the main job (default: %(default)s)")
     add("--env-module", action="append", default=[], metavar="NAME=PKG.MOD:CLASS", help="make an environment class of yours known as NAME")

@@ -6,7 +6,6 @@ Making a plan starts nothing and writes nothing; `--dry-run` prints it.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 import sys
@@ -20,15 +19,14 @@ from urllib.parse import urlsplit
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.launcher.errors import UsageError
-from agentevolver.launcher.options import Options
+from agentevolver.launcher.masking import is_secret, masked_tree
+from agentevolver.launcher.options import LOGVIEW, Options
 from agentevolver.launcher.preflight import Presence, is_local
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
 from agentevolver.launcher.spec import JobSpec, ServiceSpec
-from agentevolver.launcher.stack import environment_service, ray_head, teacher_service, user_service
+from agentevolver.launcher.stack import environment_service, logview_service, ray_head, teacher_service, user_service
 from agentevolver.llm.settings import TeacherSettings
 from env_service.registry import RegistryError, known_environments, resolve
-
-_SECRET_KEY = re.compile(r"(^|[_.])(api_key|secret|password|token)$")
 
 
 class EnvServiceSection(Protocol):
@@ -120,7 +118,7 @@ def new_run_id() -> str:
 
 
 def make_plan(options: Options, configuration: Configuration, presence: Presence, registry: RunRegistry) -> Plan:
-    """Decide what is started, in this order: Ray, the environment service, the teacher, the user's services, the main job.
+    """Decide what is started, in this order: Ray, the environment service, the teacher, the user's services, the run's page, the main job.
 
     Args:
         presence: what is to be done about the environment service of the configuration.
@@ -156,6 +154,8 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
         config = OmegaConf.merge(config, {"llm": {"teacher": {"url": teacher.url}}})  # type: ignore[assignment]
         services.append(spec)
     services += [user_service(name, known=known_names(options), logs=logs, env=cluster.env) for name in own]
+    if LOGVIEW in options.services:
+        services.append(logview_service(folder, logs=logs, env=cluster.env))
     return Plan(
         run_id=run_id,
         device=configuration.device,
@@ -206,13 +206,13 @@ def config_text(config: DictConfig) -> str:
 def shown_arguments(arguments: Iterable[str]) -> list[str]:
     """Return a command line that may be written down: values whose key says that they are secret are left out."""
     parted = (item.partition("=") for item in arguments)
-    return [f"{key}=***" if mark and _SECRET_KEY.search(key) else f"{key}{mark}{value}" for key, mark, value in parted]
+    return [f"{key}=***" if mark and is_secret(key) else f"{key}{mark}{value}" for key, mark, value in parted]
 
 
 def masked(text: str) -> str:
     """Return a configuration's yaml for the screen: values whose key says that they are secret are not shown."""
     tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
-    return OmegaConf.to_yaml(OmegaConf.create(_mask(tree)))
+    return OmegaConf.to_yaml(OmegaConf.create(masked_tree(tree)))
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def _owner(env_url: str, registry: RunRegistry) -> str:
 def _split_services(options: Options) -> tuple[list[str], list[str]]:
     known = known_names(options)
     registered = [name for name in options.services if name in known]
-    return registered, [name for name in options.services if name not in known]
+    return registered, [name for name in options.services if name not in known and name != LOGVIEW]
 
 
 def _environment(configuration: Configuration, options: Options) -> dict[str, str]:
@@ -287,13 +287,3 @@ def _keep_environment(raw: Any, resolved: Any) -> Any:
     if isinstance(raw, list) and isinstance(resolved, list):
         return [_keep_environment(*pair) for pair in zip(raw, resolved, strict=True)]
     return raw if isinstance(raw, str) and "${oc.env:" in raw else resolved
-
-
-def _mask(tree: Any) -> Any:
-    if isinstance(tree, Mapping):
-        return {key: "***" if _hidden(key, value) else _mask(value) for key, value in tree.items()}
-    return [_mask(item) for item in tree] if isinstance(tree, Iterable) and not isinstance(tree, str) else tree
-
-
-def _hidden(key: Any, value: Any) -> bool:
-    return isinstance(key, str) and bool(_SECRET_KEY.search(key)) and isinstance(value, str) and "${" not in value

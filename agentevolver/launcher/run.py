@@ -25,7 +25,7 @@ from agentevolver.launcher.identity import ProcessId, end_carriers, identify
 from agentevolver.launcher.plan import Plan
 from agentevolver.launcher.provenance import LaunchRecord, now
 from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir
-from agentevolver.launcher.service import Service
+from agentevolver.launcher.service import Service, ServiceDied, State
 from agentevolver.launcher.shared_memory import attached, remove_unused
 
 logger = logging.getLogger(__name__)
@@ -145,7 +145,14 @@ class _Run:
             logger.info("starting %s (%s)", spec.name, spec.title)
             service = Service(spec, self._plan.run_id, self._ledger.started)
             self._services.append(service)
-            await self._unless_something_ends(service.start())
+            try:
+                await self._unless_something_ends(service.start())
+            except ServiceDied:
+                # Another one may have died while this one was starting.
+                if spec.needed or service.state is not State.DOWN:
+                    raise
+                logger.warning("the run goes on without %s", spec.name)
+                continue
             self._watches.append(asyncio.create_task(service.watch(), name=spec.name))
         if self._plan.dashboard is not None:
             token = f" (its token: {self._plan.token})" if self._plan.token is not None else ""

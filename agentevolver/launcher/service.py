@@ -85,7 +85,7 @@ class Service:
         self._well_since = time.monotonic()
 
     async def watch(self) -> NoReturn:
-        """Watch a service that is up; start it again when it dies.
+        """Watch a service that is up; start it again when it dies. One that is not needed is given up in the end.
 
         Raises:
             ServiceDied: it died and may not be started again (any more).
@@ -97,6 +97,9 @@ class Service:
                 attempt = 0
             error = await self._died(f"{self.spec.name} {describe_exit(code)} during the run")
             while self.state is not State.UP:
+                if attempt >= self.spec.restarts and not self.spec.needed:
+                    logger.warning("the run goes on without %s", self.spec.name)
+                    await asyncio.get_running_loop().create_future()
                 if attempt >= self.spec.restarts:
                     tried = f" and was started again {attempt} times" if attempt else ""
                     raise ServiceDied(f"{error}{tried}; the run cannot go on") from error

@@ -43,6 +43,8 @@ class ServiceSpec(JobSpec):
     backoff_s: tuple[float, ...] = BACKOFF_S
     shared: bool = False
     """Used, and not started nor stopped, when its health URLs answer already."""
+    needed: bool = True
+    """Whether the run ends when it dies for good."""
     advice: str = ""
     """What to do when it does not come up."""
 

@@ -15,6 +15,8 @@ from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
 
 RESTARTS = 5
+# The page of a run takes the first free port from here on.
+LOGVIEW_PORT = 8600
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,31 @@ def teacher_service(settings: TeacherSettings, *, logs: Path, env: Mapping[str, 
         restarts=RESTARTS,
     )
     return settings, spec
+
+
+def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
+    """Describe the page that shows a run while it goes on, on the first free port.
+
+    Raises:
+        LaunchError: no port is free there.
+    """
+    port = take_port_from(LOGVIEW_PORT)
+    if port is None:
+        raise LaunchError(f"no port is free from {LOGVIEW_PORT} on for --with-logview")
+    url = f"http://127.0.0.1:{port}"
+    return ServiceSpec(
+        name="logview",
+        # The run comes first where both want a core.
+        argv=("nice", "-n", "10", sys.executable, "-m", "agentevolver.view", str(folder), f"--port={port}"),
+        cwd=Path.cwd(),
+        log=logs / "logview.log",
+        env=env,
+        title=f"the page of this run, at {url}",
+        health_urls=(f"{url}/healthz",),
+        ready_timeout_s=90.0,
+        restarts=RESTARTS,
+        needed=False,
+    )
 
 
 def health_url(env_url: str) -> str:

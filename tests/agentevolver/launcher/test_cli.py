@@ -60,8 +60,8 @@ def test_an_unknown_environment(capfd: pytest.CaptureFixture[str], tmp_path: Pat
 
 
 def test_a_service_nobody_knows(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
-    code, line = failure(capfd, ["--conf", str(conf), model, "--with-logview"], tmp_path)
-    assert code == 2 and "LOGVIEW_PATH" in line
+    code, line = failure(capfd, ["--conf", str(conf), model, "--with-memo"], tmp_path)
+    assert code == 2 and "MEMO_PATH" in line
 
 
 def test_an_occupied_port(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:

@@ -36,6 +36,13 @@ def test_overrides_and_services_may_stand_anywhere() -> None:
         (["--with-reme=yes", "--conf", "x.yaml"], "takes a name"),
         (["--with-reme", "--db", "tag"], "needs --conf"),
         (["--kill", "a=1"], "'a=1' overrides a configuration"),
+        (["--view"], "--view: expected one argument"),
+        (["--view", "x", "--conf", "y"], "--view shows a run and starts none"),
+        (["--view", "x", "a=1"], "--view shows a run and starts none"),
+        (["--view", "x", "--with-pocket"], "--view shows a run and starts none"),
+        (["--view", "x", "--port", "70000"], "--port 70000 is no port"),
+        (["--conf", "x", "--port", "8000"], "--host and --port are those of --view"),
+        (["--with-logview"], "needs --conf; one that has ended: --view"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(arguments: list[str], message: str) -> None:
@@ -48,6 +55,13 @@ def test_kill_and_status_need_nothing_else() -> None:
     assert parse(["-k"]).kill and parse(["--kill"]).kill and parse(["--status"]).status
     assert not parse(["--kill"]).starts_something
     assert parse(["--kill", "--conf", "x.yaml"]).starts_something
+
+
+def test_a_run_is_shown_without_starting_one() -> None:
+    options = parse(["--view", "experiments/p/e", "--host", "0.0.0.0", "--port", "9000"])
+    assert (options.view, options.host, options.port) == (Path("experiments/p/e"), "0.0.0.0", 9000)
+    assert not options.starts_something
+    assert parse(["--conf", "x", "--with-logview"]).services == ("logview",)
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -143,6 +143,16 @@ def test_a_service_of_the_users_own_comes_from_the_environment(
         plan(configuration, options)
 
 
+def test_the_page_of_a_run_is_its_last_service_and_may_die(configuration: FakeConfiguration) -> None:
+    made = plan(configuration, Options(conf=Path("x"), services=("logview",)))
+    page = made.services[-1]
+    assert page.name == "logview" and not page.needed and all(spec.needed for spec in made.services[:-1])
+    assert page.argv[-2] == str(made.experiment_dir) and "agentevolver.view" in page.argv
+    port = page.argv[-1].removeprefix("--port=")
+    assert page.health_urls == (f"http://127.0.0.1:{port}/healthz",) and f"http://127.0.0.1:{port}" in page.title
+    assert [item for item in made.services[1].argv if item.startswith("--env=")] == ["--env=pocket"]
+
+
 def test_debug_tags_reach_every_process(configuration: FakeConfiguration) -> None:
     made = plan(configuration, Options(conf=Path("x"), debug_tags="loss|mask"))
     assert made.job is not None

@@ -52,6 +52,30 @@ def test_a_job_that_a_signal_ended_gives_the_shells_code(tmp_path: Path, launch:
     assert "was ended by SIGKILL" in one.said
 
 
+@pytest.mark.parametrize("fault", ["--die-at-once", "--die-when"])
+def test_a_service_that_is_not_needed_may_die(fault: str, tmp_path: Path, launch: Launcher) -> None:
+    trigger = tmp_path / "die"
+    arguments = [fault] if fault == "--die-at-once" else [f"{fault}={trigger}"]
+    done = tmp_path / "done"
+    code = f"import pathlib, time\npathlib.Path({str(trigger)!r}).touch()\nwhile not pathlib.Path({str(done)!r}).exists(): time.sleep(0.02)"
+    one = launch(service(tmp_path, "ray"), service(tmp_path, "logview", *arguments, needed=False), job=job(tmp_path, code))
+    until(lambda: "the run goes on without logview" in one.said)
+    done.touch()
+    assert one.wait() == 0
+    assert left_nothing(one)
+
+
+def test_a_service_that_is_needed_ends_the_run_also_while_another_one_starts(tmp_path: Path, launch: Launcher) -> None:
+    trigger = tmp_path / "die"
+    slow = service(tmp_path, "logview", "--well-after=999", needed=False)
+    one = launch(service(tmp_path, "ray", f"--die-when={trigger}"), slow, job=job(tmp_path, FOREVER))
+    until(lambda: "starting logview" in one.said)
+    trigger.touch()
+    assert one.wait() == 1
+    assert "ray ended with exit code 3 during the run" in one.said
+    assert left_nothing(one)
+
+
 def test_every_process_knows_its_run_and_the_jobs_own_variables(tmp_path: Path, launch: Launcher) -> None:
     names = ["AGENTEVOLVER_RUN_ID", "AGENTEVOLVER_SERVICE", "MINE"]
     code = f"import os; print(*(os.environ[name] for name in {names}), os.getpgid(0) == os.getpid())"

@@ -1,0 +1,32 @@
+"""`python -m agentevolver.view FOLDER`: what the launcher starts beside a run with `--with-logview`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentevolver.launcher.errors import LaunchError
+from agentevolver.view.server import HOST, view
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve a run's page; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m agentevolver.view", description="Shows a run on a web page, until Ctrl-C.")
+    parser.add_argument("folder", type=Path, help="experiments/<project>/<experiment>")
+    parser.add_argument("--host", default=HOST, help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: the first free one from 8600 on)")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        view(options.folder, options.host, options.port)
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

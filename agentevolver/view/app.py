@@ -1,0 +1,208 @@
+"""The routes. Handlers are plain functions, which run in threads: a large file keeps nobody else waiting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Body, FastAPI, Query
+from fastapi.exceptions import RequestValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+from agentevolver.view.errors import BadRequest, ViewError
+from agentevolver.view.experience import ExperiencePool
+from agentevolver.view.experiment import Experiment
+from agentevolver.view.guard import Guard, harden
+from agentevolver.view.logs import Logs
+from agentevolver.view.metrics import Metrics
+from agentevolver.view.samples import Samples
+from agentevolver.view.system import System
+from agentevolver.view.tasks import FATES, Tasks
+from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor
+from agentevolver.view.usage import usage
+
+STATIC = Path(__file__).resolve().parent / "static"
+MAX_BODY_BYTES = 64 * 1024
+Number = Annotated[int, Query(ge=0)]
+Limit = Annotated[int, Query(ge=1, le=500)]
+
+
+class Json(Response):
+    """JSON by orjson; what is no number in JSON (NaN) becomes null."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+def create_app(experiment: Experiment, guard: Guard) -> FastAPI:
+    """Return the application for one run."""
+    pool = ExperiencePool(experiment)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        pool.close()
+
+    app = FastAPI(title="AgentEvolver", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    _protect(app, guard)
+    _run_routes(app, experiment, guard)
+    _trajectory_routes(app, experiment)
+    _task_routes(app, Tasks(experiment.folder / "tasks"))
+    _experience_routes(app, pool)
+    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    return app
+
+
+def _protect(app: FastAPI, guard: Guard) -> None:
+    @app.middleware("http")
+    async def protect(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        answer = guard.refuse(request)
+        length = request.headers.get("content-length", "0")
+        if answer is None and (not length.isdigit() or int(length) > MAX_BODY_BYTES or "transfer-encoding" in request.headers):
+            answer = Json({"detail": f"a body has {MAX_BODY_BYTES} bytes at most, and says how many"}, status_code=413)
+        answer = answer or await call_next(request)
+        harden(answer.headers)
+        return answer
+
+    @app.exception_handler(ViewError)
+    async def failed(_: Request, error: Exception) -> Response:
+        assert isinstance(error, ViewError)
+        return Json({"detail": str(error)}, status_code=error.status)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        return Json({"detail": f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"}, status_code=400)
+
+
+def _run_routes(app: FastAPI, experiment: Experiment, guard: Guard) -> None:
+    metrics, logs, system = Metrics(experiment.folder / "metrics.jsonl"), Logs(experiment.folder / "logs"), System(experiment)
+
+    @app.get("/healthz")
+    def health() -> Response:
+        return Json({"status": "ok"})
+
+    @app.get("/api/session")
+    def session() -> Response:
+        return Json({"token": guard.token})
+
+    @app.get("/api/state")
+    def state() -> Response:
+        return Json(experiment.state() | {"versions": experiment.versions()})
+
+    @app.get("/api/metrics")
+    def read_metrics(
+        name: Annotated[list[str] | None, Query(max_length=400)] = None, generation: Number = 0, since: Number = 0
+    ) -> Response:
+        return Json(metrics.read(name or [], generation=generation, since=since))
+
+    @app.get("/api/metrics/names")
+    def metric_names() -> Response:
+        return Json(metrics.names())
+
+    @app.get("/api/usage")
+    def llm_usage() -> Response:
+        return Json(usage(experiment))
+
+    @app.get("/api/system")
+    def read_system(since: float = 0.0) -> Response:
+        return Json(system.read(since))
+
+    @app.get("/api/run")
+    def run() -> Response:
+        return Json({"config": experiment.shown_config(), "launches": experiment.launches()})
+
+    @app.get("/api/logs")
+    def log_files() -> Response:
+        return Json(logs.files())
+
+    @app.get("/api/logs/{name}")
+    def log(name: str, offset: int | None = Query(None, ge=0)) -> Response:
+        return Json(logs.read(name, offset))
+
+
+def _trajectory_routes(app: FastAPI, experiment: Experiment) -> None:
+    kinds = {kind: Trajectories(experiment.folder / folder) for kind, folder in FOLDERS.items()}
+    samples = Samples(experiment)
+
+    def of(kind: str) -> Trajectories:
+        if kind not in kinds:
+            raise BadRequest(f"{kind!r} is not known, write {' or '.join(kinds)}")
+        return kinds[kind]
+
+    @app.get("/api/trajectories/{kind}")
+    def find(
+        kind: str,
+        step: int | None = Query(None, ge=0),
+        outcome: str = "",
+        origin: str = "",
+        guidance: str = "",
+        text: str = "",
+        before: str = "",
+        limit: Limit = 100,
+    ) -> Response:
+        wanted = Filter(step, outcome, origin, guidance, text.strip())
+        return Json(of(kind).find(wanted, before=cursor(before), limit=limit) | {"steps": of(kind).steps()})
+
+    @app.get("/api/trajectories/{kind}/{step}/{index}")
+    def one(kind: str, step: int, index: int) -> Response:
+        found = of(kind).one(step, index)
+        rows = samples.rows(step, found["summary"]["id"]) if kind == "training" else []
+        return Json(found | {"rows": rows, "samples_dumped": samples.exist()})
+
+
+def _task_routes(app: FastAPI, tasks: Tasks) -> None:
+    @app.get("/api/tasks")
+    def overview() -> Response:
+        return Json(tasks.overview())
+
+    @app.get("/api/tasks/proposals")
+    def proposals(journal: str, run: str, fate: str = "", text: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
+        if fate and fate not in FATES:
+            raise BadRequest(f"fate: {fate!r} is not known, write {', '.join(FATES)}")
+        return Json(tasks.proposals(journal, run, fate=fate, text=text.strip(), offset=offset, limit=limit))
+
+    @app.get("/api/tasks/exploration")
+    def exploration(journal: str, run: str, index: Number) -> Response:
+        return Json(tasks.exploration(journal, run, index))
+
+
+def _experience_routes(app: FastAPI, pool: ExperiencePool) -> None:
+    @app.get("/api/experience")
+    def read(
+        workspace: str = "",
+        text: str = "",
+        by_meaning: bool = False,
+        category: str = "",
+        sort: str = "newest",
+        offset: Number = 0,
+        limit: Limit = 50,
+    ) -> Response:
+        return Json(
+            pool.read(
+                workspace=workspace,
+                text=text.strip(),
+                by_meaning=by_meaning,
+                category=category,
+                sort=sort,
+                offset=offset,
+                limit=limit,
+            )
+        )
+
+    @app.patch("/api/experience/{workspace}/{identifier}")
+    def edit(workspace: str, identifier: str, changes: Annotated[dict[str, Any], Body()]) -> Response:
+        return Json(pool.edit(workspace, identifier, changes))
+
+    @app.delete("/api/experience/{workspace}/{identifier}")
+    def delete(workspace: str, identifier: str) -> Response:
+        pool.delete(workspace, identifier)
+        return Json({"deleted": identifier})

@@ -1,0 +1,156 @@
+"""The folder of one run: whether it is one, where its files are, what the run is doing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentevolver.launcher.identity import ProcessId, carriers
+from agentevolver.launcher.masking import masked_tree
+from agentevolver.view.errors import NotAnExperiment, Unreadable
+from agentevolver.view.lines import signature
+
+# Looking through the processes of the machine takes milliseconds; once in so many seconds is enough.
+_LOOK_EVERY_S = 5.0
+
+
+class Experiment:
+    """The folder of one run.
+
+    Args:
+        folder: `experiments/<project>/<experiment>`.
+
+    Raises:
+        NotAnExperiment: with one line that says what to give instead.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        if not self.folder.is_dir():
+            raise NotAnExperiment(f"{folder}: there is no such folder; give the folder of a run, experiments/<project>/<experiment>")
+        if not (self.folder / "config.yaml").is_file():
+            raise NotAnExperiment(f"{folder} is no run's folder: it has no config.yaml; {_advice(folder)}")
+        self._processes: set[ProcessId] = set()
+        self._looked_at = float("-inf")
+        self._config: tuple[Any, dict[str, Any]] | None = None
+
+    @property
+    def name(self) -> str:
+        """Project and experiment."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    def config(self) -> dict[str, Any]:
+        """Return the resolved configuration, nothing if it cannot be read. What comes from environment variables stays a reference."""
+        try:
+            return self._read_config()
+        except Unreadable:
+            return {}
+
+    def shown_config(self) -> str:
+        """Return the configuration as yaml for the screen, without values whose key says that they are secret; raises Unreadable."""
+        return yaml.dump(masked_tree(self._read_config()), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+    def setting(self, *keys: str) -> Any:
+        """Return a value of the configuration, None if it is not there."""
+        value: Any = self.config()
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def status(self) -> dict[str, Any]:
+        """Return `status.json`, nothing if there is none."""
+        return _object(self.folder / "status.json")
+
+    def launches(self) -> list[dict[str, Any]]:
+        """Return what is recorded of each launch, the newest last."""
+        found = [_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]
+        return sorted((launch for launch in found if "started_at" in launch), key=lambda launch: str(launch["started_at"]))
+
+    def processes(self) -> set[ProcessId]:
+        """Return the processes of the newest launch that run on this machine, this one left out."""
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_EVERY_S:
+            self._looked_at = now
+            launches = self.launches()
+            open_ended = bool(launches) and "ended_at" not in launches[-1]
+            self._processes = carriers(str(launches[-1]["run_id"])) if open_ended else set()
+        return self._processes
+
+    def state(self) -> dict[str, Any]:
+        """Return what the page shows of the run at all times: name, status, `running`, and how its newest launch ended.
+
+        `running` is None where that cannot be known: the launch has no end, and was made on another machine.
+        """
+        launch = (self.launches() or [{}])[-1]
+        return {
+            "name": self.name,
+            "folder": str(self.folder),
+            "status": self.status(),
+            "running": self._is_running(launch),
+            "launch": {key: launch.get(key) for key in ("run_id", "started_at", "ended_at", "exit_code")},
+        }
+
+    def versions(self) -> dict[str, str]:
+        """Return by part of the page a text that changes whenever there may be something new to show."""
+        single = {
+            "metrics": "metrics.jsonl",
+            "experience": "experience.sqlite-wal",
+            "pool": "experience.sqlite",
+            "usage": "llm_usage.sqlite-wal",
+            "ledger": "llm_usage.sqlite",
+        }
+        out = {name: str(signature(self.folder / file)) for name, file in single.items()}
+        for name in ("trajectories", "validation", "samples", "tasks", "logs"):
+            newest = self._newest(self.folder / name)
+            out[name] = str(newest)
+        return out
+
+    def _read_config(self) -> dict[str, Any]:
+        path = self.folder / "config.yaml"
+        mark = signature(path)
+        if self._config is None or self._config[0] != mark:
+            try:
+                tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+            except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+                raise Unreadable(f"config.yaml cannot be read: {' '.join(str(error).split())}") from error
+            self._config = (mark, tree if isinstance(tree, dict) else {})
+        return self._config[1]
+
+    def _newest(self, folder: Path) -> tuple[int, int]:
+        """Return how many files a folder and those in it hold, and the sum of their sizes and times."""
+        files = [file for file in folder.glob("**/*") if not file.name.startswith(".") and not file.name.endswith("lock")]
+        found = [mark for file in files if (mark := signature(file)) is not None]
+        return len(found), sum(size + changed for _, size, changed in found)
+
+    def _is_running(self, launch: dict[str, Any]) -> bool | None:
+        if not launch or "ended_at" in launch:
+            return False
+        host = (launch.get("hardware") or {}).get("host")
+        return bool(self.processes()) if host in (None, socket.gethostname()) else None
+
+
+# Configurations have 900 lines, which libyaml reads and writes many times as fast, where PyYAML was built with it.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file, an empty one if there is none (yet)."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _advice(folder: Path) -> str:
+    below = sorted(path.parent for pattern in ("*/config.yaml", "*/*/config.yaml") for path in folder.glob(pattern))
+    if not below:
+        return "give the folder of a run, experiments/<project>/<experiment>"
+    shown = ", ".join(str(path) for path in below[:3])
+    return f"below it there {'is' if len(below) == 1 else 'are'} {shown}{' and others' if len(below) > 3 else ''}"

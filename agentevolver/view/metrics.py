@@ -1,0 +1,106 @@
+"""The numbers of `metrics.jsonl`, by name, read once each and kept as columns of 8-byte numbers."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from agentevolver.view.lines import GrowingFile
+
+
+@dataclass(slots=True)
+class Column:
+    """The values of one metric, and in which records they stand (counted from 0)."""
+
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+
+class Metrics:
+    """The records of a run, one a step."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = GrowingFile(path)
+        self._lock = threading.Lock()
+        self._columns: dict[str, Column] = {}
+        self._steps = array("d")
+        self._times = array("d")
+        self._generation = 0
+
+    def names(self) -> list[str]:
+        """Return the names of all metrics."""
+        with self._lock:
+            self._refresh()
+            return sorted(self._columns)
+
+    def read(self, names: Sequence[str], *, generation: int = 0, since: int = 0) -> dict[str, Any]:
+        """Return metrics by name.
+
+        Args:
+            names: which; a name that ends in `*` stands for all that begin so.
+            generation: what the last answer said; when it has changed, all records are returned.
+            since: how many records the asker has.
+
+        Returns:
+            `{generation, since, steps, times, series: {name: [number or None]}, broken}`: what comes after the first `since` records.
+        """
+        with self._lock:
+            self._refresh()
+            first = since if generation == self._generation and 0 <= since <= len(self._steps) else 0
+            chosen = sorted({match for name in names for match in self._matching(name)})
+            return {
+                "generation": self._generation,
+                "since": first,
+                "steps": self._steps[first:].tolist(),
+                "times": self._times[first:].tolist(),
+                "series": {name: self._dense(self._columns[name], first) for name in chosen},
+                "broken": self._file.broken,
+            }
+
+    def _matching(self, name: str) -> list[str]:
+        if name.endswith("*"):
+            return [known for known in self._columns if known.startswith(name[:-1])]
+        return [name] if name in self._columns else []
+
+    def _dense(self, column: Column, first: int) -> list[float | None]:
+        out: list[float | None] = [None] * (len(self._steps) - first)
+        for row, value in zip(reversed(column.rows), reversed(column.values), strict=True):
+            if row < first:
+                break
+            out[row - first] = value
+        return out
+
+    def _refresh(self) -> None:
+        lines = self._file.read()
+        for line in lines:
+            if self._file.generation != self._generation:
+                self._forget()
+            self._take(line.value)
+        if self._file.generation != self._generation:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._generation = self._file.generation
+        self._columns, self._steps, self._times = {}, array("d"), array("d")
+
+    def _take(self, record: dict[str, Any]) -> None:
+        step, when = record.get("step"), record.get("time")
+        if not _is_number(step):
+            self._file.broken += 1
+            return
+        row = len(self._steps)
+        self._steps.append(step)
+        self._times.append(when if _is_number(when) else 0.0)
+        for name, value in record.items():
+            if name not in ("step", "time") and _is_number(value):
+                column = self._columns.setdefault(name, Column())
+                column.rows.append(row)
+                column.values.append(value)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

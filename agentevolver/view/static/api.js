@@ -1,0 +1,84 @@
+// Talking to the server. Every failure is an Error with one line for a person.
+
+let token = null;
+
+async function answer(response) {
+  const body = await response.json().catch(() => null);
+  if (response.ok) return body;
+  const error = new Error(body?.detail ?? `the server answered ${response.status}`);
+  error.status = response.status;
+  throw error;
+}
+
+function reached(request) {
+  return request.catch((error) => {
+    if (error.name === "AbortError") throw error;
+    const lost = new Error("the server does not answer; is it still running?");
+    lost.lost = true;
+    throw lost;
+  });
+}
+
+/** GET; parameters that are empty are left out. A list gives the parameter several times. */
+export async function get(path, parameters = {}, signal) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(parameters)) {
+    for (const item of Array.isArray(value) ? value : [value]) {
+      if (item !== "" && item !== null && item !== undefined) query.append(key, item);
+    }
+  }
+  const text = query.toString();
+  return answer(await reached(fetch(text ? `${path}?${text}` : path, { signal, headers: { accept: "application/json" } })));
+}
+
+/** PATCH or DELETE, with the token that only this page can read. */
+export async function send(method, path, body) {
+  token ??= (await get("/api/session")).token;
+  const headers = { "x-view-token": token, ...(body ? { "content-type": "application/json" } : {}) };
+  try {
+    return await answer(await reached(fetch(path, { method, headers, body: body && JSON.stringify(body) })));
+  } catch (error) {
+    if (error.status === 403) token = null; // the server was started anew
+    throw error;
+  }
+}
+
+/** Metrics by name, kept and added to: the server is asked for what came since. */
+export class MetricsFeed {
+  constructor(names) {
+    this.names = names;
+    this.generation = 0;
+    this.steps = [];
+    this.times = [];
+    this.series = {};
+  }
+
+  async update(signal) {
+    const found = await get("/api/metrics", { name: this.names, generation: this.generation, since: this.steps.length }, signal);
+    if (found.since === 0) Object.assign(this, { steps: [], times: [], series: {} });
+    const before = this.steps.length;
+    if (found.since !== before) return this; // another answer came first
+    this.generation = found.generation;
+    this.steps.push(...found.steps);
+    this.times.push(...found.times);
+    for (const [name, values] of Object.entries(found.series)) {
+      this.series[name] ??= new Array(before).fill(null);
+      this.series[name].push(...values);
+    }
+    return this;
+  }
+
+  names_like(pattern) {
+    return Object.keys(this.series).filter((name) => pattern.test(name)).sort();
+  }
+
+  /** Points [step, value] of a metric, without gaps. */
+  points(name) {
+    const values = this.series[name] ?? [];
+    return this.steps.flatMap((step, i) => (values[i] === null || values[i] === undefined ? [] : [[step, values[i]]]));
+  }
+
+  last(name) {
+    return this.points(name).at(-1)?.[1] ?? null;
+  }
+}

@@ -1,0 +1,106 @@
+// The frame: which view is shown, and when it looks again. A view is {title, open(place) -> page}; a page has `element`, `update(changed)`,
+// and may have `close()`. `changed` holds the parts of the run of which there is something new.
+
+import { get } from "./api.js";
+import { h, failure, state, duration } from "./dom.js";
+import * as curves from "./views/curves.js";
+import * as trajectories from "./views/trajectories.js";
+import * as trajectory from "./views/trajectory.js";
+import * as tasks from "./views/tasks.js";
+import * as experience from "./views/experience.js";
+import * as cost from "./views/cost.js";
+import * as system from "./views/system.js";
+import * as run from "./views/run.js";
+
+const VIEWS = { curves, trajectories, tasks, experience, cost, system, run };
+const EVERY_MS = 2000, IDLE_MS = 10000;
+const main = document.getElementById("main");
+const banner = document.getElementById("offline");
+let page = null, versions = {}, route = 0, lost = 0;
+
+function place() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...rest] = path.split("/").map(decodeURIComponent);
+  return { name: name || "curves", rest, query: new URLSearchParams(query) };
+}
+
+async function show() {
+  const mine = ++route;
+  const where = place();
+  const view = where.name === "trajectory" ? trajectory : VIEWS[where.name];
+  page?.close?.();
+  page = null;
+  mark(where.name === "trajectory" ? "trajectories" : where.name);
+  if (!view) {
+    main.replaceChildren(state("There is no such view.", "Choose one above."));
+    return;
+  }
+  document.title = `${view.title} · ${document.getElementById("name").textContent}`;
+  main.replaceChildren(state("Loading …"));
+  try {
+    const opened = await view.open(where);
+    if (mine !== route) return opened.close?.();
+    page = opened;
+    main.replaceChildren(page.element);
+  } catch (error) {
+    if (mine === route) main.replaceChildren(failure(error));
+  }
+}
+
+/** Links stay the same elements, so that the one that was pressed keeps the focus. */
+function mark(current) {
+  const nav = document.getElementById("nav");
+  if (!nav.children.length) nav.append(...Object.entries(VIEWS).map(([name, view]) => h("a", { href: `#/${name}` }, view.title)));
+  Object.keys(VIEWS).forEach((name, i) => {
+    const link = nav.children[i];
+    if (name !== current) return link.removeAttribute("aria-current");
+    link.setAttribute("aria-current", "page");
+    nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
+  });
+}
+
+async function look() {
+  let wait = EVERY_MS;
+  try {
+    const now = await get("/api/state");
+    if (lost) banner.hidden = true;
+    lost = 0;
+    head(now);
+    const changed = new Set(Object.keys(now.versions).filter((name) => now.versions[name] !== versions[name]));
+    versions = now.versions;
+    if (!document.hidden) await page?.update?.(changed, now).catch((error) => error.name === "AbortError" || tell(error));
+    if (!now.running) wait = IDLE_MS;
+  } catch (error) {
+    lost += 1;
+    tell(error);
+  }
+  setTimeout(look, page?.everyMs ?? wait);
+}
+
+function tell(error) {
+  banner.textContent = `What is shown may be old: ${error.message}`;
+  banner.hidden = false;
+}
+
+function head(now) {
+  document.getElementById("name").textContent = now.name;
+  const { phase, step, total_steps: total, time } = now.status;
+  const code = now.launch.exit_code;
+  const progress = step === undefined ? "" : `step ${step} of ${total}`;
+  const ended = now.launch.ended_at && (code === 0 ? "finished" : `ended with exit code ${code}`);
+  const parts = now.running
+    ? [phase ?? "starting", progress, time && `since ${duration(Date.now() / 1000 - time)}`]
+    : [ended || (now.running === null ? "started on another machine" : "not running"), progress, !ended && phase && `last: ${phase}`];
+  document.getElementById("status").replaceChildren(
+    ...(now.running ? [h("span", { class: "live", "aria-hidden": "true" })] : []),
+    parts.filter(Boolean).join(" · "));
+}
+
+window.addEventListener("hashchange", show);
+document.addEventListener("keydown", (event) => {
+  if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, textarea, select, svg")) return;
+  page?.key?.(event);
+});
+versions = (await get("/api/state").then((now) => (head(now), now.versions)).catch((error) => (tell(error), {})));
+await show();
+setTimeout(look, EVERY_MS);

@@ -1,0 +1,49 @@
+import { MetricsFeed, get } from "../api.js";
+import { chart } from "../chart.js";
+import { h, facts, table, state, number } from "../dom.js";
+
+export const title = "System";
+
+export async function open() {
+  const feed = new MetricsFeed(["perf/*", "actor/perf/*", "timing_s/step", "timing_s/rollout/*"]);
+  const element = h("div");
+  const samples = [];
+  const look = async () => {
+    const [now] = await Promise.all([get("/api/system", { since: samples.at(-1)?.time ?? 0 }), feed.update()]);
+    samples.push(...now.samples);
+    samples.splice(0, Math.max(0, samples.length - 900));
+    if (!element.querySelector("svg:hover")) element.replaceChildren(...content(now, samples, feed));
+  };
+  await look();
+  return { element, everyMs: 2000, update: look };
+}
+
+const time = (t) => new Date(t * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+
+function content(now, samples, feed) {
+  const last = samples.at(-1), metric = (name) => ({ name: name.split("/").at(-1).replaceAll("_", " "), points: feed.points(name) });
+  const memory = ["actor/perf/max_memory_allocated_gb", "actor/perf/max_memory_reserved_gb", "actor/perf/cpu_memory_used_gb"].map(metric);
+  const rollouts = feed.names_like(/^timing_s\/rollout\//).map(metric);
+  const live = { xName: "time", xFormat: time, low: 0 };
+  return [
+    h("h2", {}, "This machine"),
+    facts([
+      ["CPU", `${number(last.cpu, 0)} %`, `of ${now.cpus} core${now.cpus > 1 ? "s" : ""}`],
+      ["load", now.load.map((x) => x.toFixed(1)).join(" "), "1, 5, 15 min"],
+      ["memory", `${last.memory.toFixed(1)} GB`, `of ${now.memory_gb.toFixed(1)}`],
+      ["disk free", `${number(now.disk.free_gb, 0)} GB`, `of ${number(now.disk.total_gb, 0)}`],
+      ["the run", now.process_count ? `${now.process_memory_gb.toFixed(1)} GB` : "not here", now.process_count ? `${now.process_count} processes, shared memory counted in each` : ""],
+    ]),
+    h("div", { class: "charts" },
+      chart([{ name: "CPU in percent", points: samples.map((s) => [s.time, s.cpu]) }], { title: "CPU", note: "while this page is open", high: 100, ...live }),
+      chart([{ name: "memory in GB", points: samples.map((s) => [s.time, s.memory]), colour: "var(--s4)" }], { title: "Memory", note: "while this page is open", high: now.memory_gb, ...live }),
+      memory.some((s) => s.points.length) && chart(memory, { title: "Memory of the trainer", note: "GB, by step", low: 0 }),
+      chart([metric("perf/throughput")], { title: "Tokens per second", note: "verl's count, prompts included", low: 0 }),
+      rollouts.length > 0 && chart(rollouts, { title: "Time of a rollout", note: "seconds, mean, and the slowest", low: 0 })),
+    h("h2", {}, "Processes of the run"),
+    now.processes.length ? table([
+      { name: "process", class: "text", cell: (p) => p.name }, { name: "pid", class: "num soft", cell: (p) => p.pid },
+      { name: "CPU", class: "num", cell: (p) => `${number(p.cpu, 0)} %` }, { name: "memory", class: "num", cell: (p) => `${p.memory.toFixed(2)} GB` },
+    ], now.processes) : state("No process of this run is running on this machine."),
+  ];
+}

@@ -1,0 +1,190 @@
+"""How synthetic tasks came about: the funnel of each questioning run, its proposals with their fate, the exploration behind one.
+
+Journals are read by offset; explorations, which are the bulk of them, stay in the file until one is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from agentevolver.view.errors import NotThere, Unreadable
+from agentevolver.view.lines import GrowingFile, read_at, signature
+from task_manager.background import round_files
+from task_manager.funnel import STAGES, Record, proposals, tally
+from task_manager.journal import Records
+from task_manager.plan import Plan
+
+PAGE = 50
+FATES = ("kept", "dropped", "open")
+# Deep enough for the journal beside the tasks, and for that of later rounds.
+_JOURNALS = ("*/journal.jsonl", "*/*/journal.jsonl")
+
+Row = dict[str, Any]
+
+
+class Journal:
+    """One journal of self-questioning, followed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = GrowingFile(path)
+        self._lock = threading.Lock()
+        self._records: Records = {}
+        self._generation = 0
+        self._count = 0
+        self._rows: dict[str, tuple[int, list[Row]]] = {}
+
+    def plans(self) -> list[dict[str, Any]]:
+        """Return each plan's facts and funnel, the newest last."""
+        with self._lock:
+            self._refresh()
+            return [_funnel(plan, self._records) for plan in self._plans()]
+
+    def rows(self, run: str) -> list[Row]:
+        """Return the proposals of a plan with what became of them; raises NotThere."""
+        with self._lock:
+            self._refresh()
+            known = self._rows.get(run)
+            if known is None or known[0] != self._count:
+                plan = self._plan(run)
+                known = self._rows[run] = (self._count, [_row(record, i) for i, record in enumerate(proposals(self._records, plan))])
+            return known[1]
+
+    def exploration(self, run: str, index: int) -> list[dict[str, Any]]:
+        """Return the steps of the exploration from which proposal number `index` of a plan was made; raises NotThere."""
+        rows = self.rows(run)
+        if not 0 <= index < len(rows):
+            raise NotThere(f"there is no proposal number {index}")
+        with self._lock:
+            offset = self._records.get("exploration", {}).get(rows[index]["exploration"])
+        line = None if offset is None else read_at(self._file.path, offset)
+        steps: list[dict[str, Any]] = (line or {}).get("value", {}).get("steps", [])
+        return steps
+
+    def _plan(self, run: str) -> Plan:
+        for plan in self._plans():
+            if plan.run == run:
+                return plan
+        raise NotThere(f"there is no questioning run {run!r}")
+
+    def _plans(self) -> list[Plan]:
+        try:
+            return [Plan.from_dict(data) for data in self._records.get("plan", {}).values()]
+        except (TypeError, KeyError) as error:
+            raise Unreadable(f"{self._file.path.name} was written by another version ({error})") from error
+
+    def _refresh(self) -> None:
+        for line in self._file.read():
+            if self._file.generation != self._generation:
+                self._generation, self._records = self._file.generation, {}
+            kind, key = line.value.get("kind"), line.value.get("key")
+            if not isinstance(kind, str) or not isinstance(key, str) or "value" not in line.value:
+                continue
+            self._records.setdefault(kind, {})[key] = line.offset if kind == "exploration" else line.value["value"]
+            self._count += 1
+
+
+class Tasks:
+    """What a run trains on, and where it came from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._journals: dict[str, Journal] = {}
+        self._counts: dict[Path, tuple[Any, int]] = {}
+
+    def overview(self) -> dict[str, Any]:
+        """Return counts of the task files, how questioning ended (`questioning.json`), and each journal's plans."""
+        synthetic = self.folder / "tasks_explored.train.jsonl"
+        files = {"train": self.folder / "train.jsonl", "validation": self.folder / "val.jsonl", "synthetic": synthetic}
+        made = self._made()
+        return {
+            "counts": {name: count for name, path in files.items() if (count := self._lines(path)) is not None},
+            "rounds": [self._lines(path) or 0 for path in round_files(synthetic)],
+            "complete": made.get("complete"),
+            "metrics": made.get("metrics") or {},
+            "stages": list(STAGES),
+            "journals": [{"name": name, "plans": journal.plans()} for name, journal in self._found().items()],
+        }
+
+    def proposals(self, journal: str, run: str, *, fate: str = "", text: str = "", offset: int = 0, limit: int = PAGE) -> dict[str, Any]:
+        """Return `{rows, total}` of a plan's proposals: those of a fate, with a text in them. Raises NotThere."""
+        rows = self._journal(journal).rows(run)
+        wanted = [row for row in rows if (not fate or row["fate"] == fate) and (not text or _mentions(row, text))]
+        return {"rows": wanted[offset : offset + limit], "total": len(wanted)}
+
+    def exploration(self, journal: str, run: str, index: int) -> list[dict[str, Any]]:
+        """Return the exploration behind a proposal; raises NotThere."""
+        return self._journal(journal).exploration(run, index)
+
+    def _journal(self, name: str) -> Journal:
+        found = self._found()
+        if name not in found:
+            raise NotThere(f"there is no journal {name!r}")
+        return found[name]
+
+    def _found(self) -> dict[str, Journal]:
+        paths = sorted(path for pattern in _JOURNALS for path in self.folder.glob(pattern))
+        names = {str(path.parent.relative_to(self.folder)): path for path in paths}
+        return {name: self._journals.setdefault(name, Journal(path)) for name, path in names.items()}
+
+    def _made(self) -> dict[str, Any]:
+        try:
+            made = json.loads((self.folder / "questioning.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise Unreadable(f"tasks/questioning.json cannot be read: {error}") from error
+        return made if isinstance(made, dict) else {}
+
+    def _lines(self, path: Path) -> int | None:
+        mark = signature(path)
+        if mark is None:
+            return None
+        known = self._counts.get(path)
+        if known is None or known[0] != mark:
+            with path.open("rb") as file:
+                known = self._counts[path] = (mark, sum(1 for _ in file))
+        return known[1]
+
+
+def _funnel(plan: Plan, records: Records) -> dict[str, Any]:
+    funnel = tally(records, plan)
+    return {
+        "run": plan.run,
+        "environment": plan.env_type,
+        "worlds": len(plan.seeds),
+        "explorations": len(plan.seeds) * plan.n,
+        "stages": {stage: getattr(funnel, stage) for stage in STAGES},
+        "failed": funnel.failed,
+        "dropped": [[reason, count] for reason, count in funnel.dropped.most_common()],
+    }
+
+
+def _row(record: Record, index: int) -> Row:
+    task = record.decision["task"] if record.decision else None
+    fate, stage, reason = "open", "", ""
+    if record.verdict is not None and record.verdict["dropped_by"] is not None:
+        fate, stage, reason = "dropped", str(record.verdict["dropped_by"]), str(record.verdict["reason"])
+    elif record.decision is not None:
+        fate, stage, reason = ("kept", "", "") if task else ("dropped", "duplicate", str(record.decision["reason"]))
+    return {
+        "index": index,
+        "task_id": task["task_id"] if task else None,
+        "seed": record.seed,
+        "number": record.number,
+        "query": str(record.proposal["query"]),
+        "solution": [str(action) for action in record.proposal["solution"]],
+        "confidence": record.proposal["confidence"],
+        "fate": fate,
+        "stage": stage,
+        "reason": reason,
+        "grader": task["evaluator"] if task else None,
+        "changes": [str(change) for change in (record.verdict or {}).get("changes") or ()],
+        "exploration": record.keys["exploration"],
+    }
+
+
+def _mentions(row: Row, text: str) -> bool:
+    return text.casefold() in f"{row['task_id'] or row['seed']}\n{row['query']}\n{row['reason']}".casefold()

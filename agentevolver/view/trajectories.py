@@ -1,0 +1,234 @@
+"""The rollouts of a run: what each came to, by step, and one of them whole.
+
+A step's file is read once, line by line, and kept as one summary a rollout with the offset of its line; it is read again when it has been
+replaced (step credit is written into it later). Searching all steps stops after so many bytes and says where to go on, so that a
+run of gigabytes does not keep the page waiting.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentevolver.view.errors import BadRequest, NotThere
+from agentevolver.view.lines import parse, read_at, signature
+
+FOLDERS = {"training": "trajectories", "validation": "validation"}
+_FILE = re.compile(r"step_(\d+)\.jsonl")
+QUERY_CHARS = 240
+LABELS_SHOWN = 200
+PAGE = 100
+# Read at most in one answer, beside what is known already.
+SEARCH_BYTES = 48 * 1024 * 1024
+# Summaries kept in memory, about 1 KB each.
+KEPT_SUMMARIES = 60_000
+
+Summary = dict[str, Any]
+Mark = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rollouts are wanted; None or "" means that it does not matter.
+
+    `outcome`: success, failure, failed (the rollout did not happen, so nobody graded it). `origin`: original or synthetic. `guidance`:
+    guided or unguided. `text` stands in the task's id or its wording, whatever the case.
+    """
+
+    step: int | None = None
+    outcome: str = ""
+    origin: str = ""
+    guidance: str = ""
+    text: str = ""
+
+    def takes(self, summary: Summary) -> bool:
+        """Whether a rollout is wanted."""
+        if self.outcome and _outcome(summary) != self.outcome:
+            return False
+        if self.origin and summary["synthetic"] != (self.origin == "synthetic"):
+            return False
+        if self.guidance and summary["guided"] != (self.guidance == "guided"):
+            return False
+        return not self.text or self.text.casefold() in f"{summary['task_id']}\n{summary['query']}".casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    mark: Mark
+    offsets: list[int]
+    summaries: list[Summary]
+    broken: int
+
+
+class Trajectories:
+    """The rollouts of training or validation, in the files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[int, _Index] = OrderedDict()
+
+    def steps(self) -> list[int]:
+        """Return the steps of which there are rollouts, ascending."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(match[1]) for path in self.folder.iterdir() if (match := _FILE.fullmatch(path.name)))
+
+    def step(self, step: int) -> list[Summary]:
+        """Return the summaries of a step; raises NotThere if it has none."""
+        return self._index(step).summaries
+
+    def find(self, wanted: Filter, *, before: tuple[int, int] | None = None, limit: int = PAGE) -> dict[str, Any]:
+        """Return rollouts, the newest step first.
+
+        Args:
+            wanted: which.
+            before: where the last answer stopped, (step, index): go on behind that.
+            limit: how many at most.
+
+        Returns:
+            `{rows, next, searched}`: `next` is where to go on, None at the end; `searched` is the step that was looked at last.
+        """
+        rows: list[Summary] = []
+        budget = SEARCH_BYTES
+        searched: int | None = None
+        for step in reversed(self.steps()):
+            if wanted.step not in (None, step) or (before is not None and step > before[0]):
+                continue
+            unread = self._unread(step)
+            if searched is not None and unread > budget:
+                return {"rows": rows, "next": [step, 0], "searched": searched}
+            budget -= unread
+            searched = step
+            first = before[1] if before is not None and before[0] == step else 0
+            try:
+                summaries = self._index(step).summaries
+            except NotThere:
+                continue
+            for summary in summaries[first:]:
+                if wanted.takes(summary):
+                    if len(rows) == limit:
+                        return {"rows": rows, "next": [step, summary["index"]], "searched": step}
+                    rows.append(summary)
+        return {"rows": rows, "next": None, "searched": searched}
+
+    def one(self, step: int, index: int) -> dict[str, Any]:
+        """Return `{record, summary, siblings, count}` of a rollout: its record as it was written, the summaries of its group.
+
+        Raises NotThere.
+        """
+        found = self._index(step)
+        if not 0 <= index < len(found.summaries):
+            raise NotThere(f"step {step} has {len(found.summaries)} rollouts, there is no number {index}")
+        record = read_at(self._path(step), found.offsets[index])
+        summary = found.summaries[index]
+        if record is None or record.get("trajectory_id") != summary["id"]:
+            raise NotThere(f"the rollouts of step {step} have just been written anew; ask again")
+        siblings = [other for other in found.summaries if other["group"] == summary["group"]]
+        return {"record": record, "summary": summary, "siblings": siblings, "count": len(found.summaries)}
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step_{step}.jsonl"
+
+    def _unread(self, step: int) -> int:
+        mark, known = signature(self._path(step)), self._indexes.get(step)
+        return 0 if mark is None or (known is not None and known.mark == mark) else mark[1]
+
+    def _index(self, step: int) -> _Index:
+        with self._lock:
+            mark = signature(self._path(step))
+            if mark is None:
+                raise NotThere(f"there are no rollouts of step {step}")
+            known = self._indexes.get(step)
+            if known is None or known.mark != mark:
+                known = self._indexes[step] = _read(self._path(step), step, mark)
+            self._indexes.move_to_end(step)
+            while len(self._indexes) > 1 and sum(len(index.summaries) for index in self._indexes.values()) > KEPT_SUMMARIES:
+                self._indexes.popitem(last=False)
+            return known
+
+
+def cursor(text: str) -> tuple[int, int] | None:
+    """Read `<step>:<index>`; raises BadRequest for anything else."""
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d{1,12}):(\d{1,12})", text)
+    if match is None:
+        raise BadRequest(f"{text!r} is no place to go on from, that is STEP:INDEX")
+    return int(match[1]), int(match[2])
+
+
+def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
+    """Return what the list shows of a rollout; raises KeyError, TypeError or ValueError for a record that is none."""
+    task, outcome = record["task"], record["outcome"]
+    metadata = task.get("metadata") or {}
+    attribution = record.get("attribution") or {}
+    credit = record.get("credit") or {}
+    guidance = record.get("guidance") or {}
+    return {
+        "step": step,
+        "index": index,
+        "id": str(record["trajectory_id"]),
+        "group": str(record["group_id"]),
+        "rollout": record["rollout_id"],
+        "task_id": str(task["task_id"]),
+        "query": _query(record)[:QUERY_CHARS],
+        "synthetic": bool(metadata.get("synthetic")),
+        "evaluator": str(task.get("evaluator", "")),
+        "score": None if outcome is None else float(outcome["score"]),
+        "success": None if outcome is None else bool(outcome["success"]),
+        "stop_reason": str(record["stop_reason"]),
+        "error": str(record.get("error") or "")[:QUERY_CHARS],
+        "turns": len(record["steps"]),
+        "tokens": sum(int(turn["action_tokens"]) for turn in record["steps"]),
+        "seconds": float(record.get("seconds") or 0.0),
+        "labels": [bool(good) for good in attribution.get("good") or ()][:LABELS_SHOWN],
+        "label_status": str(attribution.get("status") or ""),
+        "advantages": [float(value) for value in credit.get("advantages") or ()][:LABELS_SHOWN],
+        "guided": bool(guidance.get("injected")),
+        "kept": bool(guidance.get("keep")),
+    }
+
+
+def _query(record: Mapping[str, Any]) -> str:
+    """Return the task in words: its own, or what the last message before the first action says, without guidance."""
+    if record["task"].get("query"):
+        return str(record["task"]["query"])
+    last = ""
+    for message in record["messages"]:
+        if message["role"] == "assistant":
+            break
+        last = str(message["content"] or "")
+    injected = (record.get("guidance") or {}).get("injected") or ""
+    return last.removeprefix(str(injected))
+
+
+def _outcome(summary: Summary) -> str:
+    if summary["success"] is None:
+        return "failed"
+    return "success" if summary["success"] else "failure"
+
+
+def _read(path: Path, step: int, mark: Mark) -> _Index:
+    offsets: list[int] = []
+    summaries: list[Summary] = []
+    offset = broken = 0
+    with path.open("rb") as file:
+        for raw in file:
+            record = parse(raw) if raw.endswith(b"\n") else None
+            try:
+                summary = summary_of(record, step, len(summaries)) if record is not None else None
+            except (KeyError, TypeError, ValueError, AttributeError):
+                summary = None
+            if summary is None:
+                broken += 1
+            else:
+                offsets.append(offset)
+                summaries.append(summary)
+            offset += len(raw)
+    return _Index(mark, offsets, summaries, broken)

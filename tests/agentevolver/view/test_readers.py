@@ -1,0 +1,209 @@
+"""The folder itself, tasks, samples, cost, logs and load."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from agentevolver import offline
+from agentevolver.tracking import write_jsonl
+from agentevolver.view.errors import NotAnExperiment, NotThere, Unreadable
+from agentevolver.view.experiment import Experiment
+from agentevolver.view.logs import TAIL_BYTES, Logs
+from agentevolver.view.samples import Samples
+from agentevolver.view.system import System
+from agentevolver.view.tasks import Tasks
+from agentevolver.view.usage import usage
+from task_manager.journal import Journal
+from tests.agentevolver.view.runs import HOSTILE, make_plan, make_records, make_run, sample_of
+
+SEED_POLICY = Path(offline.__file__).parent / "seed_policy_files"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("experiments") / "pocket" / "demo")
+
+
+def bare(folder: Path) -> Experiment:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("a: 1\n")
+    return Experiment(folder)
+
+
+def test_a_folder_that_is_no_run_is_refused_with_what_to_give(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotAnExperiment, match="there is no such folder"):
+        Experiment(tmp_path / "missing")
+    with pytest.raises(NotAnExperiment, match=r"has no config\.yaml; give the folder of a run"):
+        Experiment(tmp_path)
+    with pytest.raises(NotAnExperiment, match=r"below it there is .*pocket/demo"):
+        Experiment(run.parents[1])
+
+
+def test_the_state_names_run_and_phase_and_how_it_ended(run: Path) -> None:
+    state = Experiment(run).state()
+    assert state["name"] == "pocket/demo" and state["status"]["phase"] == "training"
+    assert state["running"] is False and state["launch"]["exit_code"] == 0
+
+
+def test_a_folder_with_nothing_but_a_configuration_is_a_run(tmp_path: Path) -> None:
+    experiment = bare(tmp_path / "e")
+    assert experiment.state()["running"] is False and experiment.launches() == []
+    assert Tasks(experiment.folder / "tasks").overview()["journals"] == []
+    assert usage(experiment)["exists"] is False and Logs(experiment.folder / "logs").files() == []
+    assert Samples(experiment).rows(1, "x") == [] and experiment.versions()
+
+
+def test_whether_a_run_goes_on_is_asked_of_its_processes(tmp_path: Path) -> None:
+    experiment = bare(tmp_path / "e")
+    launches = experiment.folder / "launches"
+    launches.mkdir()
+    record = {"run_id": "no-such-run", "started_at": "2026", "hardware": {"host": socket.gethostname()}}
+    (launches / "1.json").write_text(json.dumps(record))
+    assert experiment.state()["running"] is False, "it was killed"
+    (launches / "1.json").write_text(json.dumps({**record, "hardware": {"host": "elsewhere"}}))
+    assert experiment.state()["running"] is None
+
+
+def test_secrets_of_the_configuration_are_not_shown(run: Path, tmp_path: Path) -> None:
+    shown = Experiment(run).shown_config()
+    assert "sk-secret" not in shown and "max_tokens: 1000" in shown
+    experiment = bare(tmp_path / "e")
+    (experiment.folder / "config.yaml").write_text("a: [1\n")
+    assert experiment.config() == {}
+    with pytest.raises(Unreadable, match=r"config\.yaml cannot be read"):
+        experiment.shown_config()
+
+
+def test_versions_change_with_what_they_stand_for(tmp_path: Path) -> None:
+    experiment = bare(tmp_path / "e")
+    before = experiment.versions()
+    write_jsonl(experiment.folder / "trajectories" / "step_1.jsonl", make_records(1, 1))
+    after = experiment.versions()
+    assert {name for name in after if after[name] != before[name]} == {"trajectories"}
+
+
+def test_the_funnel_counts_what_the_journal_holds(run: Path) -> None:
+    overview = Tasks(run / "tasks").overview()
+    assert overview["counts"] == {"train": 2, "validation": 1, "synthetic": 1} and overview["complete"] is True
+    (plan,) = overview["journals"][0]["plans"]
+    assert [plan["stages"][stage] for stage in overview["stages"]] == [1, 4, 3, 2, 2, 1, 1, 1]
+    assert plan["explorations"] == 2 and ["parse: no JSON", 1] in plan["dropped"]
+
+
+def test_proposals_are_found_by_fate_and_text(run: Path) -> None:
+    tasks = Tasks(run / "tasks")
+    name, plan = "tasks_explored.train.jsonl.d", make_plan().run
+    found = tasks.proposals(name, plan)
+    assert [row["fate"] for row in found["rows"]] == ["kept", "dropped", "open"] and found["total"] == 3
+    assert tasks.proposals(name, plan, fate="dropped")["rows"][0]["reason"] == f"it is wrong {HOSTILE}"
+    assert [row["query"][:3] for row in tasks.proposals(name, plan, text="TWO")["rows"]] == ["two"]
+    assert tasks.proposals(name, plan, offset=2)["rows"][0]["fate"] == "open"
+    assert tasks.exploration(name, plan, 0)[0]["action"] == "note.find milk"
+    for journal, other in ((name, "no run"), ("../..", plan), ("rounds/store", plan)):
+        with pytest.raises(NotThere):
+            tasks.proposals(journal, other)
+    with pytest.raises(NotThere):
+        tasks.exploration(name, plan, 3)
+
+
+def test_a_journal_is_followed_while_it_is_written(tmp_path: Path) -> None:
+    plan = make_plan()
+    with Journal(tmp_path / "tasks" / "t.d") as journal:
+        tasks = Tasks(tmp_path / "tasks")
+        assert tasks.overview()["journals"] == [{"name": "t.d", "plans": []}]
+        journal.put("plan", "p", plan.to_dict())
+        assert tasks.overview()["journals"][0]["plans"][0]["stages"]["explored"] == 0
+        journal.put("exploration", plan.exploration("w0", 0), {"steps": []})
+        assert tasks.overview()["journals"][0]["plans"][0]["stages"]["explored"] == 1
+        with journal.path.open("ab") as file:
+            file.write(b'{"kind": "synthesis", "key"')
+        assert tasks.overview()["journals"][0]["plans"][0]["stages"]["proposed"] == 0
+
+
+def test_a_broken_record_of_questioning_is_said(tmp_path: Path) -> None:
+    (tmp_path / "questioning.json").write_text("{")
+    with pytest.raises(Unreadable, match=r"questioning\.json"):
+        Tasks(tmp_path).overview()
+
+
+def test_the_rows_of_a_rollout_have_every_token(run: Path) -> None:
+    (row,) = Samples(Experiment(run)).rows(1, "g1-0_0")
+    assert row["prompt"] == ["1", "2", "3"] and row["tokens"]["text"] == ["10", "11", "12", "13", "14"]
+    assert row["tokens"]["mask"] == [1, 1, 0, 0, 1] and row["tokens"]["advantage"][-1] == 1.25
+    assert not row["is_text"] and row["cut"] == 0
+    assert Samples(Experiment(run)).rows(1, "g1-0_3") == [], "it did not happen"
+    assert Samples(Experiment(run)).rows(99, "g1-0_0") == []
+
+
+def test_rows_of_rollouts_with_similar_names_are_kept_apart_and_in_order(tmp_path: Path) -> None:
+    experiment = bare(tmp_path / "e")
+    sample = sample_of(next(iter(make_records(1, 1))))
+    keys = ["g_1_10", "g_1_2", "g_11_0", "g_1_0"]
+    write_jsonl(experiment.folder / "samples" / "step_1.jsonl", ({**sample, "key": key} for key in keys))
+    assert [row["key"] for row in Samples(experiment).rows(1, "g_1")] == ["g_1_0", "g_1_2", "g_1_10"]
+
+
+def test_tokens_are_text_where_the_model_has_a_tokenizer(tmp_path: Path) -> None:
+    experiment = bare(tmp_path / "e")
+    (experiment.folder / "config.yaml").write_text(f"actor_rollout_ref: {{model: {{path: {SEED_POLICY}}}}}\n")
+    write_jsonl(experiment.folder / "samples" / "step_1.jsonl", [sample_of(next(iter(make_records(1, 1))))])
+    (row,) = Samples(experiment).rows(1, "g1-0_0")
+    assert row["is_text"] and not any(text.isdigit() and len(text) > 1 for text in row["tokens"]["text"])
+
+
+def test_cost_is_by_role_the_dearest_first(run: Path) -> None:
+    found = usage(Experiment(run))
+    assert [(role["role"], role["cost"]) for role in found["roles"]] == [("judge", 1.5), ("explorer", 0.5)]
+    assert found["budget"] == {"max_tokens": 1000}
+
+
+def test_a_ledger_that_is_none_is_said(tmp_path: Path) -> None:
+    experiment = bare(tmp_path / "e")
+    (experiment.folder / "llm_usage.sqlite").write_bytes(b"no database at all")
+    with pytest.raises(Unreadable, match=r"llm_usage\.sqlite cannot be read"):
+        usage(experiment)
+
+
+def test_logs_are_followed_from_their_end_without_colours_and_progress(run: Path) -> None:
+    logs = Logs(run / "logs")
+    found = logs.read("main.log")
+    assert found["text"] == f"loading\n100%\n{HOSTILE}\n" and found["start"] == 0
+    assert logs.read("main.log", found["next"])["text"] == ""
+
+
+def test_a_line_that_is_not_whole_waits(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one\ntw")
+    logs = Logs(tmp_path)
+    found = logs.read("a.log")
+    assert found["text"] == "one\n"
+    (tmp_path / "a.log").write_text("one\ntwo\n")
+    assert logs.read("a.log", found["next"])["text"] == "two\n"
+    (tmp_path / "a.log").write_text("new\n")
+    assert logs.read("a.log", found["next"] + 4)["text"] == "new\n", "a new file is read from its beginning"
+
+
+def test_of_a_long_log_the_end_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("".join(f"line {n}\n" for n in range(50_000)))
+    found = Logs(tmp_path).read("a.log")
+    assert len(found["text"]) <= TAIL_BYTES and found["text"].startswith("line ") and found["text"].endswith("line 49999\n")
+    assert found["start"] > 0
+
+
+@pytest.mark.parametrize("name", ["../config.yaml", "..%2fconfig.yaml", "/etc/passwd", "secret.log", "config.yaml", ""])
+def test_nothing_but_logs_is_read_as_a_log(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("a: 1")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "secret.log").symlink_to("/etc/passwd")
+    with pytest.raises(NotThere):
+        Logs(tmp_path / "logs").read(name)
+
+
+def test_load_is_sampled_once_a_second_at_most(run: Path) -> None:
+    system = System(Experiment(run))
+    first, second = system.read(), system.read()
+    assert len(second["samples"]) == 1 and first["cpus"] == os.cpu_count()
+    assert 0 <= first["samples"][0]["cpu"] <= 100 and 0 < first["samples"][0]["memory"] <= first["memory_gb"]
+    assert first["processes"] == [] and system.read(since=first["samples"][0]["time"])["samples"] == []

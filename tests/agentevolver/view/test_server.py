@@ -1,0 +1,108 @@
+"""The real server, as a person starts it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.agentevolver.launcher.fakes import free_port
+from tests.agentevolver.view.runs import make_run, write_metrics
+
+ROOT = Path(__file__).parents[3]
+LAUNCHER = (sys.executable, str(ROOT / "launcher.py"))
+START_S = 90.0
+pytestmark = pytest.mark.service
+
+
+@contextmanager
+def serving(*arguments: str, **env: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A launcher that shows a run, and the address it printed."""
+    command = [*LAUNCHER, "--view", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **env}) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            found = re.search(r"watch \S+ at (http://\S+)", line)
+            assert found, line + process.stderr.read()
+            address = found[1]
+            wait_for(address.partition("?")[0] + "healthz")
+            yield process, address
+        finally:
+            process.kill()
+
+
+def wait_for(url: str) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            httpx.get(url, trust_env=False).raise_for_status()
+            return
+        except httpx.HTTPError:
+            assert time.monotonic() < deadline, f"{url} never answered"
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("experiments") / "pocket" / "demo")
+
+
+def test_ctrl_c_is_how_one_leaves(run: Path) -> None:
+    with serving(str(run)) as (process, address):
+        assert address.startswith("http://127.0.0.1:")
+        with httpx.Client(base_url=address, trust_env=False) as client:
+            assert client.get("/api/state").json()["name"] == "pocket/demo"
+            assert "<title>AgentEvolver" in client.get("/").text
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr is not None and "Traceback" not in process.stderr.read()
+
+
+def test_a_run_that_goes_on_is_followed(run: Path) -> None:
+    with serving(str(run)) as (_, address), httpx.Client(base_url=address, trust_env=False) as client:
+        before = client.get("/api/state").json()["versions"]["metrics"]
+        have = len(client.get("/api/metrics").json()["steps"])
+        write_metrics(run, have, have + 1)
+        assert client.get("/api/state").json()["versions"]["metrics"] != before
+        assert client.get("/api/metrics", params={"since": have, "name": "rollout/success"}).json()["steps"] == [have]
+
+
+def test_a_path_that_a_client_would_mend_leads_nowhere_either(run: Path) -> None:
+    with serving(str(run)) as (_, address):
+        port = address.rstrip("/").rpartition(":")[2]
+        for path in ("/../../config.yaml", "/views/../../../config.yaml", "//config.yaml", "/static/%2e%2e/app.py"):
+            done = subprocess.run(
+                ["curl", "-s", "--noproxy", "*", "--path-as-is", f"http://127.0.0.1:{port}{path}"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert '"detail"' in done.stdout and "sk-secret" not in done.stdout
+
+
+def test_another_address_asks_for_the_token(run: Path) -> None:
+    port = free_port()
+    with serving(str(run), "--host", "0.0.0.0", "--port", str(port), VIEW_TOKEN="a-token") as (_, address):
+        assert address == f"http://0.0.0.0:{port}/?token=a-token"
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, follow_redirects=True) as client:
+            assert client.get("/").status_code == 401
+            assert client.get("/?token=a-token").status_code == 200
+            assert client.get("/api/state").status_code == 200
+
+
+def test_what_is_no_run_and_a_port_that_is_taken_are_one_line(run: Path, tmp_path: Path) -> None:
+    for arguments, message in (([str(tmp_path)], "has no config.yaml"), ([str(tmp_path / "x")], "there is no such folder")):
+        done = subprocess.run([*LAUNCHER, "--view", *arguments], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1
+    with serving(str(run)) as (_, address):
+        port = address.rstrip("/").rpartition(":")[2]
+        done = subprocess.run([*LAUNCHER, "--view", str(run), "--port", port], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 1 and f"port {port} is taken" in done.stderr

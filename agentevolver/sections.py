@@ -18,8 +18,9 @@ from task_manager.settings import TaskManagerSettings
 OLD_TEMPLATE_NAMES = {"linear": "causal", "linear_think": "reasoning", "context_selfclip": "self_managed"}
 CONTEXT_TEMPLATES = ("reasoning", "sliding_window", "self_managed", *sorted(set(OLD_TEMPLATE_NAMES) - {"linear"}), "causal", "linear")
 AGENT_FLOWS = ("react", "planner_executor")
-# What the built-in teacher can play roles for.
+# What the built-in teacher can play roles for; of the long variant it can only keep an agent's notes.
 TEACHER_ENVIRONMENTS = ("pocket",)
+TEACHER_NOTES = (*TEACHER_ENVIRONMENTS, "pocket_long")
 _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _SHORTENING = ("sliding_window", "self_managed")
 # Loss modes in which a sample may have an upper clip of its own (`agentevolver.trainer.loss`).
@@ -164,7 +165,7 @@ class Settings(Section):
     def roles(self) -> tuple[Role, ...]:
         """The roles that this run asks."""
         attributing = self.attribution.active and self.attribution.attributor == "llm"
-        summarising = self.exp_manager.asks_summariser
+        summarising = self.exp_manager.asks_summariser or self.rollout.summary_by == "summariser"
         own = ((attributing, Role.ATTRIBUTOR), (summarising, Role.SUMMARISER))
         return (*(role for asked, role in own if asked), *self.task_manager.roles)
 

@@ -27,13 +27,14 @@ from agentevolver.layers import (
     read_yaml,
     refuse_unknown,
 )
-from agentevolver.llm.settings import OFFLINE, POLICY, TeacherSettings
+from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
 from agentevolver.sections import (
     BOOSTED_LOSS_MODES,
     OLD_TEMPLATE_NAMES,
     READ_BY_FLOW,
     READ_BY_TEMPLATE,
     TEACHER_ENVIRONMENTS,
+    TEACHER_NOTES,
     EnvServiceSettings,
     RaySettings,
     RolloutSettings,
@@ -312,9 +313,11 @@ def _check_roles(settings: Settings) -> None:
     """Refuse roles that nobody can play, before anything is started."""
     for role in settings.roles:
         endpoint = settings.llm.endpoint(role)
-        if endpoint.base_url == OFFLINE and settings.env_service.env_type not in TEACHER_ENVIRONMENTS:
+        notes_alone = role is Role.SUMMARISER and not settings.exp_manager.asks_summariser
+        known = TEACHER_NOTES if notes_alone else TEACHER_ENVIRONMENTS
+        if endpoint.base_url == OFFLINE and settings.env_service.env_type not in known:
             raise ConfigError(
-                f"llm.base_url = offline: the built-in teacher knows the environments {', '.join(TEACHER_ENVIRONMENTS)} alone, and "
+                f"llm.base_url = offline: as {role.value} the built-in teacher knows the environments {', '.join(known)} alone, and "
                 f"env_service.env_type is {settings.env_service.env_type}; name an endpoint for the role {role.value}"
             )
         if endpoint.base_url == POLICY and role in settings.roles_outside_rollouts:

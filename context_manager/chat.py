@@ -53,7 +53,7 @@ class ChatRenderer:
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
         template_kwargs: passed to the template (`enable_thinking`, say).
-        stop_token_ids: further ids that end an assistant turn, beside the tokenizer's eos.
+        stop_token_ids: further ids that end a reply, beside the tokenizer's eos and the token that the chat template closes it with.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, template_kwargs: dict[str, Any] | None = None, stop_token_ids: Sequence[int] = ()) -> None:
@@ -88,8 +88,22 @@ class ChatRenderer:
         return self.encode(self._render(messages))
 
     def ends_turn(self, ids: Sequence[int]) -> bool:
-        """Whether the last sampled id closes the assistant turn (false: the reply was cut by the token limit)."""
-        return bool(ids) and ids[-1] in self.stop_token_ids
+        """Whether the last sampled id ends the reply (false: the reply was cut by the token limit)."""
+        return bool(ids) and (ids[-1] in self.stop_token_ids or self.closes_turn(ids))
+
+    def closes_turn(self, ids: Sequence[int]) -> bool:
+        """Whether the last sampled id is the token with which the chat template closes an assistant turn. A reply that ends with another
+        one (`<|endoftext|>`, say, where turns close with `<|im_end|>`) keeps it, and the template's follows in later prompts."""
+        return bool(ids) and self._close is not None and ids[-1] == self._close[0]
+
+    @cached_property
+    def _close(self) -> tuple[int, str] | None:
+        """Id and text of the token with which the chat template closes an assistant turn; None if that is no token of its own."""
+        _, found, tail = self._render([_USER, {"role": "assistant", "content": _MARKER}, _USER]).rpartition(_MARKER)
+        first = self.encode(tail)[:1] if found else []
+        text = self.tokenizer.decode(first, skip_special_tokens=False)
+        special = first and (first[0] in self.stop_token_ids or not self.tokenizer.decode(first, skip_special_tokens=True))
+        return (first[0], text) if special and tail.startswith(text) else None
 
     def continuation(self, messages: Sequence[dict[str, Any]], *, closed: bool) -> list[int]:
         """Return the ids that follow an assistant turn: its close, the new messages, the next generation prompt.
@@ -105,11 +119,9 @@ class ChatRenderer:
         if not found:
             raise ChatTemplateError("the chat template rewrites an earlier assistant message, so a conversation cannot be continued")
         if closed:
-            if not tail.startswith(self.tokenizer.eos_token):
-                raise ChatTemplateError(
-                    f"the chat template closes an assistant message with {tail[:16]!r}, the tokenizer's eos is {self.tokenizer.eos_token!r}"
-                )
-            tail = tail[len(self.tokenizer.eos_token) :]
+            if self._close is None or not tail.startswith(self._close[1]):
+                raise ChatTemplateError(f"the chat template closes an assistant message with {tail[:16]!r}, which is no token of its own")
+            tail = tail[len(self._close[1]) :]
         return tail
 
     # ---- the pieces of a conversation that is edited ----

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 SampleChoice = Literal["spread", "first", "last"]
 Runs = tuple[tuple[int, int], ...]
+# Why a sample is left out.
+DROPPED = ("prompt_too_long", "response_too_long", "opening_edited", "over_max_samples")
 
 
 @dataclass(slots=True)

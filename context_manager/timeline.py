@@ -85,7 +85,7 @@ class LiveTimeline:
         if remembered is not None:
             return self._append(self._rewritten(self._next(), remembered, step))
         ids = [*([] if self._append_only else self._generation), *sampled_ids]
-        return self._append(Message(self._next(), "assistant", text, step, ids, self.renderer.ends_turn(sampled_ids)))
+        return self._append(Message(self._next(), "assistant", text, step, ids, self.renderer.closes_turn(sampled_ids)))
 
     def _append(self, message: Message) -> Message:
         self.messages.append(message)

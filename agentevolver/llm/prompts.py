@@ -14,7 +14,7 @@ from typing import Any
 
 SECTIONS = (
     *("profile", "preference", "opening", "tools", "task", "transcript", "better", "worse", "attempt", "reference", "outcome", "phase"),
-    *("steps_left", "tried", "existing", "count", "experience", "indices"),
+    *("steps_left", "tried", "existing", "count", "experience", "indices", "summary"),
 )
 NO_STEPS = "(no steps yet)"
 

@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
+from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from advantage_processor.attribution import Attributor, judge_settings
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
 from agentevolver.rollout.engine import VerlEngine
+from agentevolver.rollout.flows.chat import role_summariser
 from agentevolver.rollout.flows.engines import Summariser
 from agentevolver.rollout.flows.registry import flow_chooser
 from agentevolver.rollout.rows import to_outputs
 from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
 from agentevolver.schema import Task
-from agentevolver.settings import ConfigError, Settings, of_verl
+from agentevolver.settings import Settings, of_verl
 from context_manager.base import ContextLimits
 from context_manager.chat import ChatRenderer
 from context_manager.registry import context_options, template_class
@@ -115,15 +117,29 @@ def make_graders(settings: Settings, policy: PolicySource | None = None) -> Grad
     return Graders(Bench(settings.task_manager.grader, llm, sparse=settings.rollout.sparse))
 
 
-def make_runner(
-    settings: Settings, engine: VerlEngine, tokenizer: Any, template_kwargs: Any = None, summariser: Summariser | None = None
-) -> EpisodeRunner:
-    """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders.
+def make_summariser(settings: Settings, policy: PolicySource | None = None) -> Summariser | None:
+    """Return who writes the summaries of contexts, None where the configuration asks no role for them."""
+    if settings.rollout.summary_by != "summariser":
+        return None
+    return role_summariser(LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy))
+
+
+def stop_ids(model: str) -> tuple[int, ...]:
+    """Return the ids at which the engine ends a reply, as the model's generation config has them; none if it has no such file."""
+    try:
+        ids = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        return ()
+    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+
+
+def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template_kwargs: Any = None) -> EpisodeRunner:
+    """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders and summariser.
 
     Raises ConfigError for a template or flow that cannot be used.
     """
     rollout, sizes, service = settings.rollout, settings.sizes, settings.env_service
-    renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}))
+    renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), stop_ids(tokenizer.name_or_path))
     limits = ContextLimits(
         max_prompt_tokens=sizes.max_prompt_length,
         max_response_tokens=sizes.max_response_length,
@@ -139,9 +155,7 @@ def make_runner(
         unavailable_timeout_s=service.unavailable_timeout_s,
         no_think=rollout.use_qwen3,
     )
-    if rollout.summary_by == "summariser" and summariser is None:
-        raise ConfigError("actor_rollout_ref.rollout.summary_by = summariser: no model plays that role here, write policy or nobody")
     template, options = template_class(rollout.context_template), context_options(rollout)
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
-    graders = make_graders(settings, engine.served)
+    graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
     return EpisodeRunner(policy, client, engine, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser, graders)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentevolver.schema import StopReason
+from context_manager.snapshots import DROPPED
 
 Record = Mapping[str, Any]
 
@@ -36,6 +37,10 @@ def rollout_metrics(trajectories: Sequence[Record], gen_s: float) -> dict[str, f
         "rollout/tokens_per_s": tokens / gen_s if gen_s > 0 else 0.0,
         **{f"rollout/stop_reason/{reason.value}": float(reasons[reason]) for reason in StopReason},
     }
+    dropped = Counter({name: 0 for name in DROPPED})
+    for trajectory in graded:
+        dropped.update(trajectory["dropped_samples"])
+    metrics |= {f"rollout/dropped_samples/{name}": float(count) for name, count in dropped.items()}
     if graded:
         metrics |= {
             "rollout/reward/mean": float(np.mean([t["outcome"]["score"] for t in graded])),

@@ -108,7 +108,7 @@ def test_the_teacher_is_wanted_only_where_it_plays_a_role():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["env_service.env_type=bfcl"], r"the built-in teacher knows the environments pocket alone"),
+        (["env_service.env_type=bfcl"], r"as attributor the built-in teacher knows the environments pocket alone"),
         (
             ["llm.base_url=https://api.example.com/v1"],
             r"asks https://api.example.com/v1, whose key is missing: set OPENAI_API_KEY",
@@ -127,6 +127,42 @@ def test_a_judge_that_cannot_work_is_refused_before_the_start(overrides, message
 def test_the_policy_may_play_a_role_that_is_asked_during_rollouts():
     assert basic(ENABLED, "llm.base_url=policy").settings.roles == (Role.ATTRIBUTOR,)
     assert basic("task_manager.grader.original_grader=llm", "llm.base_url=policy").settings.roles == (Role.JUDGE,)
+
+
+SUMMARISED = ("actor_rollout_ref.rollout.context_template=sliding_window", "actor_rollout_ref.rollout.summary_by=summariser")
+
+
+@pytest.mark.parametrize("env_type", ["pocket", "pocket_long"])
+def test_summaries_of_a_role_ask_the_summariser_whom_the_teacher_may_play(env_type):
+    resolved = basic(*SUMMARISED, f"env_service.env_type={env_type}")
+    assert resolved.settings.roles == (Role.SUMMARISER,) and resolved.teacher is not None
+    assert basic(*SUMMARISED[:1], f"env_service.env_type={env_type}").settings.roles == ()
+    assert basic(*SUMMARISED, "llm.base_url=policy").settings.roles == (Role.SUMMARISER,)
+
+
+def test_summaries_that_nobody_can_write_are_refused_before_the_start(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="as summariser the built-in teacher knows the environments pocket, pocket_long alone"):
+        basic(*SUMMARISED, "env_service.env_type=bfcl")
+    with pytest.raises(ConfigError, match="as attributor the built-in teacher knows the environments pocket alone"):
+        basic(ENABLED, "env_service.env_type=pocket_long")
+    with pytest.raises(ConfigError, match=r"the role summariser asks .* whose key is missing"):
+        basic(*SUMMARISED, "llm.base_url=https://api.example.com/v1")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"context_template": "self_managed", "summary_by": "null"},
+        {"context_template": "causal", "summary_by": "null", "context_keep_turns": "null", "summary_tokens": "null"},
+    ],
+)
+def test_the_long_example_composes_with_each_template_that_it_names(values):
+    overrides = [f"actor_rollout_ref.rollout.{key}={value}" for key, value in values.items()]
+    settings = load(BASIC.with_name("pocket_long.yaml"), ["device=cpu", *overrides]).settings
+    assert settings.env_service.env_type == "pocket_long" and settings.sizes.max_model_len == 640
+    assert settings.roles == (() if values else (Role.SUMMARISER,))
 
 
 def roles(*overrides):

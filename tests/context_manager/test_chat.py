@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.timeline import LiveTimeline
+from tests.chat_tokenizers import CHATML, build_tokenizer
 from tests.context_manager.episodes import OPENING
 
 WORD = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="<>"), min_size=1, max_size=10)
@@ -74,3 +75,42 @@ def test_a_template_without_a_token_before_replies_can_be_continued_but_not_edit
 def test_raw_text_keeps_special_tokens_but_the_close(renderer):
     ids = [*renderer.encode("a<|eot_id|>b"), renderer.tokenizer.eos_token_id]
     assert renderer.raw_text(ids) == "a<|eot_id|>b" and renderer.text(ids) == "ab"
+
+
+class TestAModelWhoseRepliesEndWithAnotherTokenThanItsTurns:
+    """Its eos is `<|endoftext|>`, its chat template closes turns with `<|im_end|>`; it may say either."""
+
+    @pytest.fixture
+    def base(self):
+        return ChatRenderer(build_tokenizer(CHATML, "<|endoftext|>"))
+
+    def said(self, base, text):
+        return base.encode(text)
+
+    def test_both_end_a_reply_and_neither_is_part_of_its_text(self, base):
+        for end in ("<|endoftext|>", "<|im_end|>"):
+            ids = self.said(base, f"act{end}")
+            assert base.ends_turn(ids) and base.text(ids) == base.raw_text(ids) == "act"
+        assert not base.ends_turn(self.said(base, "act"))
+
+    @pytest.mark.parametrize(("said", "shown"), [("act<|im_end|>", "act<|im_end|>"), ("act<|endoftext|>", "act<|endoftext|><|im_end|>")])
+    @pytest.mark.parametrize("append_only", [True, False])
+    def test_what_was_said_stays_and_the_turn_is_closed_once(self, base, said, shown, append_only):
+        timeline = LiveTimeline(base, OPENING, append_only=append_only)
+        before = base.tokenizer.decode(timeline.prompt())
+        timeline.said(self.said(base, said), "act", 0)
+        timeline.add({"role": "user", "content": "seen"})
+        expected = f"{before}{shown}\n<|im_start|>user\nseen<|im_end|>\n<|im_start|>assistant\n"
+        assert base.tokenizer.decode(timeline.prompt()) == expected
+
+    def test_further_ids_may_end_a_reply(self, chatml):
+        end = chatml.encode("<|eot_id|>", add_special_tokens=False)
+        assert not ChatRenderer(chatml).ends_turn(end) and ChatRenderer(chatml, stop_token_ids=end).ends_turn(end)
+
+
+def test_a_turn_that_closes_with_plain_text_is_never_closed_by_the_policy():
+    open_ended = ChatRenderer(
+        build_tokenizer("{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + '\n' }}{%- endfor -%}", "<|eot_id|>")
+    )
+    newline = open_ended.encode("\n")
+    assert not open_ended.ends_turn(newline) and not open_ended.closes_turn(newline)

@@ -110,14 +110,15 @@ def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
     assert call.by == "summariser" and call.prompt_ids == [] and call.max_new_tokens == 40
     system, user = call.messages
     assert system["content"].startswith("role: summariser/context\n")
-    assert "<opening>\ns\ngo\n</opening>" in user["content"] and "assistant: act0\nuser: seen0" in user["content"]
+    assert "<opening>\ns\ngo\n</opening>" in user["content"] and "step 0\naction: act0\nobservation: seen0" in user["content"]
+    assert "<summary>" not in user["content"]
     assert user["content"].count("</transcript>") == 1, "an observation cannot close its section"
     snapshots = len(context.recorder.snapshots)
     context.settle(call, "told")
     assert len(context.recorder.snapshots) == snapshots and texts(context)[0] == NOTE.format(text="told")
     while (call := context.housekeeping()) is None:
         turn(context, "act", "o" * 60, 90)
-    assert "told" in call.messages[1]["content"], "the next summary knows the one before it"
+    assert "<summary>\ntold\n</summary>" in call.messages[1]["content"], "the next summary knows the one before it"
 
 
 def test_nobody_is_asked_if_so_wanted_and_older_turns_just_go(renderer):

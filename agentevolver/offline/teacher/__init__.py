@@ -1,4 +1,5 @@
-"""The built-in teacher: a rule-based stand-in for a language model, for the pocket world only.
+"""The built-in teacher: a rule-based stand-in for a language model, for the pocket world only (the summariser of contexts: also
+for `pocket_long`).
 
 It speaks the OpenAI chat API, so that the whole loop runs, is tested and can be watched without a key. It is no language model: it plays
 the roles of docs/llm.md by reading what stands in the prompt (opening, profile, observations, transcript), knows the pocket world's

@@ -20,10 +20,10 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from agentevolver.offline.teacher import acting, attributing, judging, profiling, summarising, synthesising
+from agentevolver.offline.teacher import acting, attributing, judging, noting, profiling, summarising, synthesising
 from agentevolver.offline.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
 
-Handler = Callable[[Prompt, Draws], dict[str, Any]]
+Handler = Callable[[Prompt, Draws], dict[str, Any] | str]
 HANDLERS: dict[str, Handler] = {
     "explorer/act": acting.explore,
     "synthesiser/tasks": synthesising.tasks,
@@ -38,6 +38,7 @@ HANDLERS: dict[str, Handler] = {
     "summariser/validate": summarising.validate,
     "summariser/rewrite": summarising.rewrite,
     "summariser/rerank": summarising.rerank,
+    "summariser/context": noting.context,
 }
 MODEL = "teacher"
 FENCED = 0.15
@@ -65,7 +66,7 @@ class Teacher:
             raise NotUnderstood(f"there is no role and task {prompt.task!r}; known are {', '.join(HANDLERS)}")
         draws = Draws(random.Random(self._chance(messages, seed, temperature)), self.rates, temperature)
         reply = handler(prompt, draws)
-        text = self._dressed(reply, draws)
+        text = reply if isinstance(reply, str) else self._dressed(reply, draws)
         self.served[prompt.task] += 1
         self._keep(prompt.task, draws.planted)
         return text

@@ -10,7 +10,7 @@ def record(group="g", score=1.0, stop="finished", attempts=1, error=""):
     step = {"action_tokens": 5, "truncated": False, "generate_s": 0.1, "env_s": 0.01}
     return {
         "group_id": group, "outcome": outcome, "stop_reason": stop, "attempts": attempts, "error": error, "seconds": 0.3,
-        "steps": [step, step] if outcome else [],
+        "steps": [step, step] if outcome else [], "dropped_samples": {},
     }  # fmt: skip
 
 
@@ -26,6 +26,18 @@ def test_metrics_count_failed_rollouts_apart_from_graded_ones():
     assert metrics["rollout/stop_reason/env_error"] == 1
     assert metrics["rollout/action_tokens"] == 20
     assert metrics["rollout/tokens_per_s"] == 10
+
+
+def test_samples_that_were_left_out_are_counted_by_name():
+    long, many = {"response_too_long": 2}, {"over_max_samples": 1, "response_too_long": 1}
+    metrics = rollout_metrics([{**record(), "dropped_samples": long}, {**record(), "dropped_samples": many}], gen_s=1.0)
+    dropped = {name: count for name, count in metrics.items() if name.startswith("rollout/dropped_samples/")}
+    assert dropped == {
+        "rollout/dropped_samples/prompt_too_long": 0,
+        "rollout/dropped_samples/response_too_long": 3,
+        "rollout/dropped_samples/opening_edited": 0,
+        "rollout/dropped_samples/over_max_samples": 1,
+    }
 
 
 def test_groups_of_equal_scores_have_no_signal():

@@ -1,0 +1,41 @@
+"""A context template and an agent flow that stand for all built-in ones in turn, so that one run covers them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from agentevolver.rollout.flows.base import AgentFlow, Session
+from agentevolver.rollout.flows.planner_executor import PlannerExecutorFlow
+from agentevolver.rollout.flows.react import ReactFlow
+from context_manager.base import ContextLimits, ContextOptions, ContextTemplate
+from context_manager.chat import ChatRenderer
+from context_manager.registry import TEMPLATES
+from context_manager.thoughts import STYLES
+
+# The seed policy writes no think tags. What it says before a tool's dot is taken for a thought, so that replies are rewritten.
+STYLES["dot"] = ("\x00", ".")
+
+
+class EachInTurn(ContextTemplate):
+    """Makes an episode's context: a template of the next name. Its record says which."""
+
+    reads: ClassVar[frozenset[str]] = frozenset[str]().union(*(template.reads for template in TEMPLATES.values()))
+    _names = itertools.cycle(TEMPLATES)
+
+    def __new__(cls, renderer: ChatRenderer, limits: ContextLimits, options: ContextOptions) -> Any:
+        name = next(cls._names)
+        made = TEMPLATES[name](renderer, limits, replace(options, think_style="dot" if name == "reasoning" else None))
+        made.note_edit("template", [], name)
+        return made
+
+
+class BothInTurn(AgentFlow):
+    """Acts with and without a plan; every third episode has one, so that each template meets both flows."""
+
+    def run(self, session: Session) -> Any:
+        return next(_FLOWS).run(session)
+
+
+_FLOWS = itertools.cycle((ReactFlow(), PlannerExecutorFlow(), ReactFlow()))

@@ -126,7 +126,7 @@ async def test_the_keyboard_is_enough(page: Page, address: str) -> None:
     assert await page.run("document.activeElement.textContent") == "Skip to the content"
     await page.press("ArrowRight")
     await page.until("location.hash === '#/trajectory/training/3/1'")
-    await page.until("document.querySelector('.tokens')")
+    await page.until("document.querySelector('#main').innerText.includes('2 of 8') && document.querySelector('.tokens')")
     await page.run("document.querySelector('.tokens').focus()")
     await page.press("ArrowRight")
     await page.until("document.querySelector('.token-fact').textContent.includes('advantage +0.5000')")

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from agentevolver.console import Console
 from agentevolver.encoder import EncoderUnavailable
@@ -22,7 +20,7 @@ from agentevolver.llm import LLM, LLMError
 from agentevolver.schema import Task
 from agentevolver.settings import Settings
 from agentevolver.synthetic import record_path, synthetic_tasks
-from agentevolver.tracking import Status
+from agentevolver.tracking import Status, write_json
 from task_manager.configuration import Configuration, from_settings
 from task_manager.journal import JournalError, fingerprint
 from task_manager.mixture import Mixture
@@ -101,7 +99,7 @@ async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
         if questioner.is_broke:
             logger.warning("the budget is spent; training goes on with the %d tasks that were made", len(tasks))
         spent = llm.ledger.spent()
-        _write(path, {"plan": plan, "complete": complete, "metrics": _metrics(workshop, spent.tokens, spent.cost)})
+        write_json(path, {"plan": plan, "complete": complete, "metrics": _metrics(workshop, spent.tokens, spent.cost)})
 
 
 def _metrics(workshop: Workshop, tokens: int, cost: float) -> dict[str, float]:
@@ -126,10 +124,3 @@ def _progress(status: Status) -> Callable[[int, int, int], None]:
             status.set(f"making tasks: {done} of {total} explorations, {kept} tasks kept")
 
     return tell
-
-
-def _write(path: Path, record: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(record), encoding="utf-8")
-    draft.replace(path)

@@ -29,6 +29,14 @@ class Logger(Protocol):
     def finish(self, exit_code: int = ...) -> None: ...
 
 
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON object, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(content), encoding="utf-8")
+    draft.replace(path)
+
+
 def write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object a line, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +119,4 @@ class Status:
 
     def set(self, phase: str, **facts: Any) -> None:
         """Replace the status; `facts` are JSON-ready (step, total_steps, …)."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_name(f".status.{os.getpid()}")
-        draft.write_text(json.dumps({"phase": phase, "time": round(time.time(), 3), **facts}))
-        draft.replace(self._path)
+        write_json(self._path, {"phase": phase, "time": round(time.time(), 3), **facts})

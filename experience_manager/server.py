@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 import uvicorn
 from fastapi import FastAPI
 
+from agentevolver.serving import Server
 from experience_manager.errors import ExperienceError
 
 # What requests in flight have left once the service is told to stop.
 STOP_S = 10
 
 
-class _Server(uvicorn.Server):
-    """uvicorn that does not die of the signal that stopped it, so that what is open can be closed."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-        for number in signals:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
-
-
 def serve(app: FastAPI, host: str, port: int, *, on_exit: Callable[[], Awaitable[None]]) -> None:
     """Serve until SIGINT or SIGTERM; raises ExperienceError if the port cannot be bound."""
     logging.getLogger("uvicorn.error").setLevel(logging.INFO)
     config = uvicorn.Config(app, host=host, port=port, access_log=False, timeout_keep_alive=600, timeout_graceful_shutdown=STOP_S)
-    server = _Server(config)
+    server = Server(config)
     try:
         asyncio.run(_serve(server, on_exit))
     except SystemExit as error:

@@ -231,7 +231,7 @@ class EvolverTrainer(PPOTrainerSync):
         return batch
 
     def _scale_synthetic(self, batch: KVBatchMeta) -> None:
-        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        keys = [batch.keys[i] for i in _trained_on(batch)]
         if not keys:
             return
         scales = synthetic_scales(self._trajectories, keys)
@@ -244,7 +244,7 @@ class EvolverTrainer(PPOTrainerSync):
         tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
 
     def _assign_credit(self, batch: KVBatchMeta, metrics: dict[str, Any], processor: Processor) -> None:
-        keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+        keys = [batch.keys[i] for i in _trained_on(batch)]
         if not keys:
             return
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
@@ -272,7 +272,7 @@ class EvolverTrainer(PPOTrainerSync):
 
         Rows that are not trained on count as unguided.
         """
-        rows = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        rows = _trained_on(batch)
         keys = [batch.keys[i] for i in rows]
         section, usual = self.settings.exp_manager, float(self.config.actor_rollout_ref.actor.clip_ratio_high)
         flags = row_flags(self._trajectories, keys)
@@ -297,7 +297,7 @@ class EvolverTrainer(PPOTrainerSync):
 
     def _sample_records(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
         """Return what the update is made of, one record a row, padding left out."""
-        rows = [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        rows = _trained_on(batch)
         keys = [batch.keys[i] for i in rows]
         tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages"]
         if self.settings.exp_manager.guides_training:
@@ -343,6 +343,11 @@ class EvolverTrainer(PPOTrainerSync):
         metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
         metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
         return metrics
+
+
+def _trained_on(batch: KVBatchMeta) -> list[int]:
+    """Return the places of the rows that are neither padding nor withdrawn."""
+    return [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
 
 
 def _plain(value: Any) -> dict[str, Any]:

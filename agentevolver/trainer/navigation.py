@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -20,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from agentevolver.errors import TrainingFailed
 from agentevolver.schema import Task
 from agentevolver.settings import Settings
-from agentevolver.tracking import write_jsonl
+from agentevolver.tracking import write_json, write_jsonl
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +106,7 @@ class Navigation:
             if graded:
                 metrics[f"exp_manager/{name}/success"] = sum(r["outcome"]["success"] for r in graded) / len(graded)
             self._early |= metrics
-            _write(path, {"tasks": done, "metrics": metrics})
+            write_json(path, {"tasks": done, "metrics": metrics})
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Let what is being distilled be finished in time, and close the pool. Raises nothing."""
@@ -125,13 +123,6 @@ class Navigation:
             logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
             return {"exp_manager/errors": 1.0}
         return metrics
-
-
-def _write(path: Path, content: Record) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(content), encoding="utf-8")
-    draft.replace(path)
 
 
 def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:

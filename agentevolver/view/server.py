@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -15,6 +12,7 @@ import uvicorn
 from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.ports import port_is_free, take_port_from
 from agentevolver.launcher.stack import LOGVIEW_PORT
+from agentevolver.serving import Server
 from agentevolver.view.app import create_app
 from agentevolver.view.errors import NotAnExperiment
 from agentevolver.view.experiment import Experiment
@@ -25,21 +23,6 @@ logger = logging.getLogger("agentevolver.launcher.view")
 HOST = "127.0.0.1"
 # What requests in flight have left once the server is told to stop.
 STOP_S = 2
-
-
-class _Server(uvicorn.Server):
-    """uvicorn that does not die of the signal that stopped it: Ctrl-C is how one leaves."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-        for number in signals:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
 
 
 def view(folder: Path, host: str = HOST, port: int | None = None) -> None:
@@ -65,7 +48,7 @@ def view(folder: Path, host: str = HOST, port: int | None = None) -> None:
     config = uvicorn.Config(
         create_app(experiment, guard), host=host, port=chosen, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_S
     )
-    asyncio.run(_Server(config).serve())
+    asyncio.run(Server(config).serve())
 
 
 def address(guard: Guard, host: str, port: int) -> str:

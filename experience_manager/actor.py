@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ class ExperienceActor:
         else:
             self._llm = LLM(llm_settings, policy=policy) if checked.asks_summariser else None
             author = llm_settings.endpoint(Role.SUMMARISER).model
-            backend = EmbeddedBackend.open(checked, Path(directory), self._llm, author=author, held_out=held_out)
+            embedded = EmbeddedBackend.open(checked, Path(directory), self._llm, author=author, held_out=held_out)
+            # Beside a starting vLLM that takes minutes on two cores, longer than a rollout waits for an answer.
+            threading.Thread(target=embedded.pool.warm_up, name="encoder", daemon=True).start()
+            backend = embedded
         self._navigator = Navigator(checked, backend)
 
     async def guide(self, question: Question) -> Guidance:

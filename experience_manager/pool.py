@@ -7,13 +7,14 @@ Raises StoreError and EncoderUnavailable.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from agentevolver.encoder import Encoder
+from agentevolver.encoder import Encoder, EncoderUnavailable
 from experience_manager.index import Vectors
 from experience_manager.record import Experience
 from experience_manager.settings import ExperienceSettings
@@ -62,6 +63,11 @@ class Pool:
         there = self.store.stamp
         if there is not None:
             self.store.require(Stamp(self._encoder.name, there.dimension, self._embedded_text))
+
+    def warm_up(self) -> None:
+        """Load the encoder, so that the first retrieval need not wait for it; what is wrong with it is left for that to say."""
+        with contextlib.suppress(EncoderUnavailable):
+            self._encoder.encode(["warm up"])
 
     def add(self, experiences: Sequence[Experience]) -> Added:
         """Insert experiences, joined to those that say the same."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from experience_fakes import SMALL, AngleEncoder, experience, ids_of
 
+from agentevolver.encoder import EncoderUnavailable
 from experience_manager.pool import Pool
 from experience_manager.record import PERSON, Category
 from experience_manager.store import Count
@@ -96,6 +97,22 @@ def test_texts_are_encoded_before_the_store_is_locked_and_once(store):
     encoder = AngleEncoder()
     Pool(store, encoder).add([at(0), at(90)])
     assert encoder.asked == ["situation @0\nadvice", "situation @90\nadvice"]
+
+
+def test_the_encoder_is_loaded_before_it_is_needed_and_a_missing_one_is_told_at_the_first_use(store):
+    class Missing(AngleEncoder):
+        times = 0
+
+        def encode(self, texts):
+            self.times += 1
+            raise EncoderUnavailable("there is none")
+
+    encoder = Missing()
+    pool = Pool(store, encoder)
+    pool.warm_up()
+    assert encoder.times == 1
+    with pytest.raises(EncoderUnavailable, match="there is none"):
+        pool.add([at(0)])
 
 
 def test_nothing_to_insert_is_no_work(store):

@@ -167,7 +167,8 @@ class EvolverTrainer(PPOTrainerSync):
         repeated = supersede_metrics(self.directory, self.global_steps)
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
-            self.config.trainer.val_before_train = False
+            # A run that goes on was validated when it stopped; one that only validates is there for that.
+            self.config.trainer.val_before_train = bool(self.config.trainer.get("val_only", False))
 
     def on_validate_begin(self) -> None:
         is_last = self.global_steps >= self.total_training_steps or self.config.trainer.get("val_only", False)

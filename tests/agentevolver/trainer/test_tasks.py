@@ -151,6 +151,20 @@ def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monk
     assert trainer.train_dataloader == "verl's" and trainer._tasks is None
 
 
+@pytest.mark.parametrize(("step", "only", "validates"), [(0, False, True), (3, False, False), (3, True, True)])
+def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(tmp_path, monkeypatch, step, only, validates):
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from agentevolver.trainer.evolver import EvolverTrainer
+
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", step))
+    trainer = object.__new__(EvolverTrainer)
+    trainer.config = for_verl(resolved(tmp_path, f"trainer.val_only={only}", "trainer.val_before_train=true").config)
+    trainer.directory = tmp_path
+    trainer._load_checkpoint()
+    assert trainer.config.trainer.val_before_train is validates
+
+
 @pytest.mark.service
 def test_over_the_services_tasks_are_made_and_a_round_in_the_background_brings_more(tmp_path):
     section = ("n=1", "max_seed_tasks=6", "deduplication.semantic=false", "curriculum.synthesize_every_epochs=1")

@@ -102,6 +102,26 @@ class Resolved:
         return settings.llm.teacher if any(settings.llm.endpoint(role).base_url == OFFLINE for role in settings.roles) else None
 
     @property
+    def experience_backend(self) -> str:
+        """Where the pool of experience is: embedded, or a service (http)."""
+        return self.settings.exp_manager.backend
+
+    @property
+    def experience_url(self) -> str:
+        """Where that service is."""
+        return self.settings.exp_manager.reme.base_url
+
+    def summarising_teacher(self) -> TeacherSettings | None:
+        """Return the built-in teacher if it summarises for an experience service that is started beside the run.
+
+        Raises:
+            ConfigError: nobody could summarise for it.
+        """
+        _check_role(self.settings, Role.SUMMARISER, outside_rollouts=True)
+        llm = self.settings.llm
+        return llm.teacher if llm.endpoint(Role.SUMMARISER).base_url == OFFLINE else None
+
+    @property
     def env(self) -> dict[str, str]:
         """Environment variables that every process of the run needs."""
         return {
@@ -312,24 +332,28 @@ def _check_guided_training(settings: Settings, config: DictConfig) -> None:
 def _check_roles(settings: Settings) -> None:
     """Refuse roles that nobody can play, before anything is started."""
     for role in settings.roles:
-        endpoint = settings.llm.endpoint(role)
-        notes_alone = role is Role.SUMMARISER and not settings.exp_manager.asks_summariser
-        known = TEACHER_NOTES if notes_alone else TEACHER_ENVIRONMENTS
-        if endpoint.base_url == OFFLINE and settings.env_service.env_type not in known:
-            raise ConfigError(
-                f"llm.base_url = offline: as {role.value} the built-in teacher knows the environments {', '.join(known)} alone, and "
-                f"env_service.env_type is {settings.env_service.env_type}; name an endpoint for the role {role.value}"
-            )
-        if endpoint.base_url == POLICY and role in settings.roles_outside_rollouts:
-            raise ConfigError(
-                f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before training, or between "
-                "rollouts), name another endpoint"
-            )
-        if endpoint.key_variable is not None and not os.environ.get(endpoint.key_variable, "").strip():
-            raise ConfigError(
-                f"the role {role.value} asks {endpoint.base_url}, whose key is missing: set {endpoint.key_variable} in .env, or "
-                "llm.api_key_env: null if it wants none"
-            )
+        _check_role(settings, role, outside_rollouts=role in settings.roles_outside_rollouts)
+
+
+def _check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> None:
+    endpoint = settings.llm.endpoint(role)
+    notes_alone = role is Role.SUMMARISER and not outside_rollouts and not settings.exp_manager.asks_summariser
+    known = TEACHER_NOTES if notes_alone else TEACHER_ENVIRONMENTS
+    if endpoint.base_url == OFFLINE and settings.env_service.env_type not in known:
+        raise ConfigError(
+            f"llm.base_url = offline: as {role.value} the built-in teacher knows the environments {', '.join(known)} alone, and "
+            f"env_service.env_type is {settings.env_service.env_type}; name an endpoint for the role {role.value}"
+        )
+    if endpoint.base_url == POLICY and outside_rollouts:
+        raise ConfigError(
+            f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before training, or between "
+            "rollouts), name another endpoint"
+        )
+    if endpoint.key_variable is not None and not os.environ.get(endpoint.key_variable, "").strip():
+        raise ConfigError(
+            f"the role {role.value} asks {endpoint.base_url}, whose key is missing: set {endpoint.key_variable} in .env, or "
+            "llm.api_key_env: null if it wants none"
+        )
 
 
 def _cross_check(sizes: SizeSettings) -> None:

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from experience_manager.errors import ExperienceError
 
     try:
-        configuration = read_configuration(options.conf, options.settings, options.store, options.set)
+        configuration = read_configuration(options.conf, options.settings, options.store, options.set, config=options.config)
         run: Run = getattr(commands, f"run_{options.command}")
         return run(options, configuration)
     except ConfigError as error:
@@ -80,6 +80,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     source = command.add_mutually_exclusive_group()
     source.add_argument("--conf", type=Path, metavar="FILE", help="an experiment's yaml; its store is experience.sqlite of the experiment")
     source.add_argument("--settings", type=Path, metavar="FILE", help="a yaml with the sections exp_manager and llm")
+    source.add_argument("--config", type=Path, metavar="FILE", help="a run's config.yaml, as the launcher wrote it")
     command.add_argument("--store", type=Path, metavar="FILE", help="the store's file")
     command.add_argument("--workspace", metavar="NAME", help="the part of the store (default: that of the settings, `default`)")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, such as exp_manager.encoder.kind")

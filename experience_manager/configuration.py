@@ -1,6 +1,7 @@
 """What the commands need of a configuration: the store, and where asked for its section and the language models.
 
-`--conf` reads an experiment as the launcher does, `--settings` a yaml with the sections `exp_manager` and `llm` alone, `--store` a file.
+`--conf` reads an experiment as the launcher does, `--config` the resolved configuration of a run, `--settings` a yaml with the sections
+`exp_manager` and `llm` alone, `--store` a file.
 Without settings, the encoder is the one whose vectors the store holds.
 """
 
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agentevolver.encoder import CachedEncoder, EncoderSettings, make_encoder
@@ -19,6 +20,9 @@ from agentevolver.llm.settings import LLMSettings, Role
 from experience_manager.pool import Pool
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
+
+if TYPE_CHECKING:
+    from agentevolver.settings import Settings
 
 
 class Configuration(BaseModel):
@@ -72,16 +76,23 @@ class Configuration(BaseModel):
 
 
 def read_configuration(
-    conf: Path | None = None, settings: Path | None = None, store: Path | None = None, overrides: Sequence[str] = ()
+    conf: Path | None = None,
+    settings: Path | None = None,
+    store: Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    config: Path | None = None,
 ) -> Configuration:
     """Return what the options say; raises ConfigError with one line."""
     if conf is not None:
         tree = _from_experiment(conf, overrides)
+    elif config is not None:
+        tree = _from_run(config, overrides)
     else:
         own = read_yaml(settings) if settings is not None else {}
         merged = OmegaConf.merge(OmegaConf.create(own), OmegaConf.create(read_overrides(list(overrides))))
         tree = {str(key): value for key, value in OmegaConf.to_container(merged, resolve=True).items()}  # type: ignore[union-attr]
-    given = bool(conf or settings or overrides)
+    given = bool(conf or settings or config or overrides)
     if store is not None:
         tree = {**tree, "exp_manager": {**(tree.get("exp_manager") or {}), "store": store}}
     try:
@@ -89,12 +100,25 @@ def read_configuration(
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{conf or settings or 'options'}: {place}: {first['msg'].lower()}, found {first['input']!r}") from error
+        raise ConfigError(
+            f"{conf or settings or config or 'options'}: {place}: {first['msg'].lower()}, found {first['input']!r}"
+        ) from error
 
 
 def _from_experiment(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     from agentevolver.settings import load
 
-    settings = load(path, list(overrides)).settings
+    return _sections(load(path, list(overrides)).settings)
+
+
+def _from_run(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    from agentevolver.settings import from_config
+
+    tree = OmegaConf.merge(OmegaConf.create(read_yaml(path)), OmegaConf.create(read_overrides(list(overrides))))
+    assert isinstance(tree, DictConfig)
+    return _sections(from_config(tree))
+
+
+def _sections(settings: Settings) -> dict[str, Any]:
     llm = settings.llm.model_copy(update={"ledger": settings.usage_ledger})
     return {"exp_manager": settings.exp_manager.model_dump(), "llm": llm.model_dump(), "experiment_dir": settings.experiment_dir}

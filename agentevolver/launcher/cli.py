@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def _do(options: Options, arguments: list[str], root: Path) -> int:
+    from agentevolver.launcher.experiment import find_experiment, refuse_mixing
     from agentevolver.launcher.records import RunRegistry
 
     if options.view is not None:
@@ -42,20 +45,30 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     if options.status:
         print(_status(registry))
         return 0
+    if options.stop is not None:
+        _stop(registry, options.stop)
     if options.kill and not options.dry_run:
         _kill(registry)
     if not options.starts_something:
         return 0
     _load_dotenv(root)
+    resumed = find_experiment(options.resume) if options.resume is not None else None
+    if resumed is not None:
+        options = _as_started(options, resumed)
+        arguments = options.arguments()
     configuration = load_configuration(options)
+    if resumed is not None and configuration.experiment_dir.resolve() != resumed.resolve():
+        raise UsageError(f"--resume {resumed}: this would run in {configuration.experiment_dir}; give --conf for an experiment of its own")
     if options.dry_run:
         print(_dry_run(options, configuration, registry))
         return 0
-    from agentevolver.launcher.plan import shown_arguments
+    from agentevolver.launcher.plan import config_text, shown_arguments
     from agentevolver.launcher.preflight import check_disk
     from agentevolver.launcher.run import carry_out
 
     check_disk(configuration.experiment_dir)
+    if options.conf is not None and not options.allow_changes:
+        refuse_mixing(configuration.experiment_dir, config_text(configuration.config))
     plan = asyncio.run(_plan(options, configuration, registry))
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
     return carry_out(plan, registry, shown_arguments(arguments), root)
@@ -87,9 +100,11 @@ def load_configuration(options: Options) -> Configuration:
 
 
 async def _plan(options: Options, configuration: Configuration, registry: RunRegistry) -> Plan:
-    from agentevolver.launcher.plan import check_services, make_plan
+    from agentevolver.launcher.plan import check_services, make_plan, registered_services
     from agentevolver.launcher.preflight import Presence, check_ray_address, env_service_presence
 
+    if options.conf is None and not registered_services(options):
+        return make_plan(options, configuration, Presence.REUSE, registry)
     presence = await env_service_presence(configuration.env_service.env_url)
     if presence is Presence.START:
         check_services(options, configuration)
@@ -100,11 +115,15 @@ async def _plan(options: Options, configuration: Configuration, registry: RunReg
 
 def _dry_run(options: Options, configuration: Configuration, registry: RunRegistry) -> str:
     """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
-    from agentevolver.launcher.plan import check_services, make_plan, masked
+    from agentevolver.launcher.experiment import problem_with
+    from agentevolver.launcher.plan import check_services, config_text, make_plan, masked
     from agentevolver.launcher.preflight import Presence, check_disk, is_local
 
     check_services(options, configuration)
     obstacles = []
+    if options.conf is not None and not options.allow_changes:
+        problem = problem_with(configuration.experiment_dir, config_text(configuration.config))
+        obstacles += [f"as things are now, a start would fail: {problem}"] if problem is not None else []
     try:
         check_disk(configuration.experiment_dir)
         plan = asyncio.run(_plan(options, configuration, registry))
@@ -123,11 +142,58 @@ def _status(registry: RunRegistry) -> str:
         alive = record.here and record.launcher.alive
         state = f"running (launcher pid {record.launcher.pid})" if alive else "its launcher is gone; --kill ends what is left"
         lines.append(f"{record.run_id}  {record.experiment_dir}  since {record.started_at}: {state}")
+        lines += _doing(Path(record.experiment_dir))
         lines += [f"  {item.name}: pid {item.process.pid}{'' if item.process.alive else ' (ended)'}" for item in record.started]
         if record.dashboard is not None:
             lines.append(f"  dashboard: {record.dashboard}")
         lines.append(f"  {len(record.running())} processes")
     return "\n".join(lines) or "no run of this checkout"
+
+
+def _doing(experiment_dir: Path) -> list[str]:
+    """Return what a run says that it is doing; nothing where it has not said anything."""
+    try:
+        status = json.loads((experiment_dir / "status.json").read_text(encoding="utf-8"))
+        steps = f", step {status['step']} of {status['total_steps']}" if "total_steps" in status else ""
+        return [f"  {status['phase']}{steps}"] + ([f"  stuck: {status['stuck']}"] if status.get("stuck") else [])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _as_started(options: Options, folder: Path) -> Options:
+    """Return how an experiment was started last, with what was asked for now laid over it."""
+    from agentevolver.launcher.experiment import last_launch
+
+    record = last_launch(folder)
+    hidden = next((item for item in record["argv"] if item.endswith("=***")), None)
+    if hidden is not None:
+        raise UsageError(f"--resume {folder}: {hidden.partition('=')[0]} was given on the command line and is not written down; use --conf")
+    before = parse(record["argv"])
+    assert before.conf is not None
+    return replace(
+        options,
+        conf=Path(record.get("cwd") or ".") / before.conf,
+        overrides=(*before.overrides, *options.overrides),
+        services=tuple(dict.fromkeys((*before.services, *options.services))),
+        env_modules=tuple(dict.fromkeys((*before.env_modules, *options.env_modules))),
+        target=before.target,
+        resume=None,
+    )
+
+
+def _stop(registry: RunRegistry, name: str) -> None:
+    records = [record for record in registry.records() if not name or record.is_called(name)]
+    if name and not records:
+        names = ", ".join(record.experiment_dir for record in registry.records()) or "none"
+        raise UsageError(f"--stop {name}: no run of this checkout is called so (running: {names})")
+    for record in records:
+        logger.info("run %s: stopping", record.run_id)
+        if registry.stop(record):
+            logger.info("run %s: stopped", record.run_id)
+        else:
+            logger.info("run %s: its launcher is gone, ended %d processes that it left", record.run_id, registry.reap(record))
+    if not records:
+        logger.info("nothing to stop: no run of this checkout is recorded")
 
 
 def _kill(registry: RunRegistry) -> None:

@@ -14,6 +14,8 @@ DEFAULT_TARGET = "agentevolver.main"
 _WITH = "--with-"
 # The name under which --with-NAME starts the page that shows a run.
 LOGVIEW = "logview"
+# The name of the experience service: ours, unless .env describes another one.
+REME = "reme"
 _EPILOG = """\
 key=value items override the configuration, e.g. trainer.total_epochs=2 actor_rollout_ref.rollout.n=4.
 
@@ -21,6 +23,7 @@ key=value items override the configuration, e.g. trainer.total_epochs=2 actor_ro
                         own that .env describes with NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL (see example.env)
 
   --with-logview        also serve the page that shows the run (the same as --view, while it goes on)
+  --with-reme           also start the experience service, for exp_manager.backend=http; REME_PATH and REME_SCRIPT in .env replace it
 
 Without --conf, --with-NAME starts the services alone, until Ctrl-C."""
 
@@ -36,6 +39,9 @@ class Options:
     target: str = DEFAULT_TARGET
     debug_tags: str | None = None
     kill: bool = False
+    stop: str | None = None
+    resume: str | None = None
+    allow_changes: bool = False
     dry_run: bool = False
     status: bool = False
     view: Path | None = None
@@ -44,8 +50,15 @@ class Options:
 
     @property
     def starts_something(self) -> bool:
-        """Whether a run is started, beside --kill, --status or --view."""
-        return self.conf is not None or bool(self.services)
+        """Whether a run is started, beside --kill, --stop, --status or --view."""
+        return self.conf is not None or self.resume is not None or bool(self.services)
+
+    def arguments(self) -> list[str]:
+        """Return a command line that starts the same run."""
+        conf = ["--conf", str(self.conf)] if self.conf is not None else []
+        target = ["--target", self.target] if self.target != DEFAULT_TARGET else []
+        modules = [item for module in self.env_modules for item in ("--env-module", module)]
+        return [*conf, *target, *modules, *(f"{_WITH}{name}" for name in self.services), *self.overrides]
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -70,6 +83,9 @@ def parse(arguments: Sequence[str]) -> Options:
         target=known.target,
         debug_tags=known.db,
         kill=known.kill,
+        stop=known.stop,
+        resume=known.resume,
+        allow_changes=known.allow_changes,
         dry_run=known.dry_run,
         status=known.status,
         view=known.view,
@@ -77,23 +93,35 @@ def parse(arguments: Sequence[str]) -> Options:
         port=known.port,
     )
     _check_view(options, rest)
-    if not (options.starts_something or options.kill or options.status or options.view):
+    _check_stop_and_resume(options)
+    if not (options.starts_something or options.kill or options.status or options.view or options.stop is not None):
         raise UsageError("nothing to do: give --conf examples/basic.yaml, or see --help")
-    if options.debug_tags is not None and options.conf is None:
+    if options.debug_tags is not None and options.conf is None and options.resume is None:
         raise UsageError("--db marks breakpoints of the main job and needs --conf")
     if options.overrides and not options.starts_something:
         raise UsageError(f"{options.overrides[0]!r} overrides a configuration, give it with --conf")
     return options
 
 
+def _check_stop_and_resume(options: Options) -> None:
+    if options.stop is not None and (options.starts_something or options.kill or options.status or options.view or options.dry_run):
+        raise UsageError("--stop stops runs and starts none; give it alone")
+    if options.resume is not None and options.conf is not None:
+        raise UsageError("--resume takes the yaml that the experiment was started with; leave --conf away, or --resume")
+    if options.resume is not None and options.target != DEFAULT_TARGET:
+        raise UsageError("--resume runs the module that the experiment was started with; leave --target away")
+    if options.allow_changes and options.conf is None and options.resume is None:
+        raise UsageError("--allow-changes lets a run go on in an experiment of another configuration, and needs --conf or --resume")
+
+
 def _check_view(options: Options, rest: Sequence[str]) -> None:
-    if options.view is not None and (options.conf or options.kill or options.status or options.dry_run or rest):
+    if options.view is not None and (options.conf or options.resume or options.kill or options.status or options.dry_run or rest):
         raise UsageError("--view shows a run and starts none; during a run: --conf FILE --with-logview")
     if options.view is None and (options.host != Options.host or options.port is not None):
         raise UsageError("--host and --port are those of --view")
     if options.port is not None and not 0 < options.port < 65536:
         raise UsageError(f"--port {options.port} is no port")
-    if LOGVIEW in options.services and options.conf is None:
+    if LOGVIEW in options.services and options.conf is None and options.resume is None:
         raise UsageError("--with-logview shows a run and needs --conf; one that has ended: --view experiments/<project>/<experiment>")
 
 
@@ -118,7 +146,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--view", type=Path, metavar="FOLDER", help="show the run in experiments/<project>/<experiment> on a web page, until Ctrl-C")
     add("--host", default=Options.host, help="with --view: the address to listen on (default: %(default)s)")
     add("--port", type=int, help="with --view: the port to listen on (default: the first free one from 8600 on)")
+    add(
+        "--stop",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="stop the runs of this checkout in order, as Ctrl-C does, or that one",
+    )
     add("-k", "--kill", action="store_true", help="first end what launchers of this checkout have started, and nothing else")
+    add("--resume", metavar="NAME", help="go on with an experiment, started as it was last: its folder, project/experiment or experiment")
+    add("--allow-changes", action="store_true", help="go on in an experiment whose results come from another configuration")
     add("--target", default=DEFAULT_TARGET, metavar="MODULE", help="module that is run as the main job (default: %(default)s)")
     add("--env-module", action="append", default=[], metavar="NAME=PKG.MOD:CLASS", help="make an environment class of yours known as NAME")
     add("--db", metavar="TAGS", help="debug: breakpoints with these tags (separated by |) stop, and Ray keeps failed tasks for a debugger")

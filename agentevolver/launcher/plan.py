@@ -20,11 +20,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.masking import is_secret, masked_tree
-from agentevolver.launcher.options import LOGVIEW, Options
+from agentevolver.launcher.options import LOGVIEW, REME, Options
 from agentevolver.launcher.preflight import Presence, is_local
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
 from agentevolver.launcher.spec import JobSpec, ServiceSpec
-from agentevolver.launcher.stack import environment_service, logview_service, ray_head, teacher_service, user_service
+from agentevolver.launcher.stack import (
+    environment_service,
+    experience_service,
+    is_described,
+    logview_service,
+    ray_head,
+    teacher_service,
+    user_service,
+)
+from agentevolver.layers import ConfigError
 from agentevolver.llm.settings import TeacherSettings
 from env_service.registry import RegistryError, known_environments, resolve
 
@@ -74,6 +83,11 @@ class Configuration(Protocol):
     def ray(self) -> RaySection: ...
     @property
     def teacher(self) -> TeacherSettings | None: ...
+    @property
+    def experience_backend(self) -> str: ...
+    @property
+    def experience_url(self) -> str: ...
+    def summarising_teacher(self) -> TeacherSettings | None: ...
 
 
 @dataclass(frozen=True)
@@ -130,17 +144,20 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     run_id = new_run_id()
     folder = configuration.experiment_dir.resolve()
     logs = folder / "logs"
-    cluster = _cluster(configuration.ray, run_id, logs, registry, _environment(configuration, options))
     registered, own = _split_services(options)
+    env = _environment(configuration, options)
+    # Services of the user's own, and that of experience, need no cluster when they are all that is started.
+    alone = options.conf is None and not registered
+    cluster = _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env)
     service = configuration.env_service
     services, reused = [*cluster.services], [*cluster.reused]
-    if presence is Presence.REUSE:
+    if presence is Presence.REUSE and not alone:
         reused.append(f"the environment service at {service.env_url}{_owner(service.env_url, registry)}")
-    else:
+    elif not alone:
         services.append(
             environment_service(
                 service.env_url,
-                tuple(dict.fromkeys((service.env_type, *registered))),
+                tuple(dict.fromkeys((service.env_type, *registered) if options.conf is not None else registered)),
                 modules=options.env_modules,
                 ray_address=cluster.address,
                 max_instances=service.max_instances,
@@ -149,11 +166,26 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
             )
         )
     config = configuration.config
-    if configuration.teacher is not None:
-        teacher, spec = teacher_service(configuration.teacher, logs=logs, env=cluster.env)
+    serves_experience = REME in own and not is_described(REME)
+    if serves_experience and options.conf is not None and configuration.experience_backend != "http":
+        raise UsageError(
+            f"--with-reme starts a service that nobody would ask: exp_manager.backend = {configuration.experience_backend} keeps the pool "
+            "in the run itself; leave --with-reme away, or set exp_manager.backend=http"
+        )
+    try:
+        played = (configuration.summarising_teacher() if serves_experience else None) or configuration.teacher
+    except ConfigError as error:
+        raise UsageError(f"--with-reme: {error}") from error
+    if played is not None:
+        teacher, spec = teacher_service(played, logs=logs, env=cluster.env)
         config = OmegaConf.merge(config, {"llm": {"teacher": {"url": teacher.url}}})  # type: ignore[assignment]
         services.append(spec)
-    services += [user_service(name, known=known_names(options), logs=logs, env=cluster.env) for name in own]
+    for name in own:
+        if name == REME and serves_experience:
+            services.append(experience_service(configuration.experience_url, folder / "config.yaml", logs=logs, env=cluster.env))
+            continue
+        usual = f"{configuration.experience_url.rstrip('/')}/health" if name == REME else ""
+        services.append(user_service(name, known=known_names(options), logs=logs, env=cluster.env, usual_health_url=usual))
     if LOGVIEW in options.services:
         services.append(logview_service(folder, logs=logs, env=cluster.env))
     return Plan(
@@ -178,12 +210,14 @@ def check_services(options: Options, configuration: Configuration) -> None:
     """
     service = configuration.env_service
     registered, _ = _split_services(options)
+    if options.conf is None and not registered:
+        return
     if not is_local(service.env_url):
         if registered:
             raise UsageError(f"--with-{registered[0]} starts a service here, but env_service.env_url={service.env_url} is elsewhere")
         return
     try:
-        resolve((service.env_type, *registered), options.env_modules)
+        resolve((service.env_type, *registered) if options.conf is not None else registered, options.env_modules)
     except RegistryError as error:
         raise UsageError(f"env_service.env_type: {error}") from error
 
@@ -255,6 +289,11 @@ def _owner(env_url: str, registry: RunRegistry) -> str:
     if record is None:
         return ""
     return f", which belongs to run {record.run_id} and ends with it (one of its own: env_service.env_url=http://127.0.0.1:PORT)"
+
+
+def registered_services(options: Options) -> list[str]:
+    """Return those of the services asked for that are environments."""
+    return _split_services(options)[0]
 
 
 def _split_services(options: Options) -> tuple[list[str], list[str]]:

@@ -1,7 +1,8 @@
 """What ran: the code's commit and changes, the installed packages, the machine. Written beside the run's results.
 
-One file per launch, `launches/<run id>.json`, and the uncommitted changes as `launches/<run id>.diff`. A fact that cannot be found
-out is null; recording never stops a run.
+One file per launch, `launches/<run id>.json`; beside it the uncommitted changes as `<run id>.diff`, the resolved configuration as
+`<run id>.yaml`, and all installed packages in a file that is named by their hash. A fact that cannot be found out is null; recording never
+stops a run.
 """
 
 from __future__ import annotations
@@ -26,20 +27,25 @@ MAX_DIFF_BYTES = 2_000_000
 class LaunchRecord:
     """The record of one launch; `finish` adds how it ended."""
 
-    def __init__(self, experiment_dir: Path, run_id: str, argv: Sequence[str], root: Path) -> None:
+    def __init__(self, experiment_dir: Path, run_id: str, argv: Sequence[str], root: Path, config_text: str = "") -> None:
         self._path = experiment_dir / "launches" / f"{run_id}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         code, diff = code_state(root)
+        pins = installed()
         self._facts: dict[str, Any] = {
             "run_id": run_id,
             "started_at": now(),
             "argv": list(argv),
+            "cwd": str(Path.cwd()),
             "code": code,
-            "packages": packages(),
+            "packages": packages(pins),
             "hardware": hardware(),
         }
         if diff:
             self._path.with_suffix(".diff").write_bytes(diff)
+        if config_text:
+            self._path.with_suffix(".yaml").write_text(config_text, encoding="utf-8")
+        self._path.with_name(f"packages-{self._facts['packages']['sha256'][:12]}.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
         self._write()
 
     def finish(self, exit_code: int) -> None:
@@ -68,9 +74,13 @@ def code_state(root: Path) -> tuple[dict[str, Any], bytes]:
     return {"commit": commit.decode().strip(), "dirty": bool(status), "untracked": untracked}, diff[:MAX_DIFF_BYTES]
 
 
-def packages() -> dict[str, Any]:
-    """Return the versions that matter most, and one hash over all installed ones."""
-    found = sorted({f"{d.metadata['Name']}=={d.version}".lower() for d in metadata.distributions()})
+def installed() -> list[str]:
+    """Return all installed packages, `name==version` each, sorted."""
+    return sorted({f"{d.metadata['Name']}=={d.version}".lower() for d in metadata.distributions()})
+
+
+def packages(found: Sequence[str]) -> dict[str, Any]:
+    """Return the versions that matter most of `installed()`, and one hash over all of them."""
     versions = {line.partition("==")[0]: line.partition("==")[2] for line in found}
     shown = {name: versions.get(name) for name in SHOWN}
     return {**shown, "count": len(found), "sha256": hashlib.sha256("\n".join(found).encode()).hexdigest()}

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -19,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.identity import ProcessId, boot_id, carriers, end, end_carriers
+from agentevolver.launcher.identity import ProcessId, boot_id, carriers, end, end_carriers, send, wait_gone
 from agentevolver.launcher.shared_memory import attached, remove_unused
 
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0
 STRAY_GRACE_S = 3.0
+# A launcher gives its services and its job their own graces, one after the other.
+STOP_WAIT_S = 240.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class RunRecord:
     def here(self) -> bool:
         """Whether its pids are pids of this machine since its last start."""
         return self.host == socket.gethostname() and self.boot == boot_id()
+
+    def is_called(self, name: str) -> bool:
+        """Whether a person may mean it by this name: of the run, the experiment, or project/experiment."""
+        folder = Path(self.experiment_dir)
+        return name in (self.run_id, folder.name, f"{folder.parent.name}/{folder.name}", str(folder))
 
     def with_process(self, name: str, process: ProcessId) -> RunRecord:
         """Return the record with the service's present process."""
@@ -105,6 +113,19 @@ class RunRegistry:
             if any(option in item.process.arguments() for item in record.started if record.here):
                 return record
         return None
+
+    def stop(self, record: RunRecord, timeout_s: float = STOP_WAIT_S) -> bool:
+        """Ask a run's launcher to stop everything in order, as Ctrl-C does, and wait for it; False if there is no launcher to ask.
+
+        Raises:
+            LaunchError: it is not done within `timeout_s` seconds. Nothing was killed.
+        """
+        if not (record.here and record.launcher.alive):
+            return False
+        send(record.launcher, signal.SIGTERM)
+        if wait_gone({record.launcher}, timeout_s):
+            raise LaunchError(f"run {record.run_id} is still stopping after {timeout_s:g} s; --kill ends it at once")
+        return True
 
     def reap(self, record: RunRecord) -> int:
         """End what a run left, remove its temporary folder and its record; returns how many processes it ended.

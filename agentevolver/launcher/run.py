@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from agentevolver.launcher.children import Child, describe_exit
 from agentevolver.launcher.console import Tee, keep_history
 from agentevolver.launcher.errors import Interrupted, LaunchError
+from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.health import all_unhealthy
 from agentevolver.launcher.identity import ProcessId, end_carriers, identify
 from agentevolver.launcher.plan import Plan
@@ -41,7 +42,7 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
         LaunchError: the run could not start or go on; everything has been stopped.
     """
     with experiment_lock(plan.experiment_dir, registry):
-        record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root)
+        record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root, plan.config_text)
         code = LaunchError.exit_code
         try:
             code = asyncio.run(_go(plan, registry))
@@ -234,5 +235,6 @@ class _Run:
 
 def _write_config(plan: Plan) -> None:
     if plan.config_path.exists() and plan.config_path.read_text(encoding="utf-8") != plan.config_text:
+        forget_listing(plan.experiment_dir, plan.config_text)
         keep_history(plan.config_path)
     plan.config_path.write_text(plan.config_text, encoding="utf-8")

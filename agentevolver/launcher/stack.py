@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agentevolver.launcher.errors import LaunchError, UsageError
+from agentevolver.launcher.health import is_loopback
 from agentevolver.launcher.ports import take_any_port, take_port_from
 from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
@@ -167,14 +168,55 @@ def health_url(env_url: str) -> str:
     return f"{env_url.rstrip('/')}/healthz"
 
 
-def user_service(name: str, *, known: Sequence[str], logs: Path, env: Mapping[str, str]) -> ServiceSpec:
+def experience_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
+    """Describe our experience service at a local URL, with the settings of the run whose configuration is written to `config`.
+
+    Raises:
+        UsageError: a service cannot be started at this URL.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.port is None or parts.path not in ("", "/") or not is_loopback(parts.hostname or ""):
+        raise UsageError(f"--with-reme starts a service here, so exp_manager.reme.base_url={url} must be http://127.0.0.1:PORT")
+    return ServiceSpec(
+        name="reme",
+        argv=(
+            sys.executable,
+            "-m",
+            "experience_manager",
+            "serve",
+            f"--config={config}",
+            f"--host={parts.hostname}",
+            f"--port={parts.port}",
+        ),
+        cwd=Path.cwd(),
+        log=logs / "reme.log",
+        env=env,
+        title=f"the experience service, at {url}",
+        health_urls=(f"{url.rstrip('/')}/health",),
+        ready_timeout_s=180.0,
+        restarts=RESTARTS,
+        shared=True,
+    )
+
+
+def is_described(name: str) -> bool:
+    """Whether .env (or the shell) says how a service of the user's own is started."""
+    return bool(os.environ.get(f"{_variable(name)}_SCRIPT", "").strip())
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def user_service(name: str, *, known: Sequence[str], logs: Path, env: Mapping[str, str], usual_health_url: str = "") -> ServiceSpec:
     """Describe a service of the user's own from NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL in the environment.
 
     Raises:
         UsageError: the name is neither that of an environment nor described, or the description does not hold.
     """
-    key = name.upper().replace("-", "_")
+    key = _variable(name)
     values = {part: os.environ.get(f"{key}_{part}", "").strip() for part in ("PATH", "SCRIPT", "HEALTH_URL")}
+    values["HEALTH_URL"] = values["HEALTH_URL"] or usual_health_url
     missing = [f"{key}_{part}" for part, value in values.items() if not value]
     if missing:
         raise UsageError(

@@ -148,3 +148,8 @@ class FakeConfiguration:
     env_service: EnvSection = EnvSection()
     ray: RaySection = RaySection()
     teacher: TeacherSettings | None = None
+    experience_backend: str = "embedded"
+    experience_url: str = "http://127.0.0.1:8001"
+
+    def summarising_teacher(self) -> TeacherSettings | None:
+        return TeacherSettings()

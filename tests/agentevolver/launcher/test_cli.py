@@ -1,6 +1,7 @@
 """The launcher as a person meets it: one line for what is wrong, an exit code for its kind, and no surprise in a dry run."""
 
 import asyncio
+import json
 import os
 import secrets
 import subprocess
@@ -103,6 +104,46 @@ def test_a_dry_run_prints_plan_and_configuration_and_does_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_second_configuration_in_one_experiment_is_refused_before_anything_starts(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str
+) -> None:
+    arguments = ["--conf", str(conf), model]
+    assert cli.main([*arguments, "--dry-run"], tmp_path) == 0
+    folder = tmp_path / "experiments" / "agentevolver" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(capfd.readouterr().out.partition("# the resolved configuration\n")[2])
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    before = sorted(tmp_path.rglob("*"))
+    code, line = failure(capfd, [*arguments, "data.seed=7", "trainer.save_freq=3"], tmp_path)
+    assert code == 2 and "holds results of another configuration: data.seed (1 -> 7); give this run a name of its own" in line
+    assert sorted(tmp_path.rglob("*")) == before
+    assert cli.main([*arguments, "data.seed=7", "--dry-run"], tmp_path) == 0
+    assert "as things are now, a start would fail" in capfd.readouterr().out
+    assert cli.main([*arguments, "data.seed=7", "--allow-changes", "--dry-run"], tmp_path) == 0
+    assert "would fail" not in capfd.readouterr().out
+
+
+def test_an_experiment_goes_on_as_it_was_started(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "experiments" / "agentevolver" / "mine"
+    launches = folder / "launches"
+    launches.mkdir(parents=True)
+    record = {"cwd": str(tmp_path), "argv": ["--conf", conf.name, model, "data.seed=7", "--with-gymnasium"]}
+    (launches / "1.json").write_text(json.dumps(record))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["--resume", "mine", "trainer.total_training_steps=9", "--dry-run"], tmp_path) == 0
+    plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
+    config = OmegaConf.create(text)
+    assert (config.data.seed, config.trainer.total_training_steps) == (7, 9)
+    assert f"writes to {folder}" in plan and "--env=gymnasium" in plan
+    code, line = failure(capfd, ["--resume", "mine", "trainer.experiment_name=other"], tmp_path)
+    assert code == 2 and "this would run in" in line
+    (launches / "2.json").write_text(json.dumps({**record, "argv": [*record["argv"], "llm.judge.api_key=***"]}))
+    code, line = failure(capfd, ["--resume", "mine"], tmp_path)
+    assert code == 2 and "llm.judge.api_key was given on the command line and is not written down" in line
+
+
 def test_a_dry_run_on_a_busy_machine_says_so_and_succeeds(
     capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path
 ) -> None:
@@ -139,6 +180,10 @@ def test_status_and_kill_without_a_run(capfd: pytest.CaptureFixture[str], tmp_pa
     assert capfd.readouterr().out == "no run of this checkout\n"
     assert cli.main(["--kill"], tmp_path) == 0
     assert "nothing to end" in capfd.readouterr().err
+    assert cli.main(["--stop"], tmp_path) == 0
+    assert "nothing to stop" in capfd.readouterr().err
+    code, line = failure(capfd, ["--stop", "basic"], tmp_path)
+    assert code == 2 and "no run of this checkout is called so (running: none)" in line
 
 
 def test_kill_ends_what_this_checkout_recorded_and_no_other_python(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ def test_overrides_and_services_may_stand_anywhere() -> None:
         (["--view", "x", "--with-pocket"], "--view shows a run and starts none"),
         (["--view", "x", "--port", "70000"], "--port 70000 is no port"),
         (["--conf", "x", "--port", "8000"], "--host and --port are those of --view"),
+        (["--stop", "--conf", "x"], "--stop stops runs and starts none"),
+        (["--stop", "--kill"], "--stop stops runs and starts none"),
+        (["--resume", "e", "--conf", "x"], "--resume takes the yaml that the experiment was started with"),
+        (["--resume", "e", "--target", "m"], "leave --target away"),
+        (["--with-pocket", "--allow-changes"], "needs --conf or --resume"),
         (["--with-logview"], "needs --conf; one that has ended: --view"),
     ],
 )
@@ -55,6 +60,22 @@ def test_kill_and_status_need_nothing_else() -> None:
     assert parse(["-k"]).kill and parse(["--kill"]).kill and parse(["--status"]).status
     assert not parse(["--kill"]).starts_something
     assert parse(["--kill", "--conf", "x.yaml"]).starts_something
+
+
+def test_stop_takes_a_name_or_means_all() -> None:
+    assert parse(["--stop"]).stop == "" and parse(["--stop", "basic"]).stop == "basic" and parse(["--status"]).stop is None
+    assert not parse(["--stop"]).starts_something
+
+
+def test_an_experiment_is_resumed_with_overrides_and_services() -> None:
+    options = parse(["--resume", "pocket/basic", "trainer.total_training_steps=9", "--with-logview", "--allow-changes"])
+    assert (options.resume, options.overrides, options.services) == ("pocket/basic", ("trainer.total_training_steps=9",), ("logview",))
+    assert options.starts_something and options.allow_changes
+
+
+def test_a_command_line_can_be_written_again() -> None:
+    options = parse(["a=1", "--with-reme", "--conf", "x.yaml", "--env-module", "m=p:C", "--target", "t.t", "b=2"])
+    assert parse(options.arguments()) == options
 
 
 def test_a_run_is_shown_without_starting_one() -> None:

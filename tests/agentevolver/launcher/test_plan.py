@@ -182,3 +182,39 @@ def test_secrets_that_were_typed_are_not_shown() -> None:
     assert "sk-1" not in shown and "hf-2" not in shown
     assert "max_tokens: 5" in shown and "password: null" in shown and "- k" in shown
     assert shown_arguments(["--conf", "x", "llm.judge.api_key=sk-1", "a.b=c=d"]) == ["--conf", "x", "llm.judge.api_key=***", "a.b=c=d"]
+
+
+def test_the_experience_service_is_ours_unless_the_users_own_is_described(
+    configuration: FakeConfiguration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("PATH", "SCRIPT", "HEALTH_URL"):
+        monkeypatch.delenv(f"REME_{part}", raising=False)
+    asking = replace(configuration, experience_backend="http", experience_url="http://127.0.0.1:8123")
+    options = Options(conf=Path("x"), services=("reme",))
+    made = plan(asking, options)
+    assert [spec.name for spec in made.services] == ["ray", "env_service", "teacher", "reme"], "it asks the teacher for summaries"
+    ours = made.services[-1]
+    assert ours.argv[1:] == ("-m", "experience_manager", "serve", f"--config={made.config_path}", "--host=127.0.0.1", "--port=8123")
+    assert ours.health_urls == ("http://127.0.0.1:8123/health",) and ours.shared
+    monkeypatch.setenv("REME_PATH", str(tmp_path))
+    monkeypatch.setenv("REME_SCRIPT", "reme backend=http")
+    theirs = plan(asking, options).services[-1]
+    assert theirs.argv == ("bash", "-c", "reme backend=http") and theirs.health_urls == ("http://127.0.0.1:8123/health",)
+
+
+def test_an_experience_service_that_nobody_would_ask_is_refused(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REME_SCRIPT", raising=False)
+    options = Options(conf=Path("x"), services=("reme",))
+    with pytest.raises(UsageError, match=r"nobody would ask: .* set exp_manager\.backend=http"):
+        plan(configuration, options)
+    elsewhere = replace(configuration, experience_backend="http", experience_url="http://10.0.0.1:8001")
+    with pytest.raises(UsageError, match=r"exp_manager\.reme\.base_url=http://10\.0\.0\.1:8001 must be http://127\.0\.0\.1:PORT"):
+        plan(elsewhere, options)
+
+
+def test_services_alone_are_those_that_were_named(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REME_SCRIPT", raising=False)
+    made = plan(configuration, Options(services=("reme",)))
+    assert [spec.name for spec in made.services] == ["teacher", "reme"] and made.temp_dir is None
+    made = plan(replace(configuration, env_service=EnvSection(env_type="appworld")), Options(services=("bfcl",)))
+    assert [item for item in made.services[1].argv if item.startswith("--env=")] == ["--env=bfcl"]

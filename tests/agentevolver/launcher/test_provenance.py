@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.provenance import LaunchRecord, code_state, hardware, packages
+from agentevolver.launcher.provenance import LaunchRecord, code_state, hardware, installed, packages
 
 
 @pytest.fixture
@@ -27,10 +27,14 @@ def test_a_clean_checkout_is_its_commit(checkout: Path) -> None:
 def test_changes_are_kept_as_a_patch_and_new_files_by_name(checkout: Path, tmp_path: Path) -> None:
     (checkout / "code.py").write_text("one = 2\n")
     (checkout / "new.py").write_text("")
-    LaunchRecord(tmp_path / "e", "r1", ["--conf", "x"], checkout).finish(3)
+    LaunchRecord(tmp_path / "e", "r1", ["--conf", "x"], checkout, "key: value\n").finish(3)
     facts = json.loads((tmp_path / "e" / "launches" / "r1.json").read_text())
     assert facts["code"]["dirty"] is True and facts["code"]["untracked"] == ["new.py"]
     assert facts["exit_code"] == 3 and facts["argv"] == ["--conf", "x"]
+    assert facts["cwd"] == str(Path.cwd())
+    assert (tmp_path / "e" / "launches" / "r1.yaml").read_text() == "key: value\n"
+    pins = (tmp_path / "e" / "launches" / f"packages-{facts['packages']['sha256'][:12]}.txt").read_text().splitlines()
+    assert len(pins) == facts["packages"]["count"] and f"torch=={facts['packages']['torch']}" in pins
     assert "+one = 2" in (tmp_path / "e" / "launches" / "r1.diff").read_text()
 
 
@@ -39,9 +43,9 @@ def test_no_git_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_packages_are_told_by_versions_and_one_hash() -> None:
-    first = packages()
+    first = packages(installed())
     assert first["verl"] == "0.9.1" and len(first["sha256"]) == 64
-    assert packages() == first
+    assert packages(installed()) == first
 
 
 def test_hardware_names_the_machine() -> None:

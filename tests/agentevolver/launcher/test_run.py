@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.identity import identify
 from agentevolver.launcher.records import RunRegistry
 from tests.agentevolver.launcher.fakes import Launch, job, service, until
@@ -209,6 +210,32 @@ def test_reaping_a_run_whose_launcher_lives_lets_it_stop_in_order(tmp_path: Path
     assert one.wait() == 143
     assert one.journal()[-1] == "env stop"
     assert left_nothing(one)
+
+
+def test_a_run_is_stopped_by_its_record_in_order_and_one_without_a_launcher_is_not(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "ray"), service(tmp_path, "env"), job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in one.said)
+    registry = RunRegistry(tmp_path / "run")
+    (record,) = registry.records()
+    assert record.is_called(one.run_id) and record.is_called("experiment") and not record.is_called("another")
+    assert registry.stop(record)
+    assert one.wait() == 143
+    assert one.journal()[-2:] == ["env stop", "ray stop"]
+    assert left_nothing(one)
+    assert not registry.stop(record), "there is no launcher any more"
+
+
+def test_stopping_kills_nothing_that_takes_its_time(tmp_path: Path, launch: Launcher) -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('working', flush=True); time.sleep(600)"
+    one = launch(job=job(tmp_path, stubborn, grace_s=60.0))
+    assert one.process.stdout is not None
+    assert one.process.stdout.readline() == b"working\n"
+    registry = RunRegistry(tmp_path / "run")
+    with pytest.raises(LaunchError, match=r"is still stopping after 0\.5 s; --kill ends it at once"):
+        registry.stop(registry.records()[0], timeout_s=0.5)
+    assert one.process.poll() is None and one.running() == 1
+    one.signal(signal.SIGINT)
+    assert one.wait() == 143
 
 
 def test_a_second_launcher_of_the_same_experiment_is_refused(tmp_path: Path, launch: Launcher) -> None:

@@ -1,0 +1,244 @@
+"""One experiment, one configuration: what an experiment's folder holds already, and whether a launch would mix something else into it.
+
+Two configurations differ where a key that decides what is learned, on what, or how it is measured has two values. Keys that only say how
+long, how fast, where and how often are left out (`NEUTRAL`); so are keys that one of the two does not have at all (a release may add
+some), unless they stand where any key is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from agentevolver.launcher.errors import UsageError
+from agentevolver.layers import FREE_FORM
+
+# Patterns of keys that do not change what is learned; `*` also stands for dots.
+NEUTRAL = (
+    "trainer.total_training_steps",
+    "trainer.total_epochs",
+    "*.optim.total_training_steps",
+    "trainer.logger",
+    "trainer.*_freq",
+    "trainer.*_ckpt_*",
+    "trainer.max_*_ckpt_to_keep",
+    "trainer.val_before_train",
+    "trainer.val_only",
+    "trainer.resume_*",
+    "trainer.default_*_dir",
+    "trainer.*_data_dir",
+    "trainer.log_val_generations",
+    "trainer.balance_batch",
+    "trainer.dump_samples",
+    "trainer.max_failed_*",
+    "trainer.project_name",
+    "trainer.experiment_name",
+    "trainer.ray_wait_register_center_timeout",
+    "experiment.*",
+    "ray.*",
+    "ray_kwargs.*",
+    "transfer_queue.*",
+    "global_profiler.*",
+    "*.profiler.*",
+    "*.prometheus.*",
+    "*.trace.*",
+    "*.nccl_timeout",
+    "device_env.*",
+    "data.dataloader_num_workers",
+    "data.train_files",
+    "data.val_files",
+    "*.checkpoint.*",
+    "*.checkpoint_engine.*",
+    "*_offload",
+    "*_max_token_len_per_gpu",
+    "*_micro_batch_size_per_gpu",
+    "*.enable_gradient_checkpointing",
+    "*.enable_activation_offload",
+    "actor_rollout_ref.rollout.gpu_memory_utilization",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size",
+    "actor_rollout_ref.rollout.max_num_*",
+    "actor_rollout_ref.rollout.enforce_eager",
+    "actor_rollout_ref.rollout.free_cache_engine",
+    "actor_rollout_ref.rollout.enable_sleep_mode",
+    "actor_rollout_ref.rollout.max_env_worker",
+    "actor_rollout_ref.rollout.max_rollout_tries",
+    "actor_rollout_ref.rollout.step_timeout_s",
+    "actor_rollout_ref.rollout.agent.*",
+    "env_service.env_url",
+    "env_service.max_instances",
+    "llm.teacher.url",
+    "llm.cache",
+    "llm.ledger",
+    "llm.budget.*",
+    "llm.*api_key_env",
+    "llm.*concurrency",
+    "llm.*tries",
+    "llm.*max_wait_s",
+    "llm.*price_*",
+    "*timeout_s",
+    "task_manager.store",
+    "task_manager.num_*_threads",
+    "task_manager.train_data_path",
+    "attribution_driven_credit_assignment.label_cache",
+    "attribution_driven_credit_assignment.llm_evaluation_log_dir",
+    "exp_manager.reme.base_url",
+    "exp_manager.reme.tries",
+    "exp_manager.distillation.concurrency",
+    "exp_manager.init_exp_only",
+    "exp_manager.encoder.batch_size",
+    "exp_manager.encoder.cache_size",
+)
+# Files that are there once something has been learned or measured; a list of the environment's tasks alone is not.
+LEARNED = (
+    "metrics.jsonl",
+    "checkpoints/latest_checkpointed_iteration.txt",
+    "trajectories/*.jsonl",
+    "validation/*.jsonl",
+    "experience.sqlite",
+)
+LISTING = ("tasks/train.jsonl", "tasks/val.jsonl")
+SHOWN = 8
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key with what it was and what it would be; None for one that is not there."""
+
+    key: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.key} ({_short(self.before)} -> {_short(self.after)})"
+
+
+def has_learned(folder: Path) -> bool:
+    """Whether an experiment's folder holds results of a run."""
+    return any(path.stat().st_size for pattern in LEARNED for path in folder.glob(pattern))
+
+
+def changes(before: DictConfig, after: DictConfig) -> list[Change]:
+    """Return the keys that decide what is learned and differ, in the order of the new configuration."""
+    old, new = dict(_leaves(_tree(before))), dict(_leaves(_tree(after)))
+    found = []
+    for key in dict.fromkeys((*new, *old)):
+        if any(fnmatchcase(key, pattern) for pattern in NEUTRAL):
+            continue
+        was, will = old.get(key, _MISSING), new.get(key, _MISSING)
+        if (was is _MISSING or will is _MISSING) and not key.startswith(tuple(f"{free}." for free in FREE_FORM)):
+            continue
+        if _comparable(key, was) != _comparable(key, will):
+            found.append(Change(key, None if was is _MISSING else was, None if will is _MISSING else will))
+    return found
+
+
+def problem_with(folder: Path, config_text: str) -> str | None:
+    """Return the line that says why a resolved configuration may not be run in an experiment's folder, None if it may."""
+    path = folder / "config.yaml"
+    if not path.is_file() or not has_learned(folder):
+        return None
+    try:
+        before = OmegaConf.load(path)
+    except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
+        return f"{path} cannot be read ({' '.join(str(error).split())}): look what it is, or give trainer.experiment_name=NAME"
+    differing = changes(before, _read(config_text)) if isinstance(before, DictConfig) else []
+    if not differing:
+        return None
+    listed = ", ".join(map(str, differing[:SHOWN])) + (f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else "")
+    return (
+        f"{folder} holds results of another configuration: {listed}; give this run a name of its own with "
+        "trainer.experiment_name=NAME, or go on there all the same with --allow-changes"
+    )
+
+
+def refuse_mixing(folder: Path, config_text: str) -> None:
+    """Raise UsageError where `problem_with` has something to say."""
+    problem = problem_with(folder, config_text)
+    if problem is not None:
+        raise UsageError(problem)
+
+
+def forget_listing(folder: Path, config_text: str) -> None:
+    """Remove the lists of tasks of a launch that learned nothing, if this resolved configuration might list others."""
+    path = folder / "config.yaml"
+    if not path.is_file() or has_learned(folder):
+        return
+    before = OmegaConf.load(path)
+    if not isinstance(before, DictConfig) or changes(before, _read(config_text)):
+        for name in LISTING:
+            (folder / name).unlink(missing_ok=True)
+
+
+def find_experiment(name: str, root: Path = Path("experiments")) -> Path:
+    """Return the folder of an experiment that was started before, by its path, by project/experiment, or by experiment.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    found = [path for path in dict.fromkeys((Path(name), root / name, *sorted(root.glob(f"*/{name}")))) if (path / "launches").is_dir()]
+    if not found:
+        raise UsageError(f"--resume {name}: no experiment of that name was started here; {_known(root)}")
+    if len(found) > 1:
+        raise UsageError(f"--resume {name} may be {' or '.join(map(str, found))}: give the folder")
+    return found[0]
+
+
+def last_launch(folder: Path) -> dict[str, Any]:
+    """Return the record of an experiment's last launch that trained; raises UsageError if there is none that can be read."""
+    for path in sorted((folder / "launches").glob("*.json"), reverse=True):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict) and "--conf" in record.get("argv", ()):
+            return record
+    raise UsageError(f"{folder} holds no record of a launch with --conf: start it with the experiment's yaml")
+
+
+def _known(root: Path) -> str:
+    names = sorted({f"{path.parent.parent.name}/{path.parent.name}" for path in root.glob("*/*/launches")})
+    return f"there are {', '.join(names[:SHOWN])}" if names else f"{root} holds none"
+
+
+def _read(config_text: str) -> DictConfig:
+    config = OmegaConf.create(config_text)
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def _tree(config: DictConfig) -> Any:
+    return OmegaConf.to_container(config, resolve=False)
+
+
+def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _comparable(key: str, value: Any) -> Any:
+    """Return what is compared of a value: of an address that it is one, of the shipped policy its name, of numbers their value."""
+    if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
+        return "http"
+    if isinstance(value, str) and value.endswith("/seed_policy_files"):
+        return "seed_policy_files"
+    if isinstance(value, str) and value.endswith("/agentevolver/config/agent_loops.yaml"):
+        return "agent_loops.yaml"
+    return {} if isinstance(value, Mapping) or value is _MISSING else value
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,179 @@
+"""One experiment holds one configuration: what may change between launches, and what is refused before anything starts."""
+
+import json
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.launcher.errors import UsageError
+from agentevolver.launcher.experiment import NEUTRAL, changes, find_experiment, forget_listing, has_learned, last_launch, problem_with
+from agentevolver.launcher.plan import config_text
+from agentevolver.layers import paths
+from agentevolver.settings import load
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
+
+
+def resolved(*overrides: str) -> DictConfig:
+    config = OmegaConf.create(config_text(load(EXAMPLE, ["device=cpu", *overrides]).config))
+    assert isinstance(config, DictConfig)
+    return config
+
+
+@pytest.fixture(scope="module")
+def before() -> DictConfig:
+    return resolved()
+
+
+def keys(before: DictConfig, *overrides: str) -> list[str]:
+    return [change.key for change in changes(before, changed(before, *overrides))]
+
+
+def changed(before: DictConfig, *overrides: str) -> DictConfig:
+    merged = OmegaConf.merge(before, OmegaConf.from_dotlist(list(overrides)))
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def test_the_same_configuration_differs_in_nothing_however_often_it_is_composed(before: DictConfig) -> None:
+    assert changes(before, resolved()) == []
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "trainer.total_training_steps=7",
+        "trainer.save_freq=3",
+        "trainer.test_freq=3",
+        "trainer.val_before_train=false",
+        "trainer.logger=[console]",
+        "trainer.max_actor_ckpt_to_keep=1",
+        "trainer.dump_samples=true",
+        "env_service.env_url=http://127.0.0.1:9999",
+        "env_service.timeout_s=5",
+        "ray.dashboard=false",
+        "ray.num_cpus=3",
+        "llm.teacher.url=http://127.0.0.1:9998/v1",
+        "llm.roles.judge.concurrency=2",
+        "llm.budget.max_tokens=1000",
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.5",
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=2048",
+        "exp_manager.retrieval.timeout_s=3",
+    ],
+)
+def test_how_long_how_fast_and_where_may_change(before: DictConfig, override: str) -> None:
+    assert keys(before, override) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("actor_rollout_ref.actor.optim.lr=1e-5", "actor_rollout_ref.actor.optim.lr"),
+        ("actor_rollout_ref.rollout.n=4", "actor_rollout_ref.rollout.n"),
+        ("data.train_batch_size=16", "data.train_batch_size"),
+        ("data.seed=3", "data.seed"),
+        ("exp_manager.off_cliprange_high=0.4", "exp_manager.off_cliprange_high"),
+        ("env_service.env_params.slack=3", "env_service.env_params.slack"),
+        ("llm.teacher.wrong_labels=0.5", "llm.teacher.wrong_labels"),
+        ("data.val_splits=[dev]", "data.val_splits"),
+        ("actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct", "actor_rollout_ref.model.path"),
+    ],
+)
+def test_what_decides_what_is_learned_may_not(before: DictConfig, override: str, key: str) -> None:
+    assert key in keys(before, override)
+
+
+def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(before: DictConfig) -> None:
+    here, there = (changed(before, f"llm.base_url={url}") for url in ("http://127.0.0.1:1/v1", "https://api.example.org/v1"))
+    assert changes(here, there) == []
+    assert [change.key for change in changes(before, here)] == ["llm.base_url"]
+
+
+def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing() -> None:
+    old = OmegaConf.create({"actor_rollout_ref": {"model": {"path": "/a/agentevolver/offline/seed_policy_files"}}, "data": {"seed": 1}})
+    new = OmegaConf.create(
+        {"actor_rollout_ref": {"model": {"path": "/b/agentevolver/offline/seed_policy_files", "new": 1}}, "data": {"seed": 1}}
+    )
+    assert changes(old, new) == []
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.dictionaries(st.sampled_from(["lr", "n", "seed", "clip"]), st.integers(0, 2)), st.integers(0, 2))
+def test_changes_are_named_with_both_values_and_are_the_same_both_ways(values: dict[str, int], other: int) -> None:
+    old, new = (
+        OmegaConf.create({"a": {**{key: 0 for key in ("lr", "n", "seed", "clip")}, **values}}),
+        OmegaConf.create({"a": {key: other for key in ("lr", "n", "seed", "clip")}}),
+    )
+    forth, back = changes(old, new), changes(new, old)
+    assert {(c.key, c.before, c.after) for c in forth} == {(c.key, c.after, c.before) for c in back}
+    assert {c.key for c in forth} == {f"a.{key}" for key in ("lr", "n", "seed", "clip") if values.get(key, 0) != other}
+
+
+def test_every_pattern_of_neutral_keys_fits_a_key_that_exists(before: DictConfig) -> None:
+    tree: Any = OmegaConf.to_container(before, resolve=False)
+    known = list(paths(tree))
+    assert [pattern for pattern in NEUTRAL if not any(fnmatchcase(key, pattern) for key in known)] == []
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, before: DictConfig) -> Path:
+    folder = tmp_path / "experiments" / "pocket" / "e"
+    (folder / "tasks").mkdir(parents=True)
+    (folder / "tasks" / "train.jsonl").write_text("{}\n")
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(before))
+    return folder
+
+
+def test_another_configuration_is_refused_where_something_was_learned(experiment: Path, before: DictConfig) -> None:
+    other = OmegaConf.to_yaml(changed(before, "data.seed=7", "trainer.total_training_steps=3"))
+    assert not has_learned(experiment) and problem_with(experiment, other) is None
+    (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
+    problem = problem_with(experiment, other)
+    assert problem is not None and "\n" not in problem
+    assert "data.seed (1 -> 7); give this run" in problem and "trainer.experiment_name=NAME" in problem and "--allow-changes" in problem
+    assert problem_with(experiment, (experiment / "config.yaml").read_text()) is None
+
+
+def test_a_damaged_record_of_the_configuration_is_no_leave_to_go_on(experiment: Path, before: DictConfig) -> None:
+    (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
+    (experiment / "config.yaml").write_text("a: [\n")
+    assert "cannot be read" in (problem_with(experiment, OmegaConf.to_yaml(before)) or "")
+
+
+def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(experiment: Path, before: DictConfig) -> None:
+    listing = experiment / "tasks" / "train.jsonl"
+    forget_listing(experiment, OmegaConf.to_yaml(before))
+    assert listing.exists()
+    forget_listing(experiment, OmegaConf.to_yaml(changed(before, "data.train_filter.n=5")))
+    assert not listing.exists()
+    listing.write_text("{}\n")
+    (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
+    forget_listing(experiment, OmegaConf.to_yaml(changed(before, "data.train_filter.n=5")))
+    assert listing.exists(), "a run that has begun keeps its tasks"
+
+
+def test_an_experiment_is_found_by_its_name(tmp_path: Path) -> None:
+    root = tmp_path / "experiments"
+    for name in ("pocket/basic", "pocket/twice", "other/twice"):
+        (root / name / "launches").mkdir(parents=True)
+    assert find_experiment("basic", root) == find_experiment("pocket/basic", root) == root / "pocket" / "basic"
+    assert find_experiment(str(root / "pocket" / "basic"), root) == root / "pocket" / "basic"
+    with pytest.raises(UsageError, match="no experiment of that name was started here; there are other/twice, pocket/basic"):
+        find_experiment("basics", root)
+    with pytest.raises(UsageError, match=r"--resume twice may be .*other/twice or .*pocket/twice"):
+        find_experiment("twice", root)
+
+
+def test_the_last_launch_that_trained_says_how_an_experiment_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "launches").mkdir()
+    with pytest.raises(UsageError, match="holds no record of a launch with --conf"):
+        last_launch(tmp_path)
+    for name, argv in (("1", ["--conf", "a.yaml"]), ("2", ["--conf", "b.yaml", "x=1"]), ("3", ["--with-reme"])):
+        (tmp_path / "launches" / f"{name}.json").write_text(json.dumps({"argv": argv}))
+    (tmp_path / "launches" / "4.json").write_text("{torn")
+    assert last_launch(tmp_path)["argv"] == ["--conf", "b.yaml", "x=1"]

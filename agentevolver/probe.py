@@ -9,6 +9,7 @@ from uuid import uuid4
 from agentevolver.schema import Task
 from agentevolver.settings import ConfigError, Settings
 from context_manager.chat import ChatRenderer
+from context_manager.registry import context_limits, context_options, template_class
 from env_service.client import AsyncEnvClient, EnvRequestError
 from task_manager.tasks import env_params_of, seed_of
 
@@ -18,7 +19,8 @@ TASKS = 8
 
 
 async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> int:
-    """Open up to eight tasks, spread over the list, and return the length of the longest opening in tokens.
+    """Open up to eight tasks, spread over the list, and return the length of the longest opening in tokens, with
+    what the context template adds to it.
 
     Raises:
         ConfigError: an opening is longer than `data.max_prompt_length`, or the environment refuses `env_service.env_params`.
@@ -51,6 +53,8 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
         opening = [dict(message) for message in state["state"]]
         if task.query is not None:
             opening[-1]["content"] = task.query
-        return len(renderer.opening(opening))
+        rollout = settings.rollout
+        template = template_class(rollout.context_template)(renderer, context_limits(rollout, settings.sizes), context_options(rollout))
+        return len(renderer.opening(template.opening(opening)))
     finally:
         await client.release_instance(instance_id)

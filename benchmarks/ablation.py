@@ -3,8 +3,9 @@
     python benchmarks/ablation.py --experiments experiments/ablation --out docs/img/ablation
 
 Reads `metrics.jsonl` of the folders CONDITION-SEED (training, validated on dev as it goes) and CONDITION-SEED-eval (the policy in the
-end, on all splits). Given are the mean over the seeds and the half width of its 95 % interval (Student's t; none with one seed), without and with
-experience, and the steps to 90 % of plain GRPO's best validation (linear between validations, the mean over seeds that get there).
+end, on all splits). Given are the mean over the seeds and the half width of its 95 % interval (Student's t; none with one seed),
+without and with experience, and the steps to 90 % of plain GRPO's best validation (linear between validations, the mean over the seeds
+that get there).
 """
 
 from __future__ import annotations

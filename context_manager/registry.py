@@ -9,8 +9,8 @@ import importlib
 from dataclasses import fields
 
 from agentevolver.layers import ConfigError
-from agentevolver.sections import OLD_TEMPLATE_NAMES, RolloutSettings
-from context_manager.base import ContextOptions, ContextTemplate
+from agentevolver.sections import OLD_TEMPLATE_NAMES, RolloutSettings, SizeSettings
+from context_manager.base import ContextLimits, ContextOptions, ContextTemplate
 from context_manager.causal import CausalTemplate
 from context_manager.reasoning import ReasoningTemplate
 from context_manager.self_managed import SelfManagedTemplate
@@ -50,3 +50,14 @@ def context_options(settings: RolloutSettings) -> ContextOptions:
         if getattr(options, field.name) is not None and field.name not in reads:
             raise ConfigError(f"actor_rollout_ref.rollout.{field.name} is not read by the template {settings.context_template}: remove it")
     return options
+
+
+def context_limits(rollout: RolloutSettings, sizes: SizeSettings) -> ContextLimits:
+    """Return the limits of a configuration's conversations, in tokens."""
+    return ContextLimits(
+        max_prompt_tokens=sizes.max_prompt_length,
+        max_response_tokens=sizes.max_response_length,
+        max_model_len=sizes.max_model_len,
+        max_new_tokens=sizes.response_length,
+        max_observation_tokens=rollout.max_env_len,
+    )

@@ -25,9 +25,8 @@ from agentevolver.rollout.rows import to_outputs
 from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
 from agentevolver.schema import Task
 from agentevolver.settings import Settings, of_verl
-from context_manager.base import ContextLimits
 from context_manager.chat import ChatRenderer
-from context_manager.registry import context_options, template_class
+from context_manager.registry import context_limits, context_options, template_class
 from env_service.client import AsyncEnvClient
 from experience_manager.settings import SCOUT_KEY
 from task_manager.graders.registry import Bench, Graders
@@ -140,13 +139,7 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
     """
     rollout, sizes, service = settings.rollout, settings.sizes, settings.env_service
     renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), stop_ids(tokenizer.name_or_path))
-    limits = ContextLimits(
-        max_prompt_tokens=sizes.max_prompt_length,
-        max_response_tokens=sizes.max_response_length,
-        max_model_len=sizes.max_model_len,
-        max_new_tokens=sizes.response_length,
-        max_observation_tokens=rollout.max_env_len,
-    )
+    limits = context_limits(rollout, sizes)
     policy = RolloutPolicy(
         env_type=service.env_type,
         max_steps=rollout.max_steps,

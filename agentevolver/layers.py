@@ -85,15 +85,27 @@ def read_overrides(items: list[str]) -> dict[str, Any]:
 
 def compose_defaults(device: str) -> DictConfig:
     """Return verl's defaults under ours under the device group; raises ConfigError when verl is not installed."""
+    OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)
+    OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
+    return _compose(CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]")
+
+
+def compose_verl() -> DictConfig:
+    """Return verl's defaults alone; raises ConfigError when verl is not installed."""
+    return _compose(_verl_config_dir(), "ppo_trainer")
+
+
+def _verl_config_dir() -> Path:
     verl = importlib.util.find_spec("verl")
     if verl is None or not verl.submodule_search_locations:
         raise ConfigError("verl is not installed in this Python: run `bash install.sh`, then use .venv/bin/python")
-    OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)
-    OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
-    search = f"hydra.searchpath=[file://{verl.submodule_search_locations[0]}/trainer/config]"
-    with initialize_config_dir(str(CONFIG_DIR), version_base=None):
+    return Path(verl.submodule_search_locations[0]) / "trainer" / "config"
+
+
+def _compose(folder: Path, name: str, *overrides: str) -> DictConfig:
+    with initialize_config_dir(str(folder), version_base=None):
         try:
-            composed: DictConfig = compose("agentevolver", overrides=[f"device={device}", search])
+            composed: DictConfig = compose(name, overrides=list(overrides))
             return composed
         except HydraException as error:
             raise ConfigError(f"the defaults cannot be composed: {one_line(error)}") from error

@@ -91,41 +91,47 @@ class RolloutSettings(Section):
 class EnvServiceSettings(Section):
     """The section `env_service`."""
 
-    env_type: str = Field(min_length=1)
-    env_url: str = Field(pattern=r"^https?://[^/]+(/.*)?$")
-    env_params: dict[str, Any]
+    env_type: str = Field(min_length=1, description="the environment's name: built in, installed, or given by --env-module")
+    env_url: str = Field(
+        pattern=r"^https?://[^/]+(/.*)?$", description="the service; the launcher starts one if the address is local and none answers"
+    )
+    env_params: dict[str, Any] = Field(description="passed to every episode's create; the environment says which keys it knows")
     val_env_params: dict[str, Any] = Field(description="replaces keys of env_params in validation")
-    timeout_s: float = Field(gt=0)
-    unavailable_timeout_s: float = Field(ge=0)
-    max_instances: int | None = Field(default=None, ge=1)
+    timeout_s: float = Field(gt=0, description="seconds one call may take")
+    unavailable_timeout_s: float = Field(
+        ge=0, description="seconds to wait for a service that does not answer, before a rollout is given up"
+    )
+    max_instances: int | None = Field(
+        default=None, ge=1, description="the service's cap when the launcher starts it; null: room for every episode in flight"
+    )
 
 
 class RaySettings(Section):
     """The section `ray`: the cluster that a run starts or joins."""
 
-    address: str | None
-    num_cpus: int = Field(ge=1)
-    num_gpus: int = Field(ge=1)
-    dashboard: bool
-    dashboard_port: int = Field(ge=0, le=65535)
-    object_store_memory: int | None = Field(default=None, ge=80_000_000)
+    address: str | None = Field(description="join the cluster at HOST:PORT; null: the launcher starts one for the run")
+    num_cpus: int = Field(ge=1, description="logical CPUs of the cluster that is started")
+    num_gpus: int = Field(ge=1, description="its logical GPUs; 1 on a machine without one, so that verl's workers have a place")
+    dashboard: bool = Field(description="serve Ray's dashboard")
+    dashboard_port: int = Field(ge=0, le=65535, description="its port, or the first free one from there on; 0: any")
+    object_store_memory: int | None = Field(default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice")
 
 
 class TrainerSettings(Section):
     """Our keys of `trainer`."""
 
-    max_failed_rollouts: float = Field(ge=0, le=1)
-    max_failed_steps: int = Field(ge=1)
+    max_failed_rollouts: float = Field(ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed")
+    max_failed_steps: int = Field(ge=1, description="failed steps in a row before the run stops; it stops at once if all rollouts failed")
     dump_samples: bool = Field(description="write every training row's tokens and numbers to samples/step_<n>.jsonl")
 
 
 class DataSettings(Section):
     """Our keys of `data`."""
 
-    train_split: str
+    train_split: str = Field(description="the environment's split that is trained on")
     train_filter: dict[str, Any] = Field(description="passed to the environment when it lists its tasks")
-    val_splits: list[str] = Field(min_length=1)
-    val_filter: dict[str, Any]
+    val_splits: list[str] = Field(min_length=1, description="the splits that are validated on, each reported apart")
+    val_filter: dict[str, Any] = Field(description="the same for val_splits")
 
 
 class SizeSettings(Section):
@@ -135,13 +141,12 @@ class SizeSettings(Section):
     ppo_mini_batch_size: int = Field(ge=1, description="tasks per optimiser step")
     n: int = Field(ge=1, description="rollouts of a task")
     val_n: int = Field(ge=1, description="rollouts of a validation task")
-    max_prompt_length: int = Field(ge=1)
-    max_response_length: int = Field(ge=1)
-    response_length: int = Field(ge=1)
-    max_model_len: int = Field(ge=2)
-    n_gpus_per_node: int = Field(ge=1)
-    nnodes: int = Field(ge=1)
-    agent_loop_workers: int = Field(ge=1)
+    max_prompt_length: int = Field(ge=1, description="tokens of the opening messages; a longer opening ends its rollout as context_full")
+    max_response_length: int = Field(ge=1, description="tokens of everything after them")
+    response_length: int = Field(ge=1, description="tokens of one reply; its reserve in the context guard")
+    max_model_len: int = Field(ge=2, description="tokens of prompt and reply of one call")
+    n_gpus_per_node: int = Field(ge=1, description="devices of a node; 1 on the CPU")
+    nnodes: int = Field(ge=1, description="nodes")
 
 
 class Settings(Section):
@@ -157,9 +162,9 @@ class Settings(Section):
     attribution: AttributionSettings
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
-    experiment_dir: Path
-    device: Device
-    device_env: dict[str, str]
+    experiment_dir: Path = Field(description="where everything of the run is written")
+    device: Device = Field(description="the device group that was chosen; set by it, not by you (write `device`)")
+    device_env: dict[str, str] = Field(description="environment variables of every process of the run")
 
     @property
     def roles(self) -> tuple[Role, ...]:

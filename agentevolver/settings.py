@@ -45,7 +45,7 @@ from agentevolver.sections import (
 from experience_manager.allocate import guided_count, validation_rollouts
 from experience_manager.settings import PRESETS, Preset, verl_overrides
 
-__all__ = ["ConfigError", "Resolved", "RolloutSettings", "Settings", "for_verl", "from_config", "load", "of_verl"]
+__all__ = ["ConfigError", "Resolved", "RolloutSettings", "Settings", "for_verl", "from_config", "load", "of_verl", "place_of"]
 
 # Where each field of `Settings` stands in the configuration, if not under its own name in its own section.
 _PLACES: dict[str, str] = {
@@ -63,7 +63,6 @@ _PLACES: dict[str, str] = {
     "sizes.max_model_len": "actor_rollout_ref.rollout.max_model_len",
     "sizes.n_gpus_per_node": "trainer.n_gpus_per_node",
     "sizes.nnodes": "trainer.nnodes",
-    "sizes.agent_loop_workers": "actor_rollout_ref.rollout.agent.num_workers",
     "device": "device_name",
 }
 
@@ -179,7 +178,7 @@ def for_verl(config: DictConfig) -> DictConfig:
     """Return a resolved copy for verl: sections that it reads into dataclasses hold its keys alone, ours stand in `agentevolver`."""
     copy: DictConfig = OmegaConf.create(OmegaConf.to_container(config, resolve=True))  # type: ignore[assignment]
     for field in RolloutSettings.model_fields:
-        section, _, key = _place("rollout", field).rpartition(".")
+        section, _, key = place_of(f"rollout.{field}").rpartition(".")
         OmegaConf.select(copy, section).pop(key)
     copy.agentevolver = _typed(config).model_dump(mode="json")
     return copy
@@ -190,9 +189,10 @@ def of_verl(config: DictConfig) -> Settings:
     return Settings.model_validate(OmegaConf.to_container(config.agentevolver))
 
 
-def _place(section: str, field: str) -> str:
-    full = f"{section}.{field}"
-    return _PLACES.get(full) or f"{_PLACES.get(section, section)}.{field}"
+def place_of(field: str) -> str:
+    """Return where a field of `Settings` (`rollout.max_steps`, say) stands in the configuration."""
+    section, _, key = field.partition(".")
+    return _PLACES.get(field) or f"{_PLACES.get(section, section)}{'.' if key else ''}{key}"
 
 
 def _typed(config: DictConfig) -> Settings:
@@ -203,7 +203,7 @@ def _typed(config: DictConfig) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         location = [str(part) for part in first["loc"]]
-        place = _place(location[0], ".".join(location[1:])) if len(location) > 1 else _PLACES.get(location[0], location[0])
+        place = place_of(".".join(location))
         # A section's own validators say what they found; where a key might stand by mistake, nothing is shown.
         found = "" if isinstance(first["input"], dict | BaseModel) or location[-1] == "api_key_env" else f", found {first['input']!r}"
         message = first["msg"].removeprefix("Value error, ")
@@ -229,10 +229,10 @@ def _gather(config: DictConfig) -> dict[str, Any]:
     for name, field in Settings.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
-            values = {key: OmegaConf.select(config, _place(name, key)) for key in section.model_fields}
+            values = {key: OmegaConf.select(config, place_of(f"{name}.{key}")) for key in section.model_fields}
             tree[name] = {key: _plain(value) for key, value in values.items()}
         else:
-            tree[name] = _plain(OmegaConf.select(config, _PLACES.get(name, name)))
+            tree[name] = _plain(OmegaConf.select(config, place_of(name)))
     return tree
 
 
@@ -243,7 +243,7 @@ def _plain(value: Any) -> Any:
 def _check_rollout(rollout: RolloutSettings) -> None:
     """Refuse keys that the chosen template or flow would not read; a class of the user's own says itself which ones it reads."""
     if rollout.sample_choice is not None and rollout.max_samples_per_trajectory is None:
-        raise ConfigError(f"{_place('rollout', 'sample_choice')} has no effect without max_samples_per_trajectory: set that, or remove it")
+        raise ConfigError(f"{place_of('rollout.sample_choice')} has no effect without max_samples_per_trajectory: set that, or remove it")
     template = OLD_TEMPLATE_NAMES.get(rollout.context_template, rollout.context_template)
     for what, chosen, table in (
         ("context_template", template, READ_BY_TEMPLATE),
@@ -253,7 +253,7 @@ def _check_rollout(rollout: RolloutSettings) -> None:
             if getattr(rollout, key) is not None and ":" not in chosen and chosen not in readers:
                 only = " and ".join(readers)
                 raise ConfigError(
-                    f"{_place('rollout', key)} is read by {only} alone, {what} is {chosen}: remove the key, or choose another"
+                    f"{place_of(f'rollout.{key}')} is read by {only} alone, {what} is {chosen}: remove the key, or choose another"
                 )
 
 

@@ -221,7 +221,7 @@ class ExperienceSettings(_Section):
         0.85, gt=0, le=1, description="cosine from which two experiences are one: 0.80 is strict, 0.90 lax, 1.0 only drops identical texts"
     )
     index: Literal["exact", "hnsw"] = Field("exact", description="hnsw is approximate, and only used above hnsw_above experiences")
-    hnsw_above: int = Field(100_000, ge=1)
+    hnsw_above: int = Field(100_000, ge=1, description="experiences of a workspace from which hnsw is used")
     encoder: EncoderSettings = EncoderSettings()
     reme: RemeSettings = RemeSettings()
     distillation: DistillationSettings = DistillationSettings()

@@ -49,7 +49,7 @@ class StrategySettings(_Section):
     max_explore_step: int | None = Field(None, ge=1, description="at most this many steps in all; depth is cut first")
     exploration_llm_temperature: float = Field(1.0, ge=0, description="temperature of the breadth phase")
     depth_llm_temperature: float = Field(0.7, ge=0, description="temperature of the depth phase")
-    exploration_llm_top_p: float = Field(1.0, gt=0, le=1)
+    exploration_llm_top_p: float = Field(1.0, gt=0, le=1, description="top_p of both phases")
     exploration_llm_top_k: int | None = Field(None, ge=1, description="for endpoints that know it; null: not sent")
     memory_size: int = Field(40, ge=1, description="strategy curious: tried actions that an explorer is shown")
 

@@ -65,6 +65,8 @@ _PLACES: dict[str, str] = {
     "sizes.nnodes": "trainer.nnodes",
     "device": "device_name",
 }
+# Keys of verl that `agentevolver.main` fills: the experiment's own files of tasks.
+_WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,11 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     for layer, source in ((experiment, str(conf)), (command_line, "the command line")):
         refuse_unknown(layer, config, source)
         config = merge(config, layer, source)
+    for key in _WRITTEN_BY_THE_RUN:
+        if OmegaConf.select(config, key) is not None:
+            raise ConfigError(
+                f"{key} is set by the run: tasks come from the environment's splits (data.train_split, data.val_splits); remove it"
+            )
     name = str(config.trainer.experiment_name or "read_yaml_name")
     if name == "read_yaml_name":
         name = conf.stem if conf is not None else "default"

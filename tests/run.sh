@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks and tests: bash tests/run.sh [all | checks | unit | service | e2e] [pytest arguments...]
-#   checks   ruff and mypy
+#   checks   ruff, mypy, and the documentation built with every warning an error
 #   unit     pure functions, no servers
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   e2e      the whole training stack
@@ -14,8 +14,8 @@ if (($#)) && [[ $1 != -* ]]; then
     shift
 fi
 case $tier in
-    all) parts=(ruff format mypy unit service e2e) ;;
-    checks) parts=(ruff format mypy) ;;
+    all) parts=(ruff format mypy docs unit service e2e) ;;
+    checks) parts=(ruff format mypy docs) ;;
     unit | service | e2e) parts=("$tier") ;;
     *)
         echo "unknown part '$tier': all, checks, unit, service or e2e" >&2
@@ -32,6 +32,14 @@ run() {
         ruff) "$bin/ruff" check . ;;
         format) "$bin/ruff" format --check . ;;
         mypy) "$bin/mypy" ;;
+        docs)
+            site=$(mktemp -d)
+            # Material prints advice about its own future otherwise.
+            NO_MKDOCS_2_WARNING=1 "$bin/mkdocs" build --strict --quiet --site-dir "$site"
+            local verdict=$?
+            rm -rf "$site"
+            return "$verdict"
+            ;;
         unit) "$bin/python" -m pytest -q -n 2 -m "not service and not chaos and not e2e" "${@:2}" ;;
         service)
             # AppWorld lives in an environment of its own; without it its tests are skipped, and say so.

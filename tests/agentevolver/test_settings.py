@@ -64,6 +64,7 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
         ("data.train_batch_size=7", r"must be a multiple of actor_rollout_ref.actor.ppo_mini_batch_size"),
         ("actor_rollout_ref.model.path=${nope}", r"'nope' not found"),
         ("data=3", r"`data` is a section, write data.<key>"),
+        ("data.train_files=mine.parquet", r"data.train_files is set by the run: tasks come from the environment's splits .*remove it"),
         ("device=tpu", r"device: 'tpu' is not known, write auto, cpu or cuda"),
         ("attribution_driven_credit_assignment.adca_grpo.alpha=-1", r"assignment.adca_grpo.alpha: .*greater than or equal to 0, found -1"),
         ("attribution_driven_credit_assignment.evaluation_type=x", r"evaluation_type: .*'api', found 'x'"),
@@ -90,7 +91,7 @@ ENABLED = "attribution_driven_credit_assignment.enable=true"
 
 
 def test_the_file_of_defaults_says_what_the_sections_themselves_would():
-    settings = basic().settings
+    settings = basic(device="cuda").settings  # the group cpu suits the words of guidance to the seed policy
     assert settings.llm == LLMSettings()
     assert settings.attribution == AttributionSettings()
     assert settings.exp_manager == ExperienceSettings()

@@ -140,7 +140,9 @@ def _new(options: argparse.Namespace) -> int:
     for path in written:
         print(f"wrote {path}")
     env_class = "".join(part.capitalize() for part in options.name.split("_")) + "Env"
-    print(f"try it: python -m env_service check {options.name} --env-module {options.name}={options.name}.env:{env_class} --action 50")
+    module = f"--env-module {options.name}={options.name}.env:{env_class}"
+    print(f"try it: python -m env_service check {options.name} {module} --action 50")
+    print(f"train on it: python launcher.py --conf {written[0].parent / 'train.yaml'} {module}")
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 
-TASKS = {"train": range(0, 40), "val": range(40, 50)}
+TASKS = {"train": range(0, 40), "dev": range(40, 50)}
 HIGHEST = 100
 
 
@@ -100,7 +100,7 @@ def test_it_keeps_the_contract() -> None:
 
 
 def test_halving_the_range_finds_every_number() -> None:
-    for task in ${cls}Env.get_query_list("train") + ${cls}Env.get_query_list("val"):
+    for task in ${cls}Env.get_query_list("train") + ${cls}Env.get_query_list("dev"):
         env, low, high = ${cls}Env(task, "test"), 1, HIGHEST
         for _ in range(7):
             middle = (low + high) // 2
@@ -111,7 +111,25 @@ def test_halving_the_range_finds_every_number() -> None:
         assert env.evaluate() == 1.0
 '''
 
-FILES = {"__init__.py": '"""$title."""\n', "env.py": ENV, "profile.json": PROFILE, "test_env.py": TESTS}
+TRAIN = """# A first run on this environment: plain GRPO. The launcher wants --env-module $name=$name.env:${cls}Env beside this file.
+
+trainer:
+  project_name: $name
+  experiment_name: first
+  total_training_steps: 20
+  test_freq: 10
+  save_freq: 10
+
+data:
+  train_split: train
+  val_splits: [dev]
+
+env_service:
+  env_type: $name
+  env_url: http://127.0.0.1:8080
+"""
+
+FILES = {"__init__.py": '"""$title."""\n', "env.py": ENV, "profile.json": PROFILE, "test_env.py": TESTS, "train.yaml": TRAIN}
 
 
 class SkeletonError(Exception):

@@ -89,6 +89,7 @@ def test_new_writes_a_package_that_keeps_the_contract_and_passes_its_own_tests(t
         "env.py",
         "profile.json",
         "test_env.py",
+        "train.yaml",
     ]
     module = "number_game=number_game.env:NumberGameEnv"
     assert module in made.stdout

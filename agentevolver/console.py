@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 from rich.console import Console as RichConsole
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 REFRESH_S = 0.5
@@ -62,7 +63,7 @@ class Console:
         )
         with Progress(*columns, console=self._console, disable=not self._console.is_terminal) as progress:
             task = progress.add_task("starting", total=None)
-            phase = ""
+            phase, stuck = "", None
             while True:
                 stopping = self._stop.wait(REFRESH_S)
                 status = self._status()
@@ -70,6 +71,10 @@ class Console:
                     phase = status["phase"]
                     if not self._console.is_terminal:
                         self._console.print(phase, highlight=False)
+                if status and status.get("stuck") != stuck:
+                    stuck = status.get("stuck")
+                    if stuck is not None:
+                        self._console.print(f"[yellow]warning: {escape(stuck)}[/]", highlight=False, soft_wrap=True)
                 progress.update(task, description=phase or "starting", total=status.get("total_steps"))
                 for record in self._new_records():
                     self._console.print(line_of(record), highlight=False, soft_wrap=True)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from agentevolver.activity import BOARD, described
 from agentevolver.console import Console
 from agentevolver.encoder import EncoderUnavailable
 from agentevolver.errors import TrainingFailed
@@ -21,6 +22,7 @@ from agentevolver.schema import Task
 from agentevolver.settings import Settings
 from agentevolver.synthetic import record_path, synthetic_tasks
 from agentevolver.tracking import Status, write_json
+from agentevolver.watchdog import Watchdog
 from task_manager.configuration import Configuration, from_settings
 from task_manager.journal import JournalError, fingerprint
 from task_manager.mixture import Mixture
@@ -93,7 +95,15 @@ async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
         if existing and path.exists() and _is_settled(path, plan, settings):
             logger.info("%d synthetic tasks are there already: %s", len(existing), target)
             return
-        tasks = await workshop.make_tasks(_progress(Status(settings.experiment_dir)))
+        status = Status(settings.experiment_dir)
+        watchdog = Watchdog(
+            settings.watchdog, settings.experiment_dir / "logs" / "watchdog.log", status.note, lambda: described(BOARD.waiting())
+        )
+        watchdog.start()
+        try:
+            tasks = await workshop.make_tasks(_progress(status, watchdog))
+        finally:
+            watchdog.close()
         questioner = workshop.questioner
         complete = not questioner.is_broke and not questioner.failures
         if questioner.is_broke:
@@ -114,11 +124,13 @@ def _is_settled(path: Path, plan: str, settings: Settings) -> bool:
     return made["plan"] == plan and (made["complete"] or (settings.experiment_dir / "metrics.jsonl").exists())
 
 
-def _progress(status: Status) -> Callable[[int, int, int], None]:
+def _progress(status: Status, watchdog: Watchdog) -> Callable[[int, int, int], None]:
     told = -1
+    watchdog.enter("the next exploration")
 
     def tell(done: int, total: int, kept: int) -> None:
         nonlocal told
+        watchdog.enter("the next exploration")
         if done * LINES // total > told:
             told = done * LINES // total
             status.set(f"making tasks: {done} of {total} explorations, {kept} tasks kept")

@@ -125,6 +125,14 @@ class TrainerSettings(Section):
     dump_samples: bool = Field(description="write every training row's tokens and numbers to samples/step_<n>.jsonl")
 
 
+class WatchdogSettings(Section):
+    """The section `watchdog`: when a phase of the run counts as stuck. Nothing is ever ended for it."""
+
+    enable: bool = Field(description="say it in the log, in status.json and in the metrics when a phase takes far too long")
+    floor_s: float = Field(gt=0, description="seconds below which no phase is too long")
+    factor: float = Field(ge=1, description="times its own usual duration after which a phase is too long")
+
+
 class DataSettings(Section):
     """Our keys of `data`."""
 
@@ -156,6 +164,7 @@ class Settings(Section):
     env_service: EnvServiceSettings
     ray: RaySettings
     trainer: TrainerSettings
+    watchdog: WatchdogSettings
     data: DataSettings
     sizes: SizeSettings
     llm: LLMSettings

@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from numbers import Number
@@ -116,7 +117,22 @@ class Status:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "status.json"
+        self._lock = threading.Lock()
+        self._last: dict[str, Any] = {}
+        self._stuck: str | None = None
 
     def set(self, phase: str, **facts: Any) -> None:
         """Replace the status; `facts` are JSON-ready (step, total_steps, …)."""
-        write_json(self._path, {"phase": phase, "time": round(time.time(), 3), **facts})
+        with self._lock:
+            self._last = {"phase": phase, **facts}
+            self._write()
+
+    def note(self, stuck: str | None) -> None:
+        """Say beside the phase why nothing goes on (`stuck`), or that it does."""
+        with self._lock:
+            self._stuck = stuck
+            self._write()
+
+    def _write(self) -> None:
+        stuck = {} if self._stuck is None else {"stuck": self._stuck}
+        write_json(self._path, {**({"phase": "starting"} | self._last), "time": round(time.time(), 3), **stuck})

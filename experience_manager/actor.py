@@ -16,6 +16,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from agentevolver.activity import BOARD, Waiting
 from agentevolver.llm.settings import LLMSettings, Role
 from experience_manager.inject import Guidance
 from experience_manager.retrieve import Question
@@ -78,6 +79,10 @@ class ExperienceActor:
     async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """See `Navigator.warm_start`."""
         return {**await self._navigator.warm_start(records), **self._llm_metrics()}
+
+    async def waiting(self) -> Waiting:
+        """Return what the process waits for now: calls of the summariser's model."""
+        return BOARD.waiting()
 
     async def close(self, timeout_s: float = 60.0) -> None:
         """Finish what can be finished in time, and close the pool."""

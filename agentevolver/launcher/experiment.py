@@ -44,6 +44,7 @@ NEUTRAL = (
     "trainer.experiment_name",
     "trainer.ray_wait_register_center_timeout",
     "experiment.*",
+    "watchdog.*",
     "ray.*",
     "ray_kwargs.*",
     "transfer_queue.*",

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
+from agentevolver.activity import BOARD
 from agentevolver.llm.cache import ReplyCache, Stored, cache_key
 from agentevolver.llm.counts import CHARS_PER_TOKEN, RoleCounts
 from agentevolver.llm.endpoint import Endpoint, served_model
@@ -153,7 +154,8 @@ class LLM:
         self.ledger.begin(estimate)
         used = Usage()
         try:
-            answer = await endpoint.ask(messages, parameters)
+            with BOARD.call(f"the {endpoint.role.value}'s model"):
+                answer = await endpoint.ask(messages, parameters)
             reply = _reply(answer, estimate.prompt_tokens)
             used = self._usage(endpoint, reply.prompt_tokens, reply.completion_tokens)
         finally:

@@ -15,6 +15,7 @@ from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from advantage_processor.attribution import Attributor, judge_settings
+from agentevolver.activity import BOARD, Watched
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
 from agentevolver.rollout.engine import VerlEngine
@@ -33,6 +34,10 @@ from task_manager.graders.registry import Bench, Graders
 
 if TYPE_CHECKING:
     from agentevolver.rollout.guidance import Guides
+
+
+# Calls of the environment service that an episode waits for.
+ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")
 
 
 @dataclass(slots=True)
@@ -78,7 +83,8 @@ class Episode(AgentLoopBase):
         group_id, rollout_id, step = str(row["uid"]), int(row["session_id"]), int(row["global_steps"])
         guide = shared.guides.guide(task, group_id, rollout_id, step) if shared.guides is not None else None
         async with shared.slots:
-            rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
+            with BOARD.call("rollouts"):
+                rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
         record = rollout.trajectory.to_dict()
         if shared.guides is not None:
             record |= shared.guides.record(rollout, wanted=guide is not None)
@@ -149,6 +155,7 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
         no_think=rollout.use_qwen3,
     )
     template, options = template_class(rollout.context_template), context_options(rollout)
-    client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
+    client: Any = Watched(AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), f"environment {service.env_type}:", ENV_CALLS)
     graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
-    return EpisodeRunner(policy, client, engine, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser, graders)
+    watched: Any = Watched(engine, "the policy:", ("generate",))
+    return EpisodeRunner(policy, client, watched, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser, graders)

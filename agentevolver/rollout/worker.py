@@ -16,6 +16,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigW
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from agentevolver.activity import BOARD, Waiting
 from agentevolver.rollout.episode import Episode
 from agentevolver.rollout.rows import to_row
 
@@ -56,6 +57,10 @@ class EpisodeWorker(_VerlWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._rows = RowWriter()
+
+    async def waiting(self) -> Waiting:
+        """Return what the rollouts of this worker wait for now."""
+        return BOARD.waiting()
 
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool = True, **row: Any

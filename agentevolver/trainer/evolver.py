@@ -40,6 +40,8 @@ from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation, rollout
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
+from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
+from agentevolver.watchdog import Watchdog
 from experience_manager.allocate import validation_rollouts
 from task_manager.dataset import ROLLOUTS_KEY, row_of
 from task_manager.tasks import read_tasks
@@ -66,7 +68,20 @@ class EvolverTrainer(PPOTrainerSync):
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
         self._tasks: TrainingTasks | None = None
         self._navigation: Navigation | None = None
+        self._watchdog = Watchdog(self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits)
         super().__init__(config)
+
+    # verl's own phases that nothing here changes.
+    _compute_old_log_prob = watched("log-probs of the actor", WORKERS, PPOTrainerSync._compute_old_log_prob)
+    _compute_ref_log_prob = watched("log-probs of the reference", WORKERS, PPOTrainerSync._compute_ref_log_prob)
+    on_init_end = watched("weights into vLLM", WEIGHTS, PPOTrainerSync.on_init_end)
+    _save_checkpoint = watched("checkpoint", DISK, PPOTrainerSync._save_checkpoint)
+
+    def _waits(self) -> str:
+        manager = getattr(self, "agent_loop_manager", None)
+        return described_waits(
+            manager.agent_loop_workers if manager is not None else (), self._navigation.actors if self._navigation else ()
+        )
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         self.trainer_mode = "sync"  # a name of our own must not turn verl's synchronous behaviour off
@@ -85,6 +100,8 @@ class EvolverTrainer(PPOTrainerSync):
 
     def _setup(self) -> None:
         self.status.set("loading the policy and starting vLLM")
+        self._watchdog.start()
+        self._watchdog.enter("starting", lambda: STARTING)
         experience = self.settings.exp_manager
         if experience.enabled:
             self._navigation = Navigation(self.settings, [task.task_id for task in read_tasks(Path(self.config.data.val_files))])
@@ -95,6 +112,7 @@ class EvolverTrainer(PPOTrainerSync):
         if experience.guides_training or experience.kl_to == "old" or actor.policy_loss.get("loss_mode") == TRAJECTORY:
             loss = partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to=experience.kl_to)
             self.actor_rollout_wg.set_loss_fn(loss)
+        self._watchdog.leave()
 
     def fit(self, agent_loop_manager: Any) -> None:
         """Fill the pool of experience where that is wanted, and train; what runs in the background ends with it."""
@@ -111,15 +129,18 @@ class EvolverTrainer(PPOTrainerSync):
                 self._tasks.close()
             if self._navigation is not None:
                 self._navigation.close(in_time)
+            self._watchdog.close()
 
     def _fill_pool(self, name: str, path: Path) -> None:
         if self._navigation is None:
             return
 
         def tell(done: int, total: int) -> None:
+            self._watchdog.enter(f"filling the experience pool ({name})")
             self.status.set(f"filling the experience pool ({name}): {done} of {total} tasks", step=self.global_steps)
 
         self._navigation.fill(name, read_tasks(path), self._roll_out, tell)
+        self._watchdog.leave()
 
     def _roll_out(self, tasks: Sequence[Task], n: int) -> list[dict[str, Any]]:
         """Roll tasks out n times each with the policy as it is, sampled as in training, and return the records of what happened."""
@@ -177,17 +198,27 @@ class EvolverTrainer(PPOTrainerSync):
         prompts, n = len(self.val_dataset), sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
         self.status.set(f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps)
         self._phase_began = time.perf_counter()
+        self._watchdog.enter("validation")
+
+    def on_validate_end(self) -> None:
+        self._watchdog.leave()
 
     def on_step_begin(self) -> None:
+        self._watchdog.enter("rollouts")
         self.status.set("training", step=self.global_steps, total_steps=self.total_training_steps)
 
     def on_step_end(self) -> None:
-        super().on_step_end()
+        with self._watchdog.phase("weights into vLLM", lambda: WEIGHTS):
+            super().on_step_end()
         if self._tasks is not None and self.global_steps < self.total_training_steps:
             self._tasks.end_step(self.global_steps, self.steps_per_epoch)
 
     def on_sample_begin(self) -> None:
         self._phase_began = time.perf_counter()
+
+    def on_sample_end(self) -> None:
+        self._watchdog.leave()
+        super().on_sample_end()
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         """verl's first look at a step's rollouts, hence ours: record them, check them, withdraw those that failed."""
@@ -224,11 +255,13 @@ class EvolverTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """verl's, then step credit over it where the configuration wants that, and the scale of synthetic tasks in a hybrid mixture."""
+        self._watchdog.enter("advantages")
         batch = super()._compute_advantage(batch, metrics)
         if self._processor is not None:
             self._assign_credit(batch, metrics, self._processor)
         if self._is_hybrid and not self.settings.attribution.enable:
             self._scale_synthetic(batch)
+        self._watchdog.leave()
         return batch
 
     def _scale_synthetic(self, batch: KVBatchMeta) -> None:
@@ -261,7 +294,8 @@ class EvolverTrainer(PPOTrainerSync):
             metrics.update(self._tell_guided_apart(batch))
         if self.settings.trainer.dump_samples:
             write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", self._sample_records(batch))
-        batch = super()._update_actor(batch, metrics)
+        with self._watchdog.phase("update", lambda: WORKERS):
+            batch = super()._update_actor(batch, metrics)
         if self.settings.exp_manager.guides_training:
             done = finish_metrics(metrics)
             metrics.clear()
@@ -310,7 +344,7 @@ class EvolverTrainer(PPOTrainerSync):
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
-        metrics.update(self._rollout_metrics)
+        metrics.update(self._rollout_metrics | self._watchdog.metrics())
         if self._tasks is not None and self.global_steps == 1:
             metrics.update(funnel_metrics(self.settings))
         if self._navigation is not None:

@@ -59,6 +59,11 @@ class Navigation:
             scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
         )
 
+    @property
+    def actors(self) -> tuple[Any, ...]:
+        """The actor, to be asked what it waits for."""
+        return (self._actor,)
+
     def wait(self) -> None:
         """Wait until the pool is open; raises TrainingFailed if it cannot be."""
         try:

@@ -1,0 +1,84 @@
+"""What a process waits for at this moment: calls that are out, by what is called, and since when. Read by the watchdog."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+# label -> how many calls are out, and the age of the oldest in seconds.
+Waiting = dict[str, tuple[int, float]]
+SHOWN = 4
+
+
+class Board:
+    """Calls that are out. Cheap enough for every call; for one event loop, read from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._calls: dict[object, tuple[str, float]] = {}
+
+    @contextmanager
+    def call(self, label: str) -> Iterator[None]:
+        """Note a call for as long as the block lasts."""
+        token = object()
+        self._calls[token] = (label, self._clock())
+        try:
+            yield
+        finally:
+            del self._calls[token]
+
+    def waiting(self) -> Waiting:
+        """Return what is out now."""
+        now = self._clock()
+        ages: dict[str, list[float]] = defaultdict(list)
+        for label, since in list(self._calls.values()):
+            ages[label].append(now - since)
+        return {label: (len(all_of_it), max(all_of_it)) for label, all_of_it in ages.items()}
+
+
+BOARD = Board()
+
+
+class Watched:
+    """An object whose methods of these names are noted while they are awaited; everything else is the object's own.
+
+    Args:
+        target: the object.
+        what: of the labels, `<what> <method>`.
+        methods: names of coroutine methods.
+    """
+
+    def __init__(self, target: Any, what: str, methods: Iterable[str], board: Board = BOARD) -> None:
+        self._target = target
+        for name in methods:
+            setattr(self, name, _noted(getattr(target, name), f"{what} {name}", board))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+
+def _noted(method: Callable[..., Awaitable[Any]], label: str, board: Board) -> Callable[..., Awaitable[Any]]:
+    async def noted(*arguments: Any, **options: Any) -> Any:
+        with board.call(label):
+            return await method(*arguments, **options)
+
+    return noted
+
+
+def merged(boards: Iterable[Mapping[str, tuple[int, float]]]) -> Waiting:
+    """Return what several processes wait for together."""
+    out: Waiting = {}
+    for board in boards:
+        for label, (count, oldest) in board.items():
+            before, age = out.get(label, (0, 0.0))
+            out[label] = (before + count, max(age, oldest))
+    return out
+
+
+def described(waiting: Mapping[str, tuple[int, float]]) -> str:
+    """Return what is waited for as text, the longest first; empty if nothing is."""
+    ordered = sorted(waiting.items(), key=lambda item: -item[1][1])
+    return ", ".join(f"{label} x{count} (for {oldest:.0f} s)" for label, (count, oldest) in ordered[:SHOWN])

@@ -12,7 +12,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Number
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,22 +31,30 @@ class Logger(Protocol):
     def finish(self, exit_code: int = ...) -> None: ...
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one JSON object, whole or not at all."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Give the path of a draft that takes the place of `path` when the block ends, and is removed if it fails (a full disk)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(content), encoding="utf-8")
-    draft.replace(path)
+    try:
+        yield draft
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON object, whole or not at all."""
+    with whole(path) as draft:
+        draft.write_text(json.dumps(content), encoding="utf-8")
 
 
 def write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object a line, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as file:
+    with whole(path) as draft, draft.open("wb") as file:
         for record in records:
             file.write(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
-    draft.replace(path)
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

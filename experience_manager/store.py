@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -294,6 +294,19 @@ def _stamp(db: sqlite3.Connection) -> Stamp | None:
     with suppress(KeyError):
         return Stamp(values["encoder"], int(values["dimension"]), values["embedded_text"])
     return None
+
+
+def revision_of(path: Path) -> int | None:
+    """Return the number of the last change to a store's file, without opening it as a store; None if there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_S)) as db:
+            db.execute("PRAGMA query_only = 1")
+            row = db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()
+    except sqlite3.Error as error:
+        raise StoreCorrupt(f"{path}: {error}") from error
+    return int(row[0]) if row is not None else None
 
 
 def _next_revision(db: sqlite3.Connection) -> int:

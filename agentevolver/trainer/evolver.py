@@ -34,6 +34,7 @@ from agentevolver.schema import Task
 from agentevolver.settings import of_verl
 from agentevolver.synthetic import funnel_metrics
 from agentevolver.tracking import RunLog, Status, supersede_metrics, write_jsonl
+from agentevolver.trainer.checkpoint import mend_marker, pool_of, restore_state, save_state
 from agentevolver.trainer.credit import assign, synthetic_scales
 from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, TRAJECTORY, finish_metrics, guidance_metrics, selective_ppo_loss
 from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation, rollout_flags, row_flags
@@ -71,11 +72,9 @@ class EvolverTrainer(PPOTrainerSync):
         self._watchdog = Watchdog(self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits)
         super().__init__(config)
 
-    # verl's own phases that nothing here changes.
     _compute_old_log_prob = watched("log-probs of the actor", WORKERS, PPOTrainerSync._compute_old_log_prob)
     _compute_ref_log_prob = watched("log-probs of the reference", WORKERS, PPOTrainerSync._compute_ref_log_prob)
     on_init_end = watched("weights into vLLM", WEIGHTS, PPOTrainerSync.on_init_end)
-    _save_checkpoint = watched("checkpoint", DISK, PPOTrainerSync._save_checkpoint)
 
     def _waits(self) -> str:
         manager = getattr(self, "agent_loop_manager", None)
@@ -183,11 +182,21 @@ class EvolverTrainer(PPOTrainerSync):
                 if OmegaConf.select(self.config, section):
                     OmegaConf.update(self.config, f"{section}.total_training_steps", self.total_training_steps * self.parameter_sync_step)
 
+    def _save_checkpoint(self) -> None:
+        folder = Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
+        with self._watchdog.phase("checkpoint", lambda: DISK):
+            save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
+            super()._save_checkpoint()
+
     def _load_checkpoint(self) -> None:
+        checkpoints, own = Path(self.config.trainer.default_local_dir), self.config.trainer.resume_mode == "auto"
+        mend_marker(checkpoints)
         super()._load_checkpoint()
         repeated = supersede_metrics(self.directory, self.global_steps)
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
+            folder = checkpoints / f"global_step_{self.global_steps}" if own else Path(self.config.trainer.resume_from_path)
+            self._failures.in_a_row = restore_state(folder, pool=pool_of(self.settings) if own else None)
             # A run that goes on was validated when it stopped; one that only validates is there for that.
             self.config.trainer.val_before_train = bool(self.config.trainer.get("val_only", False))
 

@@ -80,14 +80,14 @@ class FailureGuard:
     def __init__(self, max_share: float, max_steps: int) -> None:
         self._max_share = max_share
         self._max_steps = max_steps
-        self._in_a_row = 0
+        self.in_a_row = 0
 
     def check(self, trajectories: Sequence[Record]) -> None:
         """Take a step's trajectories; raises RolloutsFailed when the run should end."""
         failed = [t for t in trajectories if t["outcome"] is None]
         share = len(failed) / len(trajectories) if trajectories else 1.0
-        self._in_a_row = self._in_a_row + 1 if share > self._max_share else 0
-        if not trajectories or share == 1.0 or self._in_a_row >= self._max_steps:
+        self.in_a_row = self.in_a_row + 1 if share > self._max_share else 0
+        if not trajectories or share == 1.0 or self.in_a_row >= self._max_steps:
             reasons = ", ".join(f"{count} x {reason}" for reason, count in Counter(str(t["stop_reason"]) for t in failed).most_common())
             last = failed[-1]["error"] if failed else "no rollout came back"
             raise RolloutsFailed(f"{len(failed)} of {len(trajectories)} rollouts of the step failed ({reasons}); the last one: {last}")

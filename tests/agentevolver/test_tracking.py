@@ -1,5 +1,6 @@
 """What a run leaves on disk: whole, in order, and not twice."""
 
+import errno
 import json
 import math
 
@@ -100,3 +101,30 @@ def test_the_consoles_line_shows_reward_speed_phases_and_validation():
 def test_validation_metrics_have_short_names():
     assert short_name("val-core/pocket/reward/mean@4") == "pocket avg@4"
     assert short_name("val-core/pocket/dev/reward/best@8/mean") == "pocket/dev best@8"
+
+
+def test_a_disk_that_fills_up_leaves_what_was_there_and_no_draft(tmp_path):
+    path = tmp_path / "trajectories" / "step_1.jsonl"
+    write_jsonl(path, [{"id": 1}])
+
+    def records():
+        yield {"id": 2}
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        write_jsonl(path, records())
+    assert read_jsonl(path) == [{"id": 1}] and list(path.parent.iterdir()) == [path]
+
+
+def test_a_disk_that_is_really_full_ends_the_step_before_anything_is_said_to_be_there(tmp_path):
+    """`/dev/full` takes nothing: a metrics file on such a disk raises, and verl's loggers are not told."""
+    told = []
+
+    class Backend:
+        def log(self, data, step):
+            told.append(step)
+
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        RunLog(tmp_path, Backend()).log({"a": 1.0}, 1)
+    assert told == []

@@ -70,7 +70,8 @@ class Acknowledged:
 
 
 def kept_tasks(directory: Path) -> set[str]:
-    return {record["task_id"] for path in (directory / "tasks").glob("*.jsonl") for record in read_jsonl(path) if "task_id" in record}
+    lines = [line for path in (directory / "tasks").glob("*.jsonl") for line in read_jsonl(path)]
+    return {line.get("task", line)["task_id"] for line in lines}
 
 
 def stored_experiences(directory: Path) -> set[str]:

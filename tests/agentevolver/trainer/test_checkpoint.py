@@ -2,13 +2,17 @@
 
 import random
 import sqlite3
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from agentevolver.errors import TrainingFailed
+from agentevolver.sections import WatchdogSettings
 from agentevolver.trainer.checkpoint import MARKER, STATE, mend_marker, restore_state, save_state
+from agentevolver.trainer.rollouts import FailureGuard
+from agentevolver.watchdog import Watchdog
 from experience_manager.store import Store, revision_of
 
 
@@ -90,3 +94,45 @@ def test_a_torn_marker_without_a_whole_checkpoint_is_no_marker(tmp_path):
     (tmp_path / "global_step_2" / "actor").mkdir(parents=True)
     (tmp_path / MARKER).write_text("")
     assert mend_marker(tmp_path) is None and not (tmp_path / MARKER).exists()
+
+
+def trainer_in(folder, step):
+    """A trainer with nothing but what its checkpoints are made of."""
+    from agentevolver.trainer.evolver import EvolverTrainer  # seconds of CPU, which the other tests do not need
+
+    trainer = EvolverTrainer.__new__(EvolverTrainer)
+    options = {"default_local_dir": str(folder / "checkpoints"), "resume_mode": "auto", "val_before_train": True}
+    trainer.config = SimpleNamespace(trainer=SimpleNamespace(**options, get=options.get))
+    trainer.settings = SimpleNamespace(exp_manager=SimpleNamespace(enabled=True, backend="embedded", store=None), experiment_dir=folder)
+    trainer.directory, trainer.global_steps = folder, step
+    trainer._failures = FailureGuard(0.5, 3)
+    trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
+    return trainer
+
+
+def test_the_trainer_saves_its_state_before_verl_says_that_the_checkpoint_is_there_and_goes_on_with_it(tmp_path, pool, monkeypatch):
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    def save(self):
+        folder = tmp_path / "checkpoints" / f"global_step_{self.global_steps}"
+        assert (folder / STATE).exists()
+        (folder / "actor").mkdir()
+        (folder / "data.pt").touch()
+        (tmp_path / "checkpoints" / MARKER).write_text("")  # and killed there
+
+    def load(self):
+        self.global_steps = int((tmp_path / "checkpoints" / MARKER).read_text())
+
+    monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save)
+    monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", load)
+    first = trainer_in(tmp_path, 4)
+    first._failures.in_a_row = 2
+    first._save_checkpoint()
+    expected = draws()
+    second = trainer_in(tmp_path, 0)
+    second._load_checkpoint()
+    assert (second.global_steps, second._failures.in_a_row, second.config.trainer.val_before_train) == (4, 2, False)
+    assert draws() == expected
+    pool.unlink()
+    with pytest.raises(TrainingFailed, match="is gone"):
+        trainer_in(tmp_path, 0)._load_checkpoint()

@@ -4,7 +4,7 @@
 #   unit     pure functions, no servers
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   e2e      the whole training stack
-#   chaos    one run, of which every part is killed in turn (up to 15 minutes; not in all)
+#   chaos    one run, of which every part is killed in turn (a quarter of an hour on a quiet machine; not in all)
 # Installs what is missing first (install.sh --dev). Runs every part asked for, then says which failed; exit code 0 means none.
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1

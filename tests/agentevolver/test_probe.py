@@ -46,7 +46,8 @@ def measured(monkeypatch):
 
 async def test_the_opening_is_measured_as_the_context_template_shows_it(measured):
     plain = await measured()
-    guided = await measured("actor_rollout_ref.rollout.context_template=self_managed", "actor_rollout_ref.rollout.max_model_len=960", "data.max_prompt_length=400")
+    longer = ["actor_rollout_ref.rollout.max_model_len=960", "data.max_prompt_length=400"]
+    guided = await measured("actor_rollout_ref.rollout.context_template=self_managed", *longer)
     assert 0 < plain < guided
 
 

@@ -11,6 +11,7 @@ from agentevolver.schema import Task
 from agentevolver.settings import for_verl, load
 from agentevolver.synthetic import synthetic_tasks
 from agentevolver.trainer import tasks as training
+from agentevolver.trainer.rollouts import FailureGuard
 from agentevolver.trainer.tasks import TrainingTasks, task_metrics
 from task_manager.background import round_files
 from task_manager.configuration import from_settings
@@ -160,7 +161,7 @@ def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", step))
     trainer = object.__new__(EvolverTrainer)
     trainer.config = for_verl(resolved(tmp_path, f"trainer.val_only={only}", "trainer.val_before_train=true").config)
-    trainer.directory = tmp_path
+    trainer.directory, trainer.settings, trainer._failures = tmp_path, resolved(tmp_path).settings, FailureGuard(0.5, 3)
     trainer._load_checkpoint()
     assert trainer.config.trainer.val_before_train is validates
 

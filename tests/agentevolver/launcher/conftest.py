@@ -6,20 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher import ports
 from agentevolver.launcher.spec import JobSpec, ServiceSpec
-from tests.agentevolver.launcher.fakes import Launch
+from tests.agentevolver.launcher.fakes import Launch, release_ports
 
 Launcher = Callable[..., Launch]
 
 
 @pytest.fixture(autouse=True)
 def no_reservation_outlives_its_test() -> Iterator[None]:
-    """A launcher keeps its ports until its process ends; a test's process goes on."""
     yield
-    for holder in ports._reserved.values():
-        holder.close()
-    ports._reserved.clear()
+    release_ports()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.launcher import ports
 from agentevolver.launcher.identity import carriers
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.spec import JobSpec, ServiceSpec
@@ -25,6 +26,13 @@ from agentevolver.llm.settings import TeacherSettings
 HERE = Path(__file__).parent
 SERVICE = HERE / "fake_service.py"
 DRIVER = HERE / "driver.py"
+
+
+def release_ports() -> None:
+    """Give back what plans have reserved: a launcher keeps its ports until its process ends, and a test's process goes on."""
+    for holder in ports._reserved.values():
+        holder.close()
+    ports._reserved.clear()
 
 
 def free_port() -> int:

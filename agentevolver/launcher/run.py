@@ -147,7 +147,7 @@ class _Run:
             service = Service(spec, self._plan.run_id, self._ledger.started)
             self._services.append(service)
             try:
-                await self._unless_something_ends(service.start())
+                await self._unless_something_ends(service.bring_up())
             except ServiceDied:
                 # Another one may have died while this one was starting.
                 if spec.needed or service.state is not State.DOWN:

@@ -60,6 +60,20 @@ class Service:
         self._offset = 0
         self._well_since = 0.0
 
+    async def bring_up(self) -> None:
+        """Start it for the first time, as often as `first_tries` allows.
+
+        Raises:
+            ServiceDied: the last try failed.
+        """
+        for left in reversed(range(self.spec.first_tries)):
+            try:
+                return await self.start()
+            except ServiceDied:
+                if not left:
+                    raise
+                logger.warning("starting %s once more", self.spec.name)
+
     async def start(self) -> None:
         """Start it and wait until it is up.
 

@@ -37,6 +37,8 @@ class ServiceSpec(JobSpec):
     health_urls: tuple[str, ...] = ()
     ready_timeout_s: float = 600.0
     grace_s: float = 10.0
+    first_tries: int = 1
+    """How often its first start is tried before the run is given up."""
     restarts: int = 0
     """How often it is started again after it died; the count begins anew when it has been well for `steady_s`."""
     steady_s: float = 600.0

@@ -72,6 +72,8 @@ def ray_head(
         title=f"head at 127.0.0.1:{gcs}, {num_cpus} CPUs and {num_gpus} GPUs declared" + (f", dashboard {url}" if url else ""),
         health_urls=(f"http://127.0.0.1:{agent}/api/local_raylet_healthz", *([f"{url}/api/gcs_healthz"] if url else [])),
         ready_timeout_s=180.0,
+        # Ray gives its own node 30 s and has no setting for it; a busy machine may need longer the first time.
+        first_tries=2,
     )
     return RayHead(spec, f"127.0.0.1:{gcs}", url)
 

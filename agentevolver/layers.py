@@ -5,7 +5,9 @@ Each layer is refused with a one-line `ConfigError` when it cannot be read or na
 
 from __future__ import annotations
 
+import copy
 import difflib
+import functools
 import importlib.util
 import os
 import shutil
@@ -87,12 +89,12 @@ def compose_defaults(device: str) -> DictConfig:
     """Return verl's defaults under ours under the device group; raises ConfigError when verl is not installed."""
     OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)
     OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
-    return _compose(CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]")
+    return copy.deepcopy(_compose(CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]"))
 
 
 def compose_verl() -> DictConfig:
     """Return verl's defaults alone; raises ConfigError when verl is not installed."""
-    return _compose(_verl_config_dir(), "ppo_trainer")
+    return copy.deepcopy(_compose(_verl_config_dir(), "ppo_trainer"))
 
 
 def _verl_config_dir() -> Path:
@@ -102,6 +104,7 @@ def _verl_config_dir() -> Path:
     return Path(verl.submodule_search_locations[0]) / "trainer" / "config"
 
 
+@functools.cache
 def _compose(folder: Path, name: str, *overrides: str) -> DictConfig:
     with initialize_config_dir(str(folder), version_base=None):
         try:

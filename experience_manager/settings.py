@@ -176,7 +176,7 @@ class PruningSettings(_Section):
 class ScoutSettings(_Section):
     """`scout`: places that are not trained on and that the pool is to know all the same, before the last validation."""
 
-    split: str | None = Field(None, description="the environment's split whose tasks are rolled out unguided for that; null: none")
+    split: str | None = Field(None, description="the environment's split whose tasks are rolled out unguided for that; null: none, whatever else is set here")
     filter: dict[str, Any] = Field(default_factory=dict, description="passed to the environment when it lists that split")
     tasks: int | None = Field(
         None, ge=1, description="how many of them, drawn at random; null: all. None that is validated on is among them"
@@ -302,8 +302,6 @@ class ExperienceSettings(_Section):
             raise ValueError(
                 "scout.split has no effect while val_rollout_mode = woexp: no validation rollout would be guided by what it finds"
             )
-        if self.scout.split is None and (self.scout.filter or self.scout.tasks is not None):
-            raise ValueError("scout.filter and scout.tasks have no effect without scout.split")
         if self.init_exp_only and not self.init_exp_before_training:
             raise ValueError("init_exp_only = true needs init_exp_before_training = true")
         if self.backend == "http" and self.store is not None:

@@ -309,6 +309,11 @@ def test_the_navigating_example_asks_the_summariser_and_evaluates_both_ways():
     assert of_verl(for_verl(resolved.config)) == resolved.settings
 
 
+def test_scouting_can_be_switched_off_behind_the_launchers_flags():
+    section = navigating("scout.split=null").settings.exp_manager
+    assert section.scout.split is None and section.val_rollout_mode == "both"
+
+
 def test_a_pool_elsewhere_asks_its_own_summariser():
     assert navigating("backend=http").settings.roles == ()
 
@@ -323,7 +328,6 @@ def test_a_pool_elsewhere_asks_its_own_summariser():
         (["preset=papr"], r"exp_manager.preset: .*found 'papr'"),
         (["experience_template=x"], r"exp_manager: experience_template must hold"),
         (["val_rollout_mode=woexp"], r"scout.split has no effect while val_rollout_mode = woexp"),
-        (["scout.split=null"], r"scout.filter and scout.tasks have no effect without scout.split"),
         (["=trainer.test_freq=-1"], r"scout.split has no effect while trainer.test_freq is not above 0"),
         (["=algorithm.rollout_correction.bypass_mode=true"], r"takes the log-probs of the guided prompt for those of the one"),
         (["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"], r"loss_mode = clip_cov has no upper clip by sample: write vanilla"),

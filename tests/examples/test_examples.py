@@ -67,6 +67,36 @@ def test_every_script_parses_and_starts_an_experiment_that_exists(script: str) -
     assert set(re.findall(r"examples/([\w.]+\.yaml)", (EXAMPLES / script).read_text())) <= set(CONFS)
 
 
+FAKE_PYTHON = """#!/usr/bin/env bash
+printf '%s\\n' "$(IFS=$'\\x1f'; echo "$*")" >> calls
+name=$(sed -n 's/.*trainer.experiment_name=\\([^\\x1f]*\\).*/\\1/p' <<< "$(IFS=$'\\x1f'; echo "$*")")
+mkdir -p "experiments/ablation/$name"
+case $name in navigating* | overall*) touch "experiments/ablation/$name/experience.sqlite" ;; esac
+"""
+
+
+def test_every_launch_of_the_ablation_can_be_planned(tmp_path: Path) -> None:
+    (tmp_path / "examples").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / "install.sh").touch()
+    script, python = tmp_path / "examples" / "ablation.sh", tmp_path / ".venv" / "bin" / "python"
+    script.write_text((EXAMPLES / "ablation.sh").read_text())
+    python.write_text(FAKE_PYTHON)
+    python.chmod(0o755)
+    for _ in range(2):
+        subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin", "SEEDS": "1"}, check=True)
+    *launches, table, again = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines()]
+    assert table[0] == again[0] == "benchmarks/ablation.py" and len(launches) == 1 + 2 * 5, "what is finished is not done again"
+    for program, *arguments in launches:
+        options = parse(arguments)
+        assert program == "launcher.py" and options.conf is not None
+        settings = load(ROOT / options.conf, ["device=cpu", *options.overrides]).settings
+        if "trainer.val_only=true" in options.overrides:
+            with_pool = any(f"trainer.experiment_name={name}" in item for name in ("navigating", "overall") for item in options.overrides)
+            assert settings.exp_manager.val_rollout_mode == ("both" if with_pool else "woexp")
+            assert settings.exp_manager.scout.split == ("test" if with_pool else None)
+
+
 def test_every_shell_block_of_several_nodes_parses() -> None:
     assert len(blocks("bash")) >= 5
     for block in blocks("bash"):

@@ -8,11 +8,15 @@ when it is acknowledged. A checkpoint knows its revision, so that an older file 
 from __future__ import annotations
 
 import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from ray.exceptions import RayError
 
 from agentevolver.errors import TrainingFailed
 from agentevolver.settings import Settings
@@ -41,6 +45,25 @@ def save_state(folder: Path, *, failed_in_a_row: int, pool: Path | None) -> None
     }
     with whole(folder / STATE) as draft:
         torch.save(state, draft)
+
+
+@contextmanager
+def saving(folder: Path) -> Iterator[None]:
+    """Say in one line what kept a checkpoint from being written, and what to do.
+
+    Raises:
+        TrainingFailed: in the place of what the file system, torch or a worker of verl's raised.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, RayError) as error:
+        told = [line.strip() for line in str(getattr(error, "cause", None) or error).splitlines() if line.strip()]
+        reason = told[-1] if told else type(error).__name__
+        free = shutil.disk_usage(folder if folder.exists() else folder.parent).free / 2**20
+        raise TrainingFailed(
+            f"{folder} could not be written ({reason}), {free:.0f} MiB are free there: make room, then run the same command again, and it "
+            "goes on from the last checkpoint that is whole"
+        ) from error
 
 
 def restore_state(folder: Path, *, pool: Path | None) -> int:

@@ -34,7 +34,7 @@ from agentevolver.schema import Task
 from agentevolver.settings import of_verl
 from agentevolver.synthetic import funnel_metrics
 from agentevolver.tracking import RunLog, Status, supersede_metrics, write_jsonl
-from agentevolver.trainer.checkpoint import mend_marker, pool_of, restore_state, save_state
+from agentevolver.trainer.checkpoint import mend_marker, pool_of, restore_state, save_state, saving
 from agentevolver.trainer.credit import assign, synthetic_scales
 from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, TRAJECTORY, finish_metrics, guidance_metrics, selective_ppo_loss
 from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation, rollout_flags, row_flags
@@ -184,7 +184,7 @@ class EvolverTrainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         folder = Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
-        with self._watchdog.phase("checkpoint", lambda: DISK):
+        with self._watchdog.phase("checkpoint", lambda: DISK), saving(folder):
             save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
             super()._save_checkpoint()
 

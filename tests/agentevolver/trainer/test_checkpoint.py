@@ -1,5 +1,6 @@
 """A checkpoint holds the trainer's own state, and knows which pool of experience it goes with."""
 
+import errno
 import random
 import sqlite3
 from types import SimpleNamespace
@@ -7,10 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from ray.exceptions import RayTaskError
 
 from agentevolver.errors import TrainingFailed
 from agentevolver.sections import WatchdogSettings
-from agentevolver.trainer.checkpoint import MARKER, STATE, mend_marker, restore_state, save_state
+from agentevolver.trainer.checkpoint import MARKER, STATE, mend_marker, restore_state, save_state, saving
 from agentevolver.trainer.rollouts import FailureGuard
 from agentevolver.watchdog import Watchdog
 from experience_manager.store import Store, revision_of
@@ -88,6 +90,22 @@ def test_a_marker_that_was_torn_names_the_last_checkpoint_that_is_whole(tmp_path
     (tmp_path / MARKER).write_text(torn)
     assert mend_marker(tmp_path) == 4
     assert (tmp_path / MARKER).read_text() == "4" and mend_marker(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), r"\[Errno 28\] No space left on device"),
+        (RuntimeError("torch says much\n  unexpected pos 64 vs 0\n"), "unexpected pos 64 vs 0"),
+        (RayTaskError("save", "a traceback\nof many lines", OSError(errno.EIO, "Input/output error")), r"\[Errno 5\] Input/output error"),
+    ],
+)
+def test_what_keeps_a_checkpoint_from_being_written_is_one_line(tmp_path, error, reason):
+    folder = tmp_path / "global_step_4"
+    message = rf"global_step_4 could not be written \({reason}\), \d+ MiB are free there: make room"
+    with pytest.raises(TrainingFailed, match=message) as caught, saving(folder):
+        raise error
+    assert "\n" not in str(caught.value)
 
 
 def test_a_torn_marker_without_a_whole_checkpoint_is_no_marker(tmp_path):

@@ -176,7 +176,7 @@ class PruningSettings(_Section):
 class ScoutSettings(_Section):
     """`scout`: places that are not trained on and that the pool is to know all the same, before the last validation."""
 
-    split: str | None = Field(None, description="the environment's split whose tasks are rolled out unguided for that; null: none, whatever else is set here")
+    split: str | None = Field(None, description="the environment's split whose tasks are rolled out unguided for that; null: none")
     filter: dict[str, Any] = Field(default_factory=dict, description="passed to the environment when it lists that split")
     tasks: int | None = Field(
         None, ge=1, description="how many of them, drawn at random; null: all. None that is validated on is among them"

@@ -80,7 +80,7 @@ def test_the_cpu_stack_is_installed_in_order_and_never_with_dependencies(checkou
     assert lock == f"--no-deps -r {checkout.folder}/requirements/cpu.lock"
     assert shim.startswith("--no-deps --no-build-isolation --force-reinstall /")
     assert project == f"--no-deps --no-build-isolation -e {checkout.folder}"
-    assert "done; next: bash examples/run_basic.sh" in done.stdout
+    assert "done; next: bash examples/run_overall.sh" in done.stdout
 
 
 def test_a_second_run_does_nothing_and_is_fast(checkout: Checkout) -> None:

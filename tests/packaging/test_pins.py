@@ -92,8 +92,3 @@ def test_the_version_is_told_once(project: dict[str, object]) -> None:
 def test_verl_finds_the_plugin() -> None:
     found = [point.value for point in metadata.entry_points(group="verl.plugins") if point.name == "agentevolver"]
     assert found == ["agentevolver.verl_plugin"]
-
-
-def test_vllm_finds_the_plugin() -> None:
-    found = [point.value for point in metadata.entry_points(group="vllm.general_plugins") if point.name == "agentevolver"]
-    assert found == ["agentevolver.vllm_plugin:register"]

@@ -104,7 +104,7 @@ def _verl_config_dir() -> Path:
     return Path(verl.submodule_search_locations[0]) / "trainer" / "config"
 
 
-@functools.cache
+@functools.cache  # half a second of CPU; whoever gives it away gives a copy, since layers are laid over it in place
 def _compose(folder: Path, name: str, *overrides: str) -> DictConfig:
     with initialize_config_dir(str(folder), version_base=None):
         try:

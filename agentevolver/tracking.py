@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +30,12 @@ class Logger(Protocol):
     def log(self, data: dict[str, Any], step: int) -> None: ...
 
     def finish(self, exit_code: int = ...) -> None: ...
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how much is free where a folder lies, or will lie."""
+    existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
+    return shutil.disk_usage(existing).free
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from enum import Enum
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.health import is_loopback, reachable, unhealthy
 from agentevolver.launcher.ports import port_is_free
 from agentevolver.launcher.stack import health_url
+from agentevolver.tracking import free_bytes
 
 MIN_FREE_GB = 2.0
 
@@ -39,8 +39,7 @@ def check_disk(folder: Path) -> None:
     Raises:
         LaunchError: too little is free.
     """
-    existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
-    free = shutil.disk_usage(existing).free / 1e9
+    free = free_bytes(folder) / 1e9
     if free < MIN_FREE_GB:
         raise LaunchError(f"{free:.1f} GB free where {folder} lies, at least {MIN_FREE_GB:g} are needed: free some, or set experiment.root")
 

@@ -8,7 +8,6 @@ when it is acknowledged. A checkpoint knows its revision, so that an older file 
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +17,9 @@ import numpy as np
 import torch
 from ray.exceptions import RayError
 
-from agentevolver.errors import TrainingFailed
+from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.settings import Settings
-from agentevolver.tracking import whole
+from agentevolver.tracking import free_bytes, whole
 
 STATE = "trainer.pt"
 MARKER = "latest_checkpointed_iteration.txt"
@@ -57,12 +56,10 @@ def saving(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, RayError) as error:
-        told = [line.strip() for line in str(getattr(error, "cause", None) or error).splitlines() if line.strip()]
-        reason = told[-1] if told else type(error).__name__
-        free = shutil.disk_usage(folder if folder.exists() else folder.parent).free / 2**20
+        reason = last_line(getattr(error, "cause", None) or error)
         raise TrainingFailed(
-            f"{folder} could not be written ({reason}), {free:.0f} MiB are free there: make room, then run the same command again, and it "
-            "goes on from the last checkpoint that is whole"
+            f"{folder} could not be written ({reason}), {free_bytes(folder) / 2**20:.0f} MiB are free there: make room, then run the same "
+            "command again, and it goes on from the last checkpoint that is whole"
         ) from error
 
 

@@ -12,7 +12,7 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
-from agentevolver.errors import TrainingFailed
+from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.settings import ConfigError, Settings
 
 logger = logging.getLogger(__name__)
@@ -51,9 +51,9 @@ def run(config: DictConfig, settings: Settings) -> None:
         cause = error.cause if isinstance(error.cause, BaseException) else error
         logger.debug("the trainer's traceback", exc_info=error)
         _write_traceback(settings, error)
-        raise TrainingFailed(f"{type(cause).__name__}: {_last_line(cause)} (traceback: {_traceback_path(settings)})") from error
+        raise TrainingFailed(f"{type(cause).__name__}: {last_line(cause)} (traceback: {_traceback_path(settings)})") from error
     except ray.exceptions.RayError as error:
-        raise TrainingFailed(f"the trainer's process was lost: {_last_line(error)}") from error
+        raise TrainingFailed(f"the trainer's process was lost: {last_line(error)}") from error
     finally:
         ray.shutdown()
 
@@ -85,8 +85,3 @@ def _write_traceback(settings: Settings, error: Exception) -> None:
     path = settings.experiment_dir / "logs" / "trainer_error.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(str(error), encoding="utf-8")
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

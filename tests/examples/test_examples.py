@@ -68,8 +68,9 @@ def test_every_script_parses_and_starts_an_experiment_that_exists(script: str) -
 
 
 FAKE_PYTHON = """#!/usr/bin/env bash
-printf '%s\\n' "$(IFS=$'\\x1f'; echo "$*")" >> calls
-name=$(sed -n 's/.*trainer.experiment_name=\\([^\\x1f]*\\).*/\\1/p' <<< "$(IFS=$'\\x1f'; echo "$*")")
+call=$(IFS=$'\\x1f'; echo "$*")
+echo "$call" >> calls
+name=$(sed -n 's/.*trainer.experiment_name=\\([^\\x1f]*\\).*/\\1/p' <<< "$call")
 mkdir -p "experiments/ablation/$name"
 case $name in navigating* | overall*) touch "experiments/ablation/$name/experience.sqlite" ;; esac
 """

@@ -101,7 +101,7 @@ def test_a_marker_that_was_torn_names_the_last_checkpoint_that_is_whole(tmp_path
     ],
 )
 def test_what_keeps_a_checkpoint_from_being_written_is_one_line(tmp_path, error, reason):
-    folder = tmp_path / "global_step_4"
+    folder = tmp_path / "not_even_made" / "global_step_4"
     message = rf"global_step_4 could not be written \({reason}\), \d+ MiB are free there: make room"
     with pytest.raises(TrainingFailed, match=message) as caught, saving(folder):
         raise error

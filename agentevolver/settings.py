@@ -154,7 +154,7 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
         OmegaConf.update(config, path, value)
     for layer, source in ((experiment, str(conf)), (command_line, "the command line")):
         refuse_unknown(layer, config, source)
-        config = merge(config, layer, source)
+        merge(config, layer, source)
     for key in _WRITTEN_BY_THE_RUN:
         if OmegaConf.select(config, key) is not None:
             raise ConfigError(
@@ -204,9 +204,7 @@ def place_of(field: str) -> str:
 
 def _typed(config: DictConfig) -> Settings:
     try:
-        tree = _gather(config)
-        OmegaConf.to_container(config, resolve=True)
-        settings = Settings.model_validate(tree)
+        settings = Settings.model_validate(_gather(OmegaConf.to_container(config, resolve=True)))
     except ValidationError as error:
         first = error.errors()[0]
         location = [str(part) for part in first["loc"]]
@@ -231,20 +229,22 @@ def _typed(config: DictConfig) -> Settings:
     return settings
 
 
-def _gather(config: DictConfig) -> dict[str, Any]:
+def _gather(config: Any) -> dict[str, Any]:
+    """Return what `Settings` is made of, from the resolved tree of the configuration."""
     tree: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
-            values = {key: OmegaConf.select(config, place_of(f"{name}.{key}")) for key in section.model_fields}
-            tree[name] = {key: _plain(value) for key, value in values.items()}
+            tree[name] = {key: _select(config, place_of(f"{name}.{key}")) for key in section.model_fields}
         else:
-            tree[name] = _plain(OmegaConf.select(config, place_of(name)))
+            tree[name] = _select(config, place_of(name))
     return tree
 
 
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+def _select(tree: Any, path: str) -> Any:
+    for key in path.split("."):
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
 
 
 def _check_rollout(rollout: RolloutSettings) -> None:

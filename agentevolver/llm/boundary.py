@@ -32,7 +32,7 @@ def translate(error: Exception, where: str, secrets: Iterable[str], timeout_s: f
         return _status(error, where, redact(_said(error), secrets), wait_s)
     if isinstance(error, openai.APIConnectionError):
         cause = redact(str(error.__cause__ or error), secrets)
-        return Transient(LLMUnavailable(f"{where} cannot be reached: {cause}"), wait_s)
+        return Transient(LLMUnavailable(f"{where} cannot be reached: {cause}"), wait_s, is_outage=True)
     # Something answered that is no chat completion: a proxy's page, half a body.
     found = redact(f"{type(error).__name__}: {error}", secrets)
     return Transient(LLMUnavailable(f"{where} answered with no chat completion: {found}"), wait_s)
@@ -43,7 +43,7 @@ def _status(error: openai.APIStatusError, where: str, said: str, wait_s: float |
     if status == 429 and "insufficient_quota" in (str(error.code), str(error.type)):
         return LLMRefused(f"{where}: the account has no quota left (HTTP 429): {said}")
     if status >= 500 or status in RETRIED_STATUS:
-        return Transient(LLMUnavailable(f"{where} answered HTTP {status}: {said}"), wait_s)
+        return Transient(LLMUnavailable(f"{where} answered HTTP {status}: {said}"), wait_s, is_outage=status >= 500 or status == 429)
     advice = {
         401: "; check the environment variable named by its api_key_env",
         403: "; check the environment variable named by its api_key_env",

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from agentevolver.activity import BOARD
 from agentevolver.llm.cache import ReplyCache, Stored, cache_key
 from agentevolver.llm.counts import CHARS_PER_TOKEN, RoleCounts
-from agentevolver.llm.endpoint import Endpoint, served_model
+from agentevolver.llm.endpoint import Endpoint, Health, served_model
 from agentevolver.llm.errors import LLMError, LLMReplyError, LLMUnavailable
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.ledger import Ledger, Usage
@@ -53,6 +53,7 @@ class LLM:
         self._policy = policy
         self._endpoints: dict[Role, Endpoint] = {}
         self._retired: list[Endpoint] = []
+        self._health: dict[str, Health] = {}
         self._counts: dict[Role, RoleCounts] = {}
 
     async def __aenter__(self) -> Self:
@@ -182,7 +183,7 @@ class LLM:
         if known is None or known.served != served:
             if known is not None:
                 self._retired.append(known)
-            known = self._endpoints[role] = Endpoint(role, settings, served)
+            known = self._endpoints[role] = Endpoint(role, settings, served, self._health.setdefault(served.base_url, Health()))
         return known
 
     async def _policy_model(self, role: Role) -> ServedModel:

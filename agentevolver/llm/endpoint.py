@@ -1,13 +1,14 @@
 """One role's endpoint at work: a client, a bounded number of calls at once, and bounded tries.
 
 `Endpoint.ask` returns an answer or raises one of the typed errors. Nothing waits for ever: every try has a deadline that covers the whole
-exchange, the tries are counted, and no pause is longer than `max_wait_s`.
+exchange, the tries are counted, no pause is longer than `max_wait_s`, and an outage is waited out for `unavailable_timeout_s` at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import email.utils
+import itertools
 import logging
 import os
 import random
@@ -74,13 +75,54 @@ def is_local(url: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
+class Health:
+    """Whether a server that used to answer answers nobody any more. Shared by the endpoints of all roles that ask the same server."""
+
+    def __init__(self) -> None:
+        self._answered_at: float | None = None
+        self._down_since: float | None = None
+        self._is_waited_for = False
+
+    def answered(self) -> None:
+        """Note an answer, of whatever use."""
+        now = time.monotonic()
+        if self._is_waited_for and self._down_since is not None:
+            logger.warning("the language model that was away answers again, after %.0f s", now - self._down_since)
+        self._answered_at, self._down_since, self._is_waited_for = now, None, False
+
+    def failed(self) -> None:
+        """Note a failure that looks like an outage."""
+        if self._down_since is None:
+            self._down_since = time.monotonic()
+
+    def is_away(self, since: float, longest_s: float) -> bool:
+        """Whether nobody has had an answer since `since` (monotonic seconds), though there were some before, for less than `longest_s`.
+
+        A server that has never answered is a mistake in the configuration rather than an outage.
+        """
+        if self._answered_at is None or self._down_since is None or self.has_answered(since):
+            return False
+        return time.monotonic() - self._down_since < longest_s
+
+    def has_answered(self, since: float) -> bool:
+        """Whether somebody has had an answer since `since` (monotonic seconds)."""
+        return self._answered_at is not None and self._answered_at >= since
+
+    def wait(self, why: str) -> None:
+        """Say, once an outage, that calls wait for its end."""
+        if not self._is_waited_for:
+            logger.warning("%s", why)
+            self._is_waited_for = True
+
+
 class Endpoint:
     """One role's endpoint, on one event loop."""
 
-    def __init__(self, role: Role, settings: EndpointSettings, served: ServedModel) -> None:
+    def __init__(self, role: Role, settings: EndpointSettings, served: ServedModel, health: Health) -> None:
         self.role = role
         self.settings = settings
         self.served = served
+        self._health = health
         self._places = asyncio.Semaphore(settings.concurrency)
         self._closed_until = 0.0
         # What runs on this machine is reached directly, whatever proxy the environment names.
@@ -106,25 +148,32 @@ class Endpoint:
             LLMRefused: the request was refused.
             LLMReplyError: the model spent all its tokens before it said anything.
         """
-        for attempt in range(self.settings.tries):
-            last = attempt + 1 == self.settings.tries
+        began, failed = time.monotonic(), 0
+        for tries in itertools.count(1):
             async with self._places:
                 await self._wait_until_open()
-                outcome = await self._try(messages, sampling, attempt)
+                outcome = await self._try(messages, sampling, tries)
             if isinstance(outcome, Answer):
                 return outcome
             if isinstance(outcome, LLMError):
                 raise outcome
             if outcome.wait_s is not None and outcome.wait_s > self.settings.max_wait_s:
                 raise type(outcome.error)(f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than max_wait_s")
-            if last:
-                raise type(outcome.error)(f"{outcome.error} (tried {attempt + 1} times)")
-            wait = pause(attempt, self.settings.max_wait_s, outcome.wait_s)
+            failed += 1
+            if failed > self.settings.tries and self._health.has_answered(began):
+                # The outage that this call waited for is over, and its tries count anew.
+                began, failed = time.monotonic(), 1
+            if failed >= self.settings.tries:
+                longest = self.settings.unavailable_timeout_s
+                if not outcome.is_outage or not self._health.is_away(began, longest):
+                    raise type(outcome.error)(f"{outcome.error} (tried {tries} times)")
+                self._health.wait(f"{outcome.error}; waiting for it, {longest:g} s at most")
+            wait = pause(min(failed, self.settings.tries) - 1, self.settings.max_wait_s, outcome.wait_s)
             if outcome.wait_s is not None:
                 self._closed_until = max(self._closed_until, time.monotonic() + outcome.wait_s)
             logger.debug("%s; trying again in %.1f s", outcome.error, wait)
             await asyncio.sleep(wait)
-        raise AssertionError("tries is at least 1")
+        raise AssertionError("unreachable: the tries end with an answer or an error")
 
     async def _wait_until_open(self) -> None:
         """Keep all calls back while the server wants a pause, instead of finding out one by one."""
@@ -132,7 +181,7 @@ class Endpoint:
         if wait > 0:
             await asyncio.sleep(min(wait, self.settings.max_wait_s))
 
-    async def _try(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], attempt: int) -> Answer | LLMError | Transient:
+    async def _try(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], tries: int) -> Answer | LLMError | Transient:
         """Make one try. Errors are returned: raised from here they would carry the client's exception, which may show a key."""
         extra = {key: value for key, value in sampling.items() if key in EXTRA_SAMPLING}
         plain = {key: value for key, value in sampling.items() if key not in EXTRA_SAMPLING}
@@ -148,8 +197,12 @@ class Endpoint:
         except (openai.OpenAIError, TimeoutError, ValueError, TypeError) as error:
             # ValueError and TypeError: a body that is JSON of another shape, or none.
             wait = asked_wait(error.response.headers) if isinstance(error, openai.APIStatusError) else None
-            return translate(error, self.where, [self.served.api_key], self.settings.timeout_s, wait)
-        return self._read(completion, time.perf_counter() - began, attempt + 1)
+            outcome = translate(error, self.where, [self.served.api_key], self.settings.timeout_s, wait)
+            if isinstance(outcome, Transient) and outcome.is_outage:
+                self._health.failed()
+            return outcome
+        self._health.answered()
+        return self._read(completion, time.perf_counter() - began, tries)
 
     def _read(self, completion: Any, seconds: float, tries: int) -> Answer | LLMError | Transient:
         choices = getattr(completion, "choices", None)

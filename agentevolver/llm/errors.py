@@ -41,12 +41,16 @@ class BudgetExceeded(LLMError):
 
 
 class Transient(Exception):
-    """A failed try that may be repeated. `wait_s` is what the server asked for; `error` is the last word if the tries end here."""
+    """A failed try that may be repeated.
 
-    def __init__(self, error: LLMError, wait_s: float | None = None) -> None:
+    `wait_s` is what the server asked for; `error` is the last word if the tries end here; `is_outage`: no call would have fared better.
+    """
+
+    def __init__(self, error: LLMError, wait_s: float | None = None, *, is_outage: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
         self.wait_s = wait_s
+        self.is_outage = is_outage
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:

@@ -67,6 +67,9 @@ class EndpointSettings(_Section):
     timeout_s: float = Field(120.0, gt=0, description="seconds of one try, from the request to the last byte of the reply")
     tries: int = Field(5, ge=1, description="attempts at one call; only what another try may change is tried again")
     max_wait_s: float = Field(60.0, ge=0, description="longest pause before a try; a server that asks for more is given up")
+    unavailable_timeout_s: float = Field(
+        300.0, ge=0, description="seconds to wait, beyond the tries, for an endpoint that has answered before and now answers nobody"
+    )
     price_in: float = Field(0.0, ge=0, description="price of a million prompt tokens")
     price_out: float = Field(0.0, ge=0, description="price of a million completion tokens")
 

@@ -36,7 +36,7 @@ def play(tokenizer, opening, turns, limits=ROOMY):
     return context, calls
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(episode=episodes())
 def test_the_sample_holds_the_ids_that_the_engine_saw_and_sampled(tokenizer, episode):
     context, calls = play(tokenizer, *episode)
@@ -51,7 +51,7 @@ def test_the_sample_holds_the_ids_that_the_engine_saw_and_sampled(tokenizer, epi
         assert {sample.step_ids[i] for i in here} == {step}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(episode=episodes())
 def test_the_mask_covers_exactly_the_sampled_tokens(tokenizer, episode):
     context, calls = play(tokenizer, *episode)
@@ -132,7 +132,7 @@ def test_clipping_keeps_head_and_tail_within_the_limit(chatml):
     assert renderer.clip("short", 80) == "short"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
 def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):
     renderer = ChatRenderer(tokenizer)

@@ -128,7 +128,8 @@ def test_every_option_and_key_of_the_launcher_exists() -> None:
         assert options.conf is not None and (ROOT / options.conf).exists()
         overrides = read_overrides(list(options.overrides))
         refuse_unknown(overrides, config, "multi_node.md")
-        assert merge(config, overrides, "multi_node.md").trainer.nnodes == 2
+        merge(config, overrides, "multi_node.md")
+        assert config.trainer.nnodes == 2
     with pytest.raises(UsageError):
         parse([*calls[0], "--no-such-option"])
 

@@ -153,6 +153,75 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
             await llm.chat(Role.JUDGE, ASK)
 
 
+DOWN = Said(status=503, text="back soon")
+
+
+async def test_an_outage_is_waited_out_beyond_the_tries_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    def script(number: int, _: dict[str, Any]) -> Said:
+        return DOWN if 1 <= number <= 20 else Said("ok")
+
+    async with FaultyServer(script) as server, LLM(settings(server, tries=2, max_wait_s=0.02)) as llm:
+        await llm.chat(Role.EXPLORER, ASK)
+        replies = await asyncio.gather(*(llm.chat(Role.JUDGE, ASK) for _ in range(4)))
+    assert {reply.text for reply in replies} == {"ok"}
+    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 2 and "waiting for it, 300 s at most" in told[0] and "answers again" in told[1]
+
+
+async def test_an_outage_that_does_not_end_is_given_up_and_later_calls_have_their_tries_alone() -> None:
+    def script(number: int, _: dict[str, Any]) -> Said:
+        return DOWN if number else Said("ok")
+
+    patient = {"tries": 2, "max_wait_s": 0.02, "unavailable_timeout_s": 0.4}
+    async with FaultyServer(script) as server, LLM(settings(server, **patient)) as llm:
+        await llm.chat(Role.JUDGE, ASK)
+        began = time.monotonic()
+        with pytest.raises(LLMUnavailable, match=r"back soon \(tried \d+ times\)"):
+            await llm.chat(Role.JUDGE, ASK)
+        assert 0.4 <= time.monotonic() - began < 2.0
+        before = len(server.requests)
+        with pytest.raises(LLMUnavailable, match="tried 2 times"):
+            await llm.chat(Role.JUDGE, ASK)
+        assert len(server.requests) - before == 2
+
+
+@pytest.mark.parametrize("fault", [Said(status=500), Said(""), Said(manner="hang")], ids=["500", "nothing", "hang"])
+async def test_a_call_that_fails_while_others_are_answered_is_not_waited_for(fault: Said) -> None:
+    def script(_: int, body: dict[str, Any]) -> Said:
+        return fault if body["messages"][0]["content"] == "bad" else Said("ok")
+
+    async with FaultyServer(script) as server, LLM(settings(server, timeout_s=0.3, max_wait_s=0.2)) as llm:
+
+        async def others() -> None:
+            while True:
+                await llm.chat(Role.JUDGE, ASK)
+
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            answered = group.create_task(others())
+            await asyncio.sleep(0.05)
+            with pytest.raises(LLMUnavailable, match="tried 3 times"):
+                await llm.chat(Role.JUDGE, [{"role": "user", "content": "bad"}])
+            answered.cancel()
+
+
+async def test_after_an_outage_the_tries_count_anew() -> None:
+    mine: list[int] = []
+
+    def script(number: int, body: dict[str, Any]) -> Said:
+        if body["messages"][0]["content"] == "mine":
+            mine.append(number)
+            return Said("ok") if len(mine) == 10 else DOWN
+        return Said("ok")
+
+    async with FaultyServer(script) as server, LLM(settings(server, max_wait_s=0.02)) as llm:
+        await llm.chat(Role.JUDGE, ASK)
+        call = asyncio.create_task(llm.chat(Role.JUDGE, [{"role": "user", "content": "mine"}]))
+        while len(mine) < 8:
+            await asyncio.sleep(0.001)
+        await llm.chat(Role.JUDGE, ASK)
+        assert (await call).text == "ok"
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 async def test_a_refusal_is_not_tried_again(status: int) -> None:
     async with FaultyServer([Said(status=status, text="no such thing")]) as server, LLM(settings(server)) as llm:

@@ -42,6 +42,20 @@ def test_every_reference_solution_succeeds_without_slack(split, syntax):
         assert result["info"]["goals_ended"] == result["info"]["goals_solved"] == len(make_chain(task_id).goals)
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_rewards_add_up_to_the_outcome_and_dense_ones_come_with_the_goals(sparse):
+    task_id = PocketLongEnv.get_query_list("dev", {"n": 1})[0]
+    goals = by_goal(task_id)
+    env = PocketLongEnv(task_id, "i", {"sparse": sparse})
+    rewards = []
+    for number, calls in enumerate(goals):
+        # Every third goal is given up.
+        rewards += [act(env, call)["reward"] for call in (["done"] if number % 3 == 2 else calls)]
+    paid = [reward for reward in rewards if reward]
+    assert sum(rewards) == pytest.approx(env.evaluate()) and env.is_over
+    assert paid == [] if sparse else paid == pytest.approx([1 / len(goals)] * (len(goals) - len(goals) // 3))
+
+
 def test_a_task_takes_more_than_thirty_turns_whose_observations_alone_overflow_512_tokens():
     tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())
     for split in SPLITS:

@@ -76,7 +76,7 @@ def check_samples(played, limits):
 
 @pytest.mark.parametrize("flow", FLOWS)
 @pytest.mark.parametrize("template", TEMPLATES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=12)
 @given(episode=episodes())
 def test_every_sampled_token_is_trained_on_once_after_the_prompt_it_was_sampled_after(renderer, template, flow, episode):
     replies, observations, limits, max_steps = episode
@@ -91,7 +91,7 @@ def test_every_sampled_token_is_trained_on_once_after_the_prompt_it_was_sampled_
 
 @pytest.mark.parametrize("flow", FLOWS)
 @pytest.mark.parametrize("template", TEMPLATES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=10)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=6)
 @given(episode=episodes(), experience=WORD)
 def test_stripping_the_experience_changes_the_opening_of_samples_and_nothing_else(renderer, template, flow, episode, experience):
     replies, observations, limits, max_steps = episode
@@ -121,7 +121,7 @@ def test_stripping_the_experience_changes_the_opening_of_samples_and_nothing_els
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=15)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=8)
 @given(episode=episodes(), most=st.integers(1, 3), choice=st.sampled_from(["spread", "first", "last"]), overlong=st.booleans())
 def test_what_is_not_trained_on_was_dropped_by_a_stated_rule_and_counted(renderer, template, episode, most, choice, overlong):
     replies, observations, limits, max_steps = episode
@@ -153,7 +153,7 @@ class Unbounded(ScriptedEngine):
 
 
 @pytest.mark.parametrize("template", SHORTENING)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=15)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=8)
 @given(episode=episodes())
 def test_context_calls_that_are_not_to_be_trained_on_are_left_out_of_the_samples(renderer, template, episode):
     replies, observations, _, max_steps = episode

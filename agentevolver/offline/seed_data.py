@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentevolver.offline.demonstrator import Habits, demonstrate
 from agentevolver.offline.hints import phrases
 from agentevolver.offline.seed_tokenizer import pieces
+from env_service.base import Message
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.prompts import opening
 from env_service.environments.pocket.quirks import N_SITES
@@ -27,13 +28,13 @@ class Example:
     is_action: list[bool]
 
 
-def draw_task_id(rng: random.Random) -> str:
-    """A task of any site that is in no split list of usual size; harder levels come more often.
+def draw_task_id(rng: random.Random, site: int | None = None) -> str:
+    """A task of a site, or of any, that is in no split list of usual size; harder levels come more often.
 
     Demonstrations are shown under a made-up site name (`demonstrate`), so no site's name can give its quirks away.
     """
     (family,) = rng.choices(_FAMILIES, _SHARES)
-    return f"{family}.k{rng.randrange(N_SITES)}.{FIRST_SEED + rng.randrange(N_SEEDS)}"
+    return f"{family}.k{rng.randrange(N_SITES) if site is None else site}.{FIRST_SEED + rng.randrange(N_SEEDS)}"
 
 
 _FAMILIES = sorted(FAMILIES)
@@ -53,12 +54,17 @@ def examples(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Example]:
     """Demonstrations without end; the same seed and habits give the same ones."""
     rng = random.Random(f"seed-data-{seed}")
     while True:
-        conversations = [pieces(demonstrate(draw_task_id(rng), rng, habits)) for _ in range(256)]
-        encoded = iter(tokenizer([text for c in conversations for text, _ in c], add_special_tokens=False)["input_ids"])
-        for conversation in conversations:
-            ids: list[int] = []
-            is_action: list[bool] = []
-            for (_, mine), piece in zip(conversation, encoded, strict=False):
-                ids += piece
-                is_action += [mine] * len(piece)
-            yield Example(ids, is_action)
+        yield from encode(tokenizer, [demonstrate(draw_task_id(rng), rng, habits) for _ in range(256)])
+
+
+def encode(tokenizer: Any, conversations: Sequence[Sequence[Message]]) -> Iterator[Example]:
+    """Conversations as training examples."""
+    cut = [pieces(conversation) for conversation in conversations]
+    encoded = iter(tokenizer([text for c in cut for text, _ in c], add_special_tokens=False)["input_ids"])
+    for conversation in cut:
+        ids: list[int] = []
+        is_action: list[bool] = []
+        for (_, mine), piece in zip(conversation, encoded, strict=False):
+            ids += piece
+            is_action += [mine] * len(piece)
+        yield Example(ids, is_action)

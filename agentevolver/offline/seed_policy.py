@@ -104,8 +104,17 @@ def loss_of(model: Any, batch: list[Example], pad: int, other_weight: float) -> 
     return (losses * weight).sum() / weight.sum()
 
 
-def train(model: Any, tokenizer: Any, recipe: Recipe, habits: Habits, seed: int) -> float:
-    """Train in place with warm-up and cosine decay to a twentieth; returns the last smoothed loss.
+def demonstrations(tokenizer: Any, recipe: Recipe, habits: Habits, seed: int) -> Iterator[list[Example]]:
+    """The batches of the recipe: clean demonstrations first, then those of the habits, without end."""
+    rng, clean = random.Random(f"seed-batches-{seed}"), round(recipe.clean_share * recipe.steps)
+    return itertools.chain(
+        itertools.islice(batches(examples(tokenizer, seed, habits.at_first()), recipe.batch, rng), clean),
+        batches(examples(tokenizer, seed + 1, habits), recipe.batch, rng),
+    )
+
+
+def train(model: Any, tokenizer: Any, recipe: Recipe, stream: Iterator[list[Example]]) -> float:
+    """Train in place on a stream of batches, with warm-up and cosine decay to a twentieth; returns the last smoothed loss.
 
     Muon for the matrices, AdamW for embeddings, head, norms and biases: in 300 steps this reached a loss AdamW alone needs half as many
     more for, and the build has minutes of one core.
@@ -116,11 +125,6 @@ def train(model: Any, tokenizer: Any, recipe: Recipe, habits: Habits, seed: int)
         torch.optim.Muon(matrices, lr=recipe.lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=recipe.lr, weight_decay=recipe.weight_decay, betas=(0.9, 0.98)),
     ]
-    rng, clean = random.Random(f"seed-batches-{seed}"), round(recipe.clean_share * recipe.steps)
-    stream = itertools.chain(
-        itertools.islice(batches(examples(tokenizer, seed, habits.at_first()), recipe.batch, rng), clean),
-        batches(examples(tokenizer, seed + 1, habits), recipe.batch, rng),
-    )
     smooth = math.log(len(tokenizer))
     model.train()
     for step, batch in enumerate(itertools.islice(stream, recipe.steps)):
@@ -135,7 +139,7 @@ def train(model: Any, tokenizer: Any, recipe: Recipe, habits: Habits, seed: int)
                 group["lr"] = rate
             optimizer.step()
         smooth += (loss.item() - smooth) * 0.02 if step > 50 else (loss.item() - smooth) * 0.2
-        if step % 100 == 99:
+        if step % 50 == 49:
             logger.info("step %d of %d: loss %.3f, %.0f cpu seconds", step + 1, recipe.steps, smooth, time.process_time())
     model.eval()
     return smooth
@@ -155,7 +159,7 @@ def build(
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed))
     model = make_model(tokenizer, recipe)
-    loss = train(model, tokenizer, recipe, habits, seed)
+    loss = train(model, tokenizer, recipe, demonstrations(tokenizer, recipe, habits, seed))
     seconds = time.process_time()
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)

@@ -31,6 +31,7 @@ export function smooth(points, width) {
 export function chart(series, options = {}) {
   const shown = series.filter((s) => s.points.length);
   const format = options.format ?? number;
+  const short = (y) => (options.format || Math.abs(y) < 1e5 ? format(y) : y.toLocaleString("en-US", { notation: "compact" }));
   const legend = h("ul", { class: "legend" });
   const head = h("div", { class: "chart-head" }, h("h3", {}, options.title ?? ""), options.note && h("span", { class: "soft small" }, options.note));
   const panel = h("section", { class: "panel chart", "aria-label": options.title });
@@ -59,7 +60,7 @@ export function chart(series, options = {}) {
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", tabindex: "0", "aria-label": `${label}. Arrow keys move along it.` });
   for (const y of ticks(y0, y1, 4)) {
     picture.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: py(y), y2: py(y) }),
-      svg("text", { x: LEFT - 6, y: py(y) + 4, "text-anchor": "end" }, format(Number(y.toPrecision(6)))));
+      svg("text", { x: LEFT - 6, y: py(y) + 4, "text-anchor": "end" }, short(Number(y.toPrecision(6)))));
   }
   for (const x of ticks(x0, x1, 6)) {
     if (Number.isInteger(x) || options.xFormat) picture.append(svg("text", { x: px(x), y: HEIGHT - 8, "text-anchor": px(x) > WIDTH - 36 ? "end" : "middle" }, (options.xFormat ?? String)(x)));

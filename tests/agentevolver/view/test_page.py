@@ -119,6 +119,26 @@ async def test_a_step_that_is_trained_meanwhile_appears(page: Page, address: str
     await page.until("document.querySelector('tbody td').textContent === '4'")
 
 
+async def test_validations_of_several_splits_with_and_without_guidance_are_told_apart(page: Page, address: str, run: Path) -> None:
+    places = ("dev", "test", "dev/guided", "test/guided")
+    validation = {f"val-core/pocket/{place}/reward/{what}": 0.5 for place in places for what in ("mean@4", "best@4/mean")}
+    write_jsonl(
+        run / "metrics.jsonl",
+        [{"step": 0, "time": 1.0, "llm/spent_tokens": 1_000_000, **validation}, {"step": 1, "time": 2.0, "llm/spent_tokens": 4_000_000}],
+    )
+    await page.open(f"{address}#/curves")
+    await page.until("document.querySelector('[aria-label=\"Validation reward\"] .legend')")
+    legend = "[...document.querySelectorAll('[aria-label=\"Validation reward\"] .legend li')]"
+    names = await page.run(f"{legend}.map((item) => item.firstChild.nextSibling.textContent)")
+    assert set(names) == {
+        f"{split} {what}@4{guided}" for what in ("avg", "best") for guided in ("", ", guided") for split in ("dev", "test")
+    }
+    assert len(names) == len(set(names))
+    await show(page, "cost")
+    ticks = await page.run("[...document.querySelectorAll('[aria-label=\"Tokens spent\"] svg text')].map((text) => text.textContent)")
+    assert "3M" in ticks and not [tick for tick in ticks if len(tick) > 5]
+
+
 async def test_the_keyboard_is_enough(page: Page, address: str) -> None:
     await page.open(f"{address}#/trajectory/training/3/0")
     await page.until("document.querySelector('.tokens')")

@@ -77,9 +77,12 @@ function content(feed, names, redraw) {
   return [summary(feed, means), h("div", { class: "charts" }, charts), picker(names, redraw)];
 }
 
+/** `val-core/<environment>[/<split>][/guided]/reward/<what>`: the split, or the environment where there is one split alone. */
 function validationName(name) {
-  const [, place, , what] = name.split("/");
-  return `${place} ${what.replace("mean@", "avg@")}`;
+  const parts = name.split("/"), reward = parts.lastIndexOf("reward");
+  const [environment, ...inner] = parts.slice(1, reward);
+  const split = inner.filter((part) => part !== "guided").join("/") || environment;
+  return `${split} ${parts[reward + 1].replace("mean@", "avg@")}${inner.includes("guided") ? ", guided" : ""}`;
 }
 
 const bound = (series) => (series.every((s) => s.points.every(([, y]) => y <= 1)) ? 1 : undefined);

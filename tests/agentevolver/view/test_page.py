@@ -136,7 +136,7 @@ async def test_validations_of_several_splits_with_and_without_guidance_are_told_
     assert len(names) == len(set(names))
     await show(page, "cost")
     ticks = await page.run("[...document.querySelectorAll('[aria-label=\"Tokens spent\"] svg text')].map((text) => text.textContent)")
-    assert "3M" in ticks and not [tick for tick in ticks if len(tick) > 5]
+    assert "4M" in ticks and not [tick for tick in ticks if len(tick) > 5]
 
 
 async def test_the_keyboard_is_enough(page: Page, address: str) -> None:

@@ -180,6 +180,14 @@ def adca_config(settings: AttributionSettings) -> AdcaConfig:
 
 
 def states(record: Record) -> list[str]:
-    """Return the text that each action of a trajectory answered: "" for the first (the opening is the group's own), then observations."""
-    observations = [str(step["observation"]) for step in record["steps"]]
-    return ["", *observations[:-1]] if observations else []
+    """Return the text that each step of a trajectory answered: "" at first (the opening is the group's own), then observations.
+
+    What the policy said to others than the environment (a plan, a context decision) is compared with its like alone.
+    """
+    found, seen = [], ""
+    for step in record["steps"]:
+        kind = step.get("kind", "action")
+        found.append(seen if kind == "action" else f"{kind}: {seen}")
+        if kind == "action":
+            seen = str(step["observation"])
+    return found

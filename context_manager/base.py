@@ -130,7 +130,7 @@ class ContextTemplate:
         return text
 
     def observe(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Append what the environment answered, cut to the observation limit, and return the text as the policy will see it."""
+        """Append what the environment answered, cut to the observation limit, and return that text, without what the template adds."""
         role, texts = self.options.observation_role, []
         for message in messages:
             clipped = {**message, "content": self.renderer.clip(str(message.get("content") or ""), self.limits.max_observation_tokens)}
@@ -139,7 +139,7 @@ class ContextTemplate:
             shown = self.shown(clipped, self.timeline.last_number + 1)
             self.timeline.add(shown)
             self.messages.append(shown)
-            texts.append(str(shown["content"]))
+            texts.append(clipped["content"])
         return "\n".join(texts)
 
     def tell(self, text: str) -> None:

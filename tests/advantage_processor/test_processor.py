@@ -11,6 +11,7 @@ from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig
 from advantage_processor.batch import make_batch, pad_step_ids
 from advantage_processor.processor import Processor, StageError
+from advantage_processor.stages import states
 from tests.advantage_processor import reference
 from tests.advantage_processor.records import record, rows_of
 
@@ -237,6 +238,15 @@ def test_anchor_states_add_to_the_outcome_advantage():
         assert found == pytest.approx([advantage + 0.5 * value for value in steps])
     assert result.metrics["gigpo/shared_rate"] == 1.0
     assert result.metrics["gigpo/anchor_states"] == 2.0
+
+
+def test_a_decision_about_the_context_is_no_anchor_of_actions_and_hides_none():
+    def step(action, observation, kind="action"):
+        return {"action": action, "observation": observation, "kind": kind}
+
+    calls = [step("look", "door"), step("remove m1", "", "context"), step("open", "hall"), step("plan b", "", "plan"), step("go", "end")]
+    assert states({"steps": calls}) == ["", "context: door", "door", "plan: hall", "hall"]
+    assert states({"steps": []}) == []
 
 
 def test_gigpo_can_use_the_environments_rewards():

@@ -31,7 +31,8 @@ def test_the_policy_is_told_how_and_messages_carry_ids(renderer):
 def test_several_messages_of_one_observation_have_ids_of_their_own(renderer):
     context = started(renderer)
     say(context, "act", 0)
-    assert context.observe([{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]) == "[m2] a\n[m3] b"
+    assert context.observe([{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]) == "a\nb", "the environment's own words"
+    assert [message["content"] for message in context.messages[-2:]] == ["[m2] a", "[m3] b"]
 
 
 @pytest.mark.parametrize(

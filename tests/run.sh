@@ -4,7 +4,7 @@
 #   unit     pure functions, no servers
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   e2e      the whole training stack
-#   chaos    one run, of which every part is killed in turn (a quarter of an hour on a quiet machine; not in all)
+#   chaos    whole runs: every part killed in turn, a full disk, a language model that is away (18 minutes on a quiet machine; not in all)
 # Installs what is missing first (install.sh --dev). Runs every part asked for, then says which failed; exit code 0 means none.
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1

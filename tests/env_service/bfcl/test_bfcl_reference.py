@@ -14,6 +14,7 @@ from env_service.environments.bfcl.env import MAX_STEPS_PER_TURN
 from env_service.environments.bfcl.package import CATEGORIES, load_package
 from tests.env_service.bfcl.replay import Turns, all_task_ids, play, reference_turns
 
+pytestmark = pytest.mark.service  # a whole benchmark, several times
 ROUNDS = int(os.environ.get("BFCL_DIFFERENTIAL_ROUNDS", "0"))
 """Changed solutions of every task; 0 tries one of every fourth task."""
 

@@ -151,15 +151,17 @@ def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) ->
             continue
         if path not in names:
             raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")
-        if path in sections and not isinstance(_at(layer, path), Mapping):
+        if path in sections and not isinstance(select(layer, path), Mapping):
             raise ConfigError(f"{source}: `{path}` is a section, write {path}.<key>")
 
 
-def _at(tree: Mapping[str, Any], path: str) -> Any:
-    value: Any = tree
+def select(tree: Any, path: str, default: Any = None) -> Any:
+    """Return what stands at a dotted path of a plain tree, `default` if nothing does."""
     for key in path.split("."):
-        value = value[key]
-    return value
+        if not isinstance(tree, Mapping) or key not in tree:
+            return default
+        tree = tree[key]
+    return tree
 
 
 def _nearest(path: str, known: list[str]) -> str:

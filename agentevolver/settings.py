@@ -26,6 +26,7 @@ from agentevolver.layers import (
     read_overrides,
     read_yaml,
     refuse_unknown,
+    select,
 )
 from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
 from agentevolver.sections import (
@@ -235,15 +236,9 @@ def _gather(config: Any) -> dict[str, Any]:
     for name, field in Settings.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
-            tree[name] = {key: _select(config, place_of(f"{name}.{key}")) for key in section.model_fields}
+            tree[name] = {key: select(config, place_of(f"{name}.{key}")) for key in section.model_fields}
         else:
-            tree[name] = _select(config, place_of(name))
-    return tree
-
-
-def _select(tree: Any, path: str) -> Any:
-    for key in path.split("."):
-        tree = tree.get(key) if isinstance(tree, dict) else None
+            tree[name] = select(config, place_of(name))
     return tree
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from agentevolver.layers import CONFIG_DIR, FREE_FORM, compose_defaults, compose_verl, paths
+from agentevolver.layers import CONFIG_DIR, FREE_FORM, compose_defaults, compose_verl, paths, select
 from agentevolver.reference.keys import READ_BEFORE, Key, KeySection, models, sections, sizes
 from agentevolver.reference.readers import ROOT, Readers
 from agentevolver.sections import Settings
@@ -76,11 +76,7 @@ class _Defaults:
 
 def at(tree: Any, path: str) -> Any:
     """Return what stands at a dotted path, or a mark of its own if nothing does."""
-    for part in path.split("."):
-        if not isinstance(tree, Mapping) or part not in tree:
-            return _MISSING
-        tree = tree[part]
-    return tree
+    return select(tree, path, _MISSING)
 
 
 def code(value: Any) -> str:

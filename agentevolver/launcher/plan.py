@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.masking import is_secret, masked_tree
@@ -33,7 +34,7 @@ from agentevolver.launcher.stack import (
     teacher_service,
     user_service,
 )
-from agentevolver.layers import ConfigError
+from agentevolver.layers import ConfigError, one_line
 from agentevolver.llm.settings import TeacherSettings
 from env_service.registry import RegistryError, known_environments, resolve
 
@@ -231,9 +232,16 @@ def known_names(options: Options) -> tuple[str, ...]:
 
 
 def config_text(config: DictConfig) -> str:
-    """Return a configuration as yaml, resolved but for what comes from the environment: secrets stay there."""
+    """Return a configuration as yaml, resolved but for what comes from the environment: secrets stay there.
+
+    Raises:
+        UsageError: an interpolation that cannot be resolved.
+    """
     raw = OmegaConf.to_container(config, resolve=False)
-    resolved = OmegaConf.to_container(config, resolve=True)
+    try:
+        resolved = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise UsageError(one_line(error)) from error
     return OmegaConf.to_yaml(OmegaConf.create(_keep_environment(raw, resolved)))
 
 

@@ -48,6 +48,7 @@ def package(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+@pytest.mark.service
 def test_the_environment_passes_its_own_tests_and_the_check(package, capsys):
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "last_word"],

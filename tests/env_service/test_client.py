@@ -25,6 +25,8 @@ from env_service.client import (
 from env_service.client_errors import Repeat
 from env_service.exchange import Schedule
 
+pytestmark = pytest.mark.service
+
 FAST = RetryPolicy(tries=4, base_s=0.001, cap_s=0.005, budget_s=5.0)
 INIT = {"state": [{"role": "user", "content": "go"}], "info": {}}
 STEP = {"state": [{"role": "user", "content": "1"}], "reward": 0.0, "is_terminated": False, "info": {}}

@@ -12,6 +12,8 @@ from local_hosts import Http, Running, eventually, say, serving
 from env_service.errors import Full, InstanceExists, InstanceLost, ServiceError, UnknownInstance
 from env_service.wire import unpack
 
+pytestmark = pytest.mark.service
+
 
 def nothing_is_left(running: Running) -> bool:
     """Whether no instance holds anything: table, places, workers."""

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from local_hosts import Http, eventually, say, serving
 
+pytestmark = pytest.mark.service
+
 INIT = {"state": [{"role": "system", "content": "Count."}, {"role": "user", "content": "Reach ten."}]}
 
 

@@ -55,6 +55,11 @@ def test_an_unknown_key_is_answered_with_the_nearest(capfd: pytest.CaptureFixtur
     assert code == 2 and "`trainer.total_epochs`" in line
 
 
+def test_a_reference_of_verls_keys_that_leads_nowhere(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
+    code, line = failure(capfd, ["--conf", str(conf), model, "actor_rollout_ref.actor.optim.lr=${nowhere.at_all}"], tmp_path)
+    assert code == 2 and "nowhere.at_all" in line and "optim" in line
+
+
 def test_an_unknown_environment(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
     code, line = failure(capfd, ["--conf", str(conf), model, "env_service.env_type=poket"], tmp_path)
     assert code == 2 and "did you mean 'pocket'" in line

@@ -14,6 +14,8 @@ from agentevolver.launcher import ports
 from agentevolver.launcher.health import all_unhealthy, is_loopback, reachable, unhealthy
 from tests.agentevolver.launcher.fakes import free_port
 
+pytestmark = pytest.mark.service
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:

@@ -11,6 +11,8 @@ import pytest
 from agentevolver.launcher.identity import RUN_ID, SERVICE, ProcessId, carriers, end, end_carriers, identify
 from tests.agentevolver.launcher.fakes import until
 
+pytestmark = pytest.mark.service
+
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 STUBBORN = [
     sys.executable,

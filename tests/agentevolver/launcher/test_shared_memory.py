@@ -12,6 +12,8 @@ import pytest
 from agentevolver.launcher.identity import RUN_ID, carriers
 from agentevolver.launcher.shared_memory import attached, remove_unused
 
+pytestmark = pytest.mark.service
+
 HOLD = (
     "import sys\nfrom multiprocessing import resource_tracker, shared_memory\n"
     "resource_tracker.register = lambda *_: None\n"

@@ -26,6 +26,8 @@ from agentevolver.llm import (
 from agentevolver.llm import endpoint as endpoint_module
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 
+pytestmark = pytest.mark.service
+
 KEY = "sk-test-0123456789abcdefSECRET"
 ASK = [{"role": "user", "content": "hello?"}]
 

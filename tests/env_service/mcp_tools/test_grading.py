@@ -17,6 +17,8 @@ from env_service.environments.mcp_tools.judge import JudgeClient, JudgeError, re
 from env_service.environments.mcp_tools.servers import ToolResult
 from env_service.environments.mcp_tools.tasks import McpTask
 
+pytestmark = pytest.mark.service
+
 
 def _task(*checks: dict[str, Any]) -> McpTask:
     return McpTask.model_validate({"id": "t", "question": "Say hello.", "checks": list(checks)})

@@ -14,6 +14,8 @@ from env_service.environments.python_tool.sandbox.limits import Limits
 
 from .conftest import Run
 
+pytestmark = pytest.mark.service
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 SYSCALL = """
@@ -193,7 +195,6 @@ def test_limits_cannot_be_raised(run: Run) -> None:
     assert "Too many open files" in run("handles = [open('/dev/null') for _ in range(500)]").output
 
 
-@pytest.mark.service
 def test_processor_time_is_limited_over_the_whole_life() -> None:
     sandbox = Sandbox(Limits(wall_s=120.0, cpu_s=1))
     try:

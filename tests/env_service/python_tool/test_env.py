@@ -19,6 +19,8 @@ from env_service.environments.python_tool.tasks import load_tasks
 
 from .processes import family, gone, interpreter_pid
 
+pytestmark = pytest.mark.service
+
 TASK = "train.primes.L2.0"
 Make = Callable[..., PythonEnv]
 

@@ -14,6 +14,8 @@ from env_service.environments.python_tool.sandbox.host import MAX_CODE_BYTES, Cl
 from .conftest import Run
 from .processes import interpreter_pid
 
+pytestmark = pytest.mark.service
+
 
 def test_variables_and_imports_last(run: Run) -> None:
     run("import math\nvalue = 20")

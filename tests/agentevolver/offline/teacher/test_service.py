@@ -143,6 +143,7 @@ async def test_malformed_replies_come_at_their_rate_in_three_ways() -> None:
     assert teacher.planted["judge/grade: malformed"] == 500 - ways["good"]
 
 
+@pytest.mark.service
 async def test_the_client_gets_through_to_a_teacher_that_is_often_malformed() -> None:
     teacher = Teacher(rates=replace(NO_MISTAKES, malformed=0.2))
     async with serving(teacher) as settings, LLM(settings) as llm:
@@ -156,6 +157,7 @@ async def test_the_client_gets_through_to_a_teacher_that_is_often_malformed() ->
     assert 30 <= repairs <= 90
 
 
+@pytest.mark.service
 async def test_many_calls_at_once_are_answered_together() -> None:
     teacher = Teacher(rates=NO_MISTAKES)
     async with serving(teacher, delay_s=0.2) as settings, LLM(settings) as llm:
@@ -165,6 +167,7 @@ async def test_many_calls_at_once_are_answered_together() -> None:
         assert time.monotonic() - began < 3.0
 
 
+@pytest.mark.service
 async def test_a_refusal_reaches_the_caller_as_one() -> None:
     async with serving(Teacher(rates=NO_MISTAKES)) as settings, LLM(settings) as llm:
         with pytest.raises(LLMRefused, match="no wording"):
@@ -239,6 +242,7 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
 # ---- as a process ----
 
 
+@pytest.mark.service
 def test_it_knows_nothing_of_the_environment() -> None:
     program = "import sys, agentevolver.offline.teacher.__main__; print([m for m in sys.modules if m.startswith('env_service')])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -83,20 +83,29 @@ def steps_to(curve: Curve, level: float) -> float | None:
     return None
 
 
-def half_width(values: Sequence[float]) -> float:
-    """Return half the width of the mean's 95 % interval; not a number for fewer than two values."""
-    return float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+def finals(runs: dict[str, Run], split: str) -> list[float]:
+    return [run.final[split] for run in runs.values() if split in run.final]
+
+
+def curves_of(runs: dict[str, Run], split: str) -> list[Curve]:
+    return [run.curves[split] for run in runs.values() if split in run.curves]
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return half the width of the mean's 95 % interval; None for fewer than two values."""
+    return float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
 
 
 def interval(values: Sequence[float], sign: str = "") -> str:
     if not values:
         return ""
-    return f"{mean(values):{sign}.3f}" + (f" ± {half_width(values):.3f}" if len(values) > 1 else "")
+    width = half_width(values)
+    return f"{mean(values):{sign}.3f}" + ("" if width is None else f" ± {width:.3f}")
 
 
 def reached(runs: dict[str, Run], split: str, level: float) -> str:
     """Return the mean step at which the runs reach a level, and how many of them do."""
-    steps = [steps_to(run.curves[split], level) for run in runs.values() if split in run.curves]
+    steps = [steps_to(curve, level) for curve in curves_of(runs, split)]
     there = [step for step in steps if step is not None]
     return f"{mean(there):.0f} ({len(there)} of {len(steps)})" if there else "never" if steps else ""
 
@@ -104,12 +113,10 @@ def reached(runs: dict[str, Run], split: str, level: float) -> str:
 def tables(runs: dict[str, dict[str, Run]], splits: Sequence[str]) -> tuple[Table, Table]:
     """Return the values and the differences from plain GRPO: a column per condition, a row per split."""
     plain = runs.get(BASELINE, {})
-    best = mean(
-        [max(run.curves[SPLIT_OF_TRAINING].values()) for run in plain.values() if SPLIT_OF_TRAINING in run.curves] or [float("nan")]
-    )
+    best = mean([max(curve.values()) for curve in curves_of(plain, SPLIT_OF_TRAINING)] or [float("nan")])
     absolute = Table("", *(f"{condition} ({len(by_seed)})" for condition, by_seed in runs.items()), title="reward (seeds)")
     for split in splits:
-        absolute.add_row(split, *(interval([r.final[split] for r in by_seed.values() if split in r.final]) for by_seed in runs.values()))
+        absolute.add_row(split, *(interval(finals(by_seed, split)) for by_seed in runs.values()))
     for split in (SPLIT_OF_TRAINING, SPLIT_OF_TRAINING + GUIDED):
         steps = (reached(by_seed, split, SHARE * best) for by_seed in runs.values())
         absolute.add_row(f"steps to {SHARE * best:.3f} on {split}", *steps)
@@ -147,13 +154,13 @@ def plot(runs: dict[str, dict[str, Run]], splits: Sequence[str], path: Path) -> 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 4.5), width_ratios=(2, 3))
     for number, (condition, by_seed) in enumerate(runs.items()):
         for suffix, style in (("", "-"), (GUIDED, "--")):
-            curves = [run.curves[SPLIT_OF_TRAINING + suffix] for run in by_seed.values() if SPLIT_OF_TRAINING + suffix in run.curves]
+            curves = curves_of(by_seed, SPLIT_OF_TRAINING + suffix)
             if shared := sorted(set.intersection(*map(set, curves))) if curves else []:
                 left.plot(shared, [mean(curve[s] for curve in curves) for s in shared], style, color=f"C{number}", marker=".")
         for place, split in enumerate(splits):
-            if values := [run.final[split] for run in by_seed.values() if split in run.final]:
+            if values := finals(by_seed, split):
                 x = place + (number - (len(runs) - 1) / 2) * 0.13
-                right.errorbar(x, mean(values), half_width(values) if len(values) > 1 else None, fmt="o", color=f"C{number}", capsize=3)
+                right.errorbar(x, mean(values), half_width(values), fmt="o", color=f"C{number}", capsize=3)
                 right.plot([x] * len(values), values, "_", color=f"C{number}", alpha=0.6)
         right.plot([], [], "o", color=f"C{number}", label=condition)
     left.set(title=f"{SPLIT_OF_TRAINING} while training (dashed: with experience)", xlabel="step", ylabel="reward")

@@ -62,13 +62,13 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     if options.dry_run:
         print(_dry_run(options, configuration, registry))
         return 0
-    from agentevolver.launcher.plan import config_text, shown_arguments
+    from agentevolver.launcher.plan import resolve_config, shown_arguments
     from agentevolver.launcher.preflight import check_disk
     from agentevolver.launcher.run import carry_out
 
     check_disk(configuration.experiment_dir)
     if options.conf is not None and not options.allow_changes:
-        refuse_mixing(configuration.experiment_dir, config_text(configuration.config))
+        refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
     plan = asyncio.run(_plan(options, configuration, registry))
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
     return carry_out(plan, registry, shown_arguments(arguments), root)
@@ -116,13 +116,13 @@ async def _plan(options: Options, configuration: Configuration, registry: RunReg
 def _dry_run(options: Options, configuration: Configuration, registry: RunRegistry) -> str:
     """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
     from agentevolver.launcher.experiment import problem_with
-    from agentevolver.launcher.plan import check_services, config_text, make_plan, masked
+    from agentevolver.launcher.plan import check_services, make_plan, masked, resolve_config
     from agentevolver.launcher.preflight import Presence, check_disk, is_local
 
     check_services(options, configuration)
     obstacles = []
     if options.conf is not None and not options.allow_changes:
-        problem = problem_with(configuration.experiment_dir, config_text(configuration.config))
+        problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
         obstacles += [f"as things are now, a start would fail: {problem}"] if problem is not None else []
     try:
         check_disk(configuration.experiment_dir)
@@ -133,7 +133,7 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
         obstacles.append(f"as things are now, a start would fail: {error}")
         presence = Presence.START if is_local(configuration.env_service.env_url) else Presence.REUSE
         plan = make_plan(options, configuration, presence, registry)
-    return "\n".join([plan.describe(), *obstacles, "", "# the resolved configuration", masked(plan.config_text)])
+    return "\n".join([plan.describe(), *obstacles, "", "# the resolved configuration", masked(plan.config)])
 
 
 def _status(registry: RunRegistry) -> str:

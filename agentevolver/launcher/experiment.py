@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -128,9 +128,9 @@ def has_learned(folder: Path) -> bool:
     return any(path.stat().st_size for pattern in LEARNED for path in folder.glob(pattern))
 
 
-def changes(before: DictConfig, after: DictConfig) -> list[Change]:
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """Return the keys that decide what is learned and differ, in the order of the new configuration."""
-    old, new = dict(_leaves(_tree(before))), dict(_leaves(_tree(after)))
+    old, new = dict(_leaves(before)), dict(_leaves(after))
     found = []
     for key in dict.fromkeys((*new, *old)):
         if any(fnmatchcase(key, pattern) for pattern in NEUTRAL):
@@ -143,16 +143,16 @@ def changes(before: DictConfig, after: DictConfig) -> list[Change]:
     return found
 
 
-def problem_with(folder: Path, config_text: str) -> str | None:
+def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
     """Return the line that says why a resolved configuration may not be run in an experiment's folder, None if it may."""
     path = folder / "config.yaml"
     if not path.is_file() or not has_learned(folder):
         return None
     try:
-        before = OmegaConf.load(path)
+        before = _read(path)
     except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
         return f"{path} cannot be read ({' '.join(str(error).split())}): look what it is, or give trainer.experiment_name=NAME"
-    differing = changes(before, _read(config_text)) if isinstance(before, DictConfig) else []
+    differing = changes(before, config) if isinstance(before, Mapping) else []
     if not differing:
         return None
     listed = ", ".join(map(str, differing[:SHOWN])) + (f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else "")
@@ -162,20 +162,20 @@ def problem_with(folder: Path, config_text: str) -> str | None:
     )
 
 
-def refuse_mixing(folder: Path, config_text: str) -> None:
+def refuse_mixing(folder: Path, config: Mapping[str, Any]) -> None:
     """Raise UsageError where `problem_with` has something to say."""
-    problem = problem_with(folder, config_text)
+    problem = problem_with(folder, config)
     if problem is not None:
         raise UsageError(problem)
 
 
-def forget_listing(folder: Path, config_text: str) -> None:
+def forget_listing(folder: Path, config: Mapping[str, Any]) -> None:
     """Remove the lists of tasks of a launch that learned nothing, if this resolved configuration might list others."""
     path = folder / "config.yaml"
     if not path.is_file() or has_learned(folder):
         return
-    before = OmegaConf.load(path)
-    if not isinstance(before, DictConfig) or changes(before, _read(config_text)):
+    before = _read(path)
+    if not isinstance(before, Mapping) or changes(before, config):
         for name in LISTING:
             (folder / name).unlink(missing_ok=True)
 
@@ -211,14 +211,8 @@ def _known(root: Path) -> str:
     return f"there are {', '.join(names[:SHOWN])}" if names else f"{root} holds none"
 
 
-def _read(config_text: str) -> DictConfig:
-    config = OmegaConf.create(config_text)
-    assert isinstance(config, DictConfig)
-    return config
-
-
-def _tree(config: DictConfig) -> Any:
-    return OmegaConf.to_container(config, resolve=False)
+def _read(path: Path) -> Any:
+    return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
 
 
 def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

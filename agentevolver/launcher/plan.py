@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -98,13 +99,18 @@ class Plan:
     run_id: str
     device: str
     experiment_dir: Path
-    config_text: str
+    config: Mapping[str, Any]
     services: tuple[ServiceSpec, ...]
     job: JobSpec | None
     temp_dir: Path | None
     token: Path | None
     dashboard: str | None
     reused: tuple[str, ...]
+
+    @cached_property
+    def config_text(self) -> str:
+        """The resolved configuration as it is written down."""
+        return as_yaml(self.config)
 
     @property
     def config_path(self) -> Path:
@@ -193,7 +199,7 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
         run_id=run_id,
         device=configuration.device,
         experiment_dir=folder,
-        config_text=config_text(config),
+        config=resolve_config(config),
         services=tuple(services),
         job=_main_job(options, folder, cluster.env) if options.conf is not None else None,
         temp_dir=cluster.temp_dir,
@@ -231,8 +237,8 @@ def known_names(options: Options) -> tuple[str, ...]:
         raise UsageError(str(error)) from error
 
 
-def config_text(config: DictConfig) -> str:
-    """Return a configuration as yaml, resolved but for what comes from the environment: secrets stay there.
+def resolve_config(config: DictConfig) -> dict[str, Any]:
+    """Return a configuration as a plain tree, resolved but for what comes from the environment: secrets stay there.
 
     Raises:
         UsageError: an interpolation that cannot be resolved.
@@ -242,7 +248,13 @@ def config_text(config: DictConfig) -> str:
         resolved = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
         raise UsageError(one_line(error)) from error
-    return OmegaConf.to_yaml(OmegaConf.create(_keep_environment(raw, resolved)))
+    tree: dict[str, Any] = _keep_environment(raw, resolved)
+    return tree
+
+
+def as_yaml(tree: Mapping[str, Any]) -> str:
+    """Return a configuration as OmegaConf writes it, so that it reads the same again (`1e-6` as a text stays one)."""
+    return OmegaConf.to_yaml(OmegaConf.create(dict(tree)))
 
 
 def shown_arguments(arguments: Iterable[str]) -> list[str]:
@@ -251,10 +263,9 @@ def shown_arguments(arguments: Iterable[str]) -> list[str]:
     return [f"{key}=***" if mark and is_secret(key) else f"{key}{mark}{value}" for key, mark, value in parted]
 
 
-def masked(text: str) -> str:
+def masked(tree: Mapping[str, Any]) -> str:
     """Return a configuration's yaml for the screen: values whose key says that they are secret are not shown."""
-    tree = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
-    return OmegaConf.to_yaml(OmegaConf.create(masked_tree(tree)))
+    return as_yaml(masked_tree(tree))
 
 
 @dataclass(frozen=True)

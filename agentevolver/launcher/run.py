@@ -235,6 +235,6 @@ class _Run:
 
 def _write_config(plan: Plan) -> None:
     if plan.config_path.exists() and plan.config_path.read_text(encoding="utf-8") != plan.config_text:
-        forget_listing(plan.experiment_dir, plan.config_text)
+        forget_listing(plan.experiment_dir, plan.config)
         keep_history(plan.config_path)
     plan.config_path.write_text(plan.config_text, encoding="utf-8")

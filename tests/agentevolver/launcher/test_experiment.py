@@ -8,39 +8,36 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.experiment import NEUTRAL, changes, find_experiment, forget_listing, has_learned, last_launch, problem_with
-from agentevolver.launcher.plan import config_text
+from agentevolver.launcher.plan import as_yaml, resolve_config
 from agentevolver.layers import paths
 from agentevolver.settings import load
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 
 
-def resolved(*overrides: str) -> DictConfig:
-    config = OmegaConf.create(config_text(load(EXAMPLE, ["device=cpu", *overrides]).config))
-    assert isinstance(config, DictConfig)
-    return config
+def resolved(*overrides: str) -> dict[str, Any]:
+    return resolve_config(load(EXAMPLE, ["device=cpu", *overrides]).config)
 
 
 @pytest.fixture(scope="module")
-def before() -> DictConfig:
+def before() -> dict[str, Any]:
     return resolved()
 
 
-def keys(before: DictConfig, *overrides: str) -> list[str]:
+def keys(before: dict[str, Any], *overrides: str) -> list[str]:
     return [change.key for change in changes(before, changed(before, *overrides))]
 
 
-def changed(before: DictConfig, *overrides: str) -> DictConfig:
-    merged = OmegaConf.merge(before, OmegaConf.from_dotlist(list(overrides)))
-    assert isinstance(merged, DictConfig)
+def changed(before: dict[str, Any], *overrides: str) -> dict[str, Any]:
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(before, OmegaConf.from_dotlist(list(overrides))), resolve=False)
     return merged
 
 
-def test_the_same_configuration_differs_in_nothing_however_often_it_is_composed(before: DictConfig) -> None:
+def test_the_same_configuration_differs_in_nothing_however_often_it_is_composed(before: dict[str, Any]) -> None:
     assert changes(before, resolved()) == []
 
 
@@ -66,7 +63,7 @@ def test_the_same_configuration_differs_in_nothing_however_often_it_is_composed(
         "exp_manager.retrieval.timeout_s=3",
     ],
 )
-def test_how_long_how_fast_and_where_may_change(before: DictConfig, override: str) -> None:
+def test_how_long_how_fast_and_where_may_change(before: dict[str, Any], override: str) -> None:
     assert keys(before, override) == []
 
 
@@ -84,21 +81,19 @@ def test_how_long_how_fast_and_where_may_change(before: DictConfig, override: st
         ("actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct", "actor_rollout_ref.model.path"),
     ],
 )
-def test_what_decides_what_is_learned_may_not(before: DictConfig, override: str, key: str) -> None:
+def test_what_decides_what_is_learned_may_not(before: dict[str, Any], override: str, key: str) -> None:
     assert key in keys(before, override)
 
 
-def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(before: DictConfig) -> None:
+def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(before: dict[str, Any]) -> None:
     here, there = (changed(before, f"llm.base_url={url}") for url in ("http://127.0.0.1:1/v1", "https://api.example.org/v1"))
     assert changes(here, there) == []
     assert [change.key for change in changes(before, here)] == ["llm.base_url"]
 
 
 def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing() -> None:
-    old = OmegaConf.create({"actor_rollout_ref": {"model": {"path": "/a/agentevolver/offline/seed_policy_files"}}, "data": {"seed": 1}})
-    new = OmegaConf.create(
-        {"actor_rollout_ref": {"model": {"path": "/b/agentevolver/offline/seed_policy_files", "new": 1}}, "data": {"seed": 1}}
-    )
+    old = {"actor_rollout_ref": {"model": {"path": "/a/agentevolver/offline/seed_policy_files"}}, "data": {"seed": 1}}
+    new = {"actor_rollout_ref": {"model": {"path": "/b/agentevolver/offline/seed_policy_files", "new": 1}}, "data": {"seed": 1}}
     assert changes(old, new) == []
 
 
@@ -106,54 +101,59 @@ def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing(
 @given(st.dictionaries(st.sampled_from(["lr", "n", "seed", "clip"]), st.integers(0, 2)), st.integers(0, 2))
 def test_changes_are_named_with_both_values_and_are_the_same_both_ways(values: dict[str, int], other: int) -> None:
     old, new = (
-        OmegaConf.create({"a": {**{key: 0 for key in ("lr", "n", "seed", "clip")}, **values}}),
-        OmegaConf.create({"a": {key: other for key in ("lr", "n", "seed", "clip")}}),
+        {"a": {**{key: 0 for key in ("lr", "n", "seed", "clip")}, **values}},
+        {"a": {key: other for key in ("lr", "n", "seed", "clip")}},
     )
     forth, back = changes(old, new), changes(new, old)
     assert {(c.key, c.before, c.after) for c in forth} == {(c.key, c.after, c.before) for c in back}
     assert {c.key for c in forth} == {f"a.{key}" for key in ("lr", "n", "seed", "clip") if values.get(key, 0) != other}
 
 
-def test_every_pattern_of_neutral_keys_fits_a_key_that_exists(before: DictConfig) -> None:
-    tree: Any = OmegaConf.to_container(before, resolve=False)
-    known = list(paths(tree))
+def test_every_pattern_of_neutral_keys_fits_a_key_that_exists(before: dict[str, Any]) -> None:
+    known = list(paths(before))
     assert [pattern for pattern in NEUTRAL if not any(fnmatchcase(key, pattern) for key in known)] == []
 
 
 @pytest.fixture
-def experiment(tmp_path: Path, before: DictConfig) -> Path:
+def experiment(tmp_path: Path, before: dict[str, Any]) -> Path:
     folder = tmp_path / "experiments" / "pocket" / "e"
     (folder / "tasks").mkdir(parents=True)
     (folder / "tasks" / "train.jsonl").write_text("{}\n")
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(before))
+    (folder / "config.yaml").write_text(as_yaml(before))
     return folder
 
 
-def test_another_configuration_is_refused_where_something_was_learned(experiment: Path, before: DictConfig) -> None:
-    other = OmegaConf.to_yaml(changed(before, "data.seed=7", "trainer.total_training_steps=3"))
+def test_the_file_differs_in_nothing_from_what_was_written(experiment: Path, before: dict[str, Any]) -> None:
+    (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
+    read = OmegaConf.to_container(OmegaConf.load(experiment / "config.yaml"), resolve=False)
+    assert read == before and problem_with(experiment, before) is None
+
+
+def test_another_configuration_is_refused_where_something_was_learned(experiment: Path, before: dict[str, Any]) -> None:
+    other = changed(before, "data.seed=7", "trainer.total_training_steps=3")
     assert not has_learned(experiment) and problem_with(experiment, other) is None
     (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
     problem = problem_with(experiment, other)
     assert problem is not None and "\n" not in problem
     assert "data.seed (1 -> 7); give this run" in problem and "trainer.experiment_name=NAME" in problem and "--allow-changes" in problem
-    assert problem_with(experiment, (experiment / "config.yaml").read_text()) is None
+    assert problem_with(experiment, before) is None
 
 
-def test_a_damaged_record_of_the_configuration_is_no_leave_to_go_on(experiment: Path, before: DictConfig) -> None:
+def test_a_damaged_record_of_the_configuration_is_no_leave_to_go_on(experiment: Path, before: dict[str, Any]) -> None:
     (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
     (experiment / "config.yaml").write_text("a: [\n")
-    assert "cannot be read" in (problem_with(experiment, OmegaConf.to_yaml(before)) or "")
+    assert "cannot be read" in (problem_with(experiment, before) or "")
 
 
-def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(experiment: Path, before: DictConfig) -> None:
+def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(experiment: Path, before: dict[str, Any]) -> None:
     listing = experiment / "tasks" / "train.jsonl"
-    forget_listing(experiment, OmegaConf.to_yaml(before))
+    forget_listing(experiment, before)
     assert listing.exists()
-    forget_listing(experiment, OmegaConf.to_yaml(changed(before, "data.train_filter.n=5")))
+    forget_listing(experiment, changed(before, "data.train_filter.n=5"))
     assert not listing.exists()
     listing.write_text("{}\n")
     (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
-    forget_listing(experiment, OmegaConf.to_yaml(changed(before, "data.train_filter.n=5")))
+    forget_listing(experiment, changed(before, "data.train_filter.n=5"))
     assert listing.exists(), "a run that has begun keeps its tasks"
 
 

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.options import Options
-from agentevolver.launcher.plan import Plan, check_services, config_text, make_plan, masked, shown_arguments
+from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, masked, resolve_config, shown_arguments
 from agentevolver.launcher.preflight import Presence
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.llm.settings import TeacherSettings
@@ -52,7 +52,7 @@ def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configurati
         teacher = TeacherSettings(url=f"http://127.0.0.1:{port}/v1", wrong_labels=0.3)
         made = plan(replace(configuration, teacher=teacher))
     (spec,) = [spec for spec in made.services if spec.name == "teacher"]
-    told = OmegaConf.create(made.config_text).llm.teacher.url
+    told = made.config["llm"]["teacher"]["url"]
     chosen = told.removesuffix("/v1").rpartition(":")[2]
     assert int(chosen) != port and f"--port={chosen}" in spec.argv and "--wrong-labels=0.3" in spec.argv
     assert spec.health_urls == (f"http://127.0.0.1:{chosen}/healthz",)
@@ -167,7 +167,7 @@ def test_without_conf_there_is_no_job(configuration: FakeConfiguration) -> None:
 def test_the_written_configuration_is_resolved_but_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
     tree = {"a": 1, "b": "${a}", "llm": {"api_key": "${oc.env:JUDGE_KEY}", "urls": ["${oc.env:JUDGE_KEY,x}", "${a}"]}}
-    text = config_text(OmegaConf.create(tree))
+    text = as_yaml(resolve_config(OmegaConf.create(tree)))
     assert "sk-very-secret" not in text
     read = OmegaConf.create(text)
     assert read.b == 1 and read.llm.urls[1] == 1
@@ -175,10 +175,7 @@ def test_the_written_configuration_is_resolved_but_holds_no_secret(monkeypatch: 
 
 
 def test_secrets_that_were_typed_are_not_shown() -> None:
-    text = OmegaConf.to_yaml(
-        OmegaConf.create({"api_key": "sk-1", "hub": {"token": "hf-2"}, "max_tokens": 5, "keys": ["k"], "password": None})
-    )
-    shown = masked(text)
+    shown = masked({"api_key": "sk-1", "hub": {"token": "hf-2"}, "max_tokens": 5, "keys": ["k"], "password": None})
     assert "sk-1" not in shown and "hf-2" not in shown
     assert "max_tokens: 5" in shown and "password: null" in shown and "- k" in shown
     assert shown_arguments(["--conf", "x", "llm.judge.api_key=sk-1", "a.b=c=d"]) == ["--conf", "x", "llm.judge.api_key=***", "a.b=c=d"]

@@ -20,6 +20,7 @@ from agentevolver.settings import load
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 OURS = [key for section in sections() for key in section.keys]
+MENTION = re.compile(r"""\.(\w+)|["']([\w-]+)["']|^\s+(\w+)\s*:""", re.MULTILINE)
 
 
 def tree(config):
@@ -37,11 +38,12 @@ def cpu():
 
 
 @pytest.fixture(scope="module")
-def verl_source():
-    """Every Python file of verl and its TransferQueue, and ours, as one text."""
+def read_names():
+    """The names that Python files of verl, its TransferQueue or ours mention as an attribute, an item or a declared field."""
     installed = [Path(find_spec(name).submodule_search_locations[0]) for name in ("verl", "transfer_queue")]
     folders = [*installed, *(ROOT / name for name in ("agentevolver", "task_manager"))]
-    return "".join(path.read_text(errors="replace") for folder in folders for path in folder.rglob("*.py"))
+    sources = (path.read_text(errors="replace") for folder in folders for path in folder.rglob("*.py"))
+    return {name for source in sources for found in MENTION.finditer(source) for name in found.groups() if name}
 
 
 # -- the page -----------------------------------------------------------------------------------------------------------------
@@ -108,26 +110,26 @@ def test_the_keys_that_are_read_before_there_is_a_model_are_few_and_change_what_
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_defaults_hold_no_key_that_is_neither_ours_nor_verls(device, verl_source):
+def test_the_defaults_hold_no_key_that_is_neither_ours_nor_verls(device, read_names):
     composed, verl = tree(compose_defaults(device)), set(paths(tree(compose_verl())))
     added = [path for path in paths(composed) if path not in verl and path not in our_paths()]
     strange = [path for path in added if not any(path.startswith(f"{free}.") or path == free for free in FREE_FORM)]
     assert set(strange) <= {"actor_rollout_ref.rollout.agent.agent_loop_manager_class", "actor_rollout_ref.rollout.enable_sleep_mode"}
     for path in strange:
-        assert reads(verl_source, path), path
+        assert reads(read_names, path), path
 
 
-def test_what_we_set_of_verls_is_read_by_verl(cpu, verl_source):
+def test_what_we_set_of_verls_is_read_by_verl(cpu, read_names):
     verl = tree(compose_verl())
     keys = verl_keys(tree(compose_defaults("cuda")), tree(cpu), verl, {key.path for key in sizes().keys})
     free = [path for path in keys if any(path.startswith(f"{name}.") for name in FREE_FORM)]
     assert len(keys) > 50
-    assert not [path for path in keys if path not in free and not reads(verl_source, path)]
+    assert not [path for path in keys if path not in free and not reads(read_names, path)]
 
 
 @pytest.mark.parametrize("conf", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_every_key_of_an_example_is_read_by_code(conf, readers, verl_source):
-    layer, verl = read_yaml(conf), tree(compose_verl())
+def test_every_key_of_an_example_is_read_by_code(conf, readers, read_names):
+    layer, verl = read_yaml(conf), set(paths(tree(compose_verl())))
     ours = {key.path: key for key in OURS}
     for path in paths(layer):
         if isinstance(at(layer, path), dict) and at(layer, path) and path not in ours:
@@ -137,13 +139,12 @@ def test_every_key_of_an_example_is_read_by_code(conf, readers, verl_source):
         if path in ours:
             assert path in READ_BEFORE or readers.of(ours[path].model, ours[path].name), path
         else:
-            assert path in set(paths(verl)) and reads(verl_source, path), path
+            assert path in verl and reads(read_names, path), path
 
 
-def reads(source, path):
-    """Whether a source mentions a key's own name as an attribute, an item or a declared field."""
-    name = re.escape(path.rpartition(".")[2])
-    return re.search(rf"\.{name}\b|[\"']{name}[\"']|^\s+{name}\s*:", source, re.MULTILINE) is not None
+def reads(names, path):
+    """Whether a key's own name is among those that sources mention."""
+    return path.rpartition(".")[2] in names
 
 
 # -- what is not known is refused -------------------------------------------------------------------------------------------------

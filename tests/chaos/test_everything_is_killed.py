@@ -20,7 +20,7 @@ from agentevolver.launcher.identity import ProcessId, identify, send
 from agentevolver.tracking import read_jsonl
 from tests.e2e.runs import ROOT, Launched, command_of, launch, temporary_things
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 ROLLOUTS = 16
 WANTED = (

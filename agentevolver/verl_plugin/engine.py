@@ -1,6 +1,6 @@
 """verl's FSDP2 engine on a CPU, loaded in every worker by `actor_rollout_ref.model.external_lib`.
 
-Two things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine:
+Two things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine, with `log_probs` for its loop:
 - its process group names the device twice ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips that when a group exists;
 - the reference model is offloaded through pinned memory, which needs an accelerator; it is left unwrapped instead.
 """
@@ -15,6 +15,8 @@ import torch.distributed as dist
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from agentevolver.verl_plugin import log_probs
 
 
 def init_gloo_process_group() -> None:
@@ -58,3 +60,4 @@ class CpuEngine(FSDPEngineWithLMHead):
 
 
 init_gloo_process_group()
+log_probs.install()

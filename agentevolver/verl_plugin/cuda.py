@@ -1,0 +1,6 @@
+"""What the device groups for NVIDIA GPUs load in every worker (`actor_rollout_ref.model.external_lib`): fast kernels without flash-attn."""
+
+from agentevolver.verl_plugin import log_probs, varlen_attention
+
+varlen_attention.register()
+log_probs.install()

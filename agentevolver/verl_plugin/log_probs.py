@@ -1,0 +1,74 @@
+"""Log-probs of labels in chunks of rows, in float32: what verl takes token by token where flash-attn's kernel is not installed.
+
+`verl.utils.torch_functional.logprobs_from_logits` prefers flash-attn's cross entropy; without it, it looks up
+`logprobs_from_logits_v2` in its own module, which loops over the tokens, and in half precision rounds each result (an error of 6e-2 at a
+vocabulary of 151,936). verl has no registry for it, so `install` puts `log_probs` under that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+CHUNK_ELEMENTS = 2**26
+"""Logits that are widened to float32 at once: 256 MiB."""
+
+
+def log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return log softmax(logits)[labels].
+
+    Args:
+        logits: [..., vocabulary], any floating type.
+        labels: int64 [...].
+
+    Returns:
+        [...] in float32 (float64 for logits of float64), each within float32's rounding of the exact value for those logits. Beside the
+        logits and their gradient, both passes need a fixed multiple of `CHUNK_ELEMENTS`.
+    """
+    flat: torch.Tensor = _LogProbs.apply(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))  # type: ignore[no-untyped-call]
+    return flat.view(labels.shape)
+
+
+def install() -> None:
+    """Let verl call `log_probs` where it would loop; flash-attn's kernel still comes first where it is installed."""
+    from verl.utils import torch_functional
+
+    torch_functional.logprobs_from_logits_v2 = log_probs
+
+
+def _chunks(logits: torch.Tensor) -> Iterator[slice]:
+    tokens, vocabulary = logits.shape
+    step = max(1, CHUNK_ELEMENTS // vocabulary)
+    return (slice(start, start + step) for start in range(0, tokens, step))
+
+
+class _LogProbs(torch.autograd.Function):
+    """d log p(label) / d logit_j = [j = label] - p_j, and p_j = exp(logit_j - logsumexp)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        labels = labels.unsqueeze(-1)
+        result = torch.empty(labels.shape, dtype=wide, device=logits.device)
+        for rows in _chunks(logits):
+            torch.gather(torch.log_softmax(logits[rows], -1, dtype=wide), -1, labels[rows], out=result[rows])
+        ctx.save_for_backward(logits, labels, result)
+        return result.squeeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        logits, labels, result = ctx.saved_tensors
+        grad = grad.unsqueeze(-1).to(result.dtype)
+        logsumexp = logits.gather(-1, labels) - result
+        output = torch.empty_like(logits)
+        for rows in _chunks(logits):
+            place = output[rows] if output.dtype == result.dtype else None
+            probability = torch.sub(logits[rows], logsumexp[rows], out=place).exp_()
+            torch.mul(probability, grad[rows].neg(), out=output[rows])
+        # The label's own entry is not 1 - p of a rounded p: that would be 0 for every confident token in half precision.
+        output.scatter_(-1, labels, (grad * -result.expm1()).to(output.dtype))
+        return output, None

@@ -8,12 +8,10 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib.util
-import os
 import pickle
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -21,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-Device = Literal["cpu", "cuda"]
+from agentevolver import devices
 
 CONFIG_DIR = Path(__file__).resolve().parent / "config"
 
@@ -48,13 +46,6 @@ FREE_FORM = (
 
 class ConfigError(ValueError):
     """The configuration cannot be run. The message is one line: which key or file, the value seen, what to write instead."""
-
-
-def detect_device() -> Device:
-    """Return "cuda" where an NVIDIA driver is at hand, else "cpu". Asks the file system, not torch."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
-        return "cpu"
-    return "cuda" if Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") else "cpu"
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -85,9 +76,25 @@ def read_overrides(items: list[str]) -> dict[str, Any]:
     return dict(content) if isinstance(content, dict) else {}  # type: ignore[arg-type]
 
 
+def take_device(experiment: dict[str, Any], command_line: dict[str, Any]) -> devices.Device:
+    """Remove `device` from the layers and return the device group that it stands for, `auto` resolved; raises ConfigError for another."""
+    told = [layer.pop("device", None) for layer in (command_line, experiment)]
+    chosen = told[0] or told[1] or "auto"
+    if chosen == "auto":
+        paths = ("actor_rollout_ref.model.path", "env_service.env_type")
+        model, environment = (select(command_line, path) or select(experiment, path) for path in paths)
+        return devices.automatic(model, environment)
+    for device in devices.DEVICES:
+        if chosen == device:
+            return device
+    raise ConfigError(f"device: {chosen!r} is not known, write auto, {', '.join(devices.DEVICES[:-1])} or {devices.DEVICES[-1]}")
+
+
 def compose_defaults(device: str) -> DictConfig:
     """Return verl's defaults under ours under the device group; raises ConfigError when verl is not installed."""
     OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)
+    OmegaConf.register_new_resolver("visible_gpus", devices.visible_gpus, replace=True)
+    OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
     OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
     pickled = _compose(CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]")
     config: DictConfig = pickle.loads(pickled)

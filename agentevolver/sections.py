@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from advantage_processor.settings import AttributionSettings
-from agentevolver.layers import Device
+from agentevolver.devices import Device
 from agentevolver.llm.settings import LLMSettings, Role
 from experience_manager.settings import ExperienceSettings
 from task_manager.settings import TaskManagerSettings

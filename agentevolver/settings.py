@@ -16,11 +16,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
+from agentevolver.devices import Device, attention_problem
 from agentevolver.layers import (
     ConfigError,
-    Device,
     compose_defaults,
-    detect_device,
     merge,
     one_line,
     paths,
@@ -28,6 +27,7 @@ from agentevolver.layers import (
     read_yaml,
     refuse_unknown,
     select,
+    take_device,
 )
 from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
 from agentevolver.sections import (
@@ -140,18 +140,14 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
 
     Args:
         conf: the experiment's yaml; None composes the defaults alone.
-        overrides: `key=value` items of the command line, the strongest layer. `device=auto|cpu|cuda` chooses the device group.
+        overrides: `key=value` items of the command line, the strongest layer. `device=auto|cpu|cuda|cuda_small` chooses the device group.
 
     Raises:
         ConfigError: with one line that says what to change.
     """
     experiment = read_yaml(conf) if conf is not None else {}
     command_line = read_overrides(overrides or [])
-    chosen = command_line.pop("device", None) or experiment.pop("device", None) or "auto"
-    experiment.pop("device", None)
-    if chosen not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device: {chosen!r} is not known, write auto, cpu or cuda")
-    config = compose_defaults(detect_device() if chosen == "auto" else chosen)
+    config = compose_defaults(take_device(experiment, command_line))
     for path, value in verl_overrides(_preset(experiment, command_line)).items():
         OmegaConf.update(config, path, value)
     for layer, source in ((experiment, str(conf)), (command_line, "the command line")):
@@ -184,10 +180,7 @@ def _check_references(config: DictConfig, layers: Sequence[Mapping[str, Any]]) -
 
 def _preset(experiment: Mapping[str, Any], command_line: Mapping[str, Any]) -> Preset:
     """Return the preset of the experience manager that the layers choose; one that does not exist is refused later, by name."""
-    chosen: Any = None
-    for layer in (experiment, command_line):
-        section = layer.get("exp_manager")
-        chosen = (section.get("preset") if isinstance(section, Mapping) else None) or chosen
+    chosen = select(command_line, "exp_manager.preset") or select(experiment, "exp_manager.preset")
     return chosen if chosen in PRESETS else "default"
 
 
@@ -231,6 +224,8 @@ def _typed(config: DictConfig) -> Settings:
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     _cross_check(settings.sizes)
+    if problem := attention_problem(lambda path: _resolved(config, path)):
+        raise ConfigError(problem)
     _check_rollout(settings.rollout)
     _check_tasks(settings)
     _check_guidance(settings)

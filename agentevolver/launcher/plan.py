@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from agentevolver.devices import DESCRIPTIONS
 from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.masking import is_secret, masked_tree
 from agentevolver.launcher.options import LOGVIEW, REME, Options
@@ -35,7 +36,7 @@ from agentevolver.launcher.stack import (
     teacher_service,
     user_service,
 )
-from agentevolver.layers import ConfigError, one_line
+from agentevolver.layers import ConfigError, one_line, select
 from agentevolver.llm.settings import TeacherSettings
 from env_service.registry import RegistryError, known_environments, resolve
 
@@ -125,6 +126,9 @@ class Plan:
     def describe(self) -> str:
         """Return the plan as text."""
         lines = [f"run {self.run_id} on {self.device}", f"writes to {self.experiment_dir}"]
+        if model := select(self.config, "actor_rollout_ref.model"):
+            attention, gpus = select(model, "override_config.attn_implementation"), select(self.config, "trainer.n_gpus_per_node")
+            lines.append(f"trains {model['path']}: {DESCRIPTIONS[self.device]}, attention {attention}, {gpus} device(s) a node")
         lines += [f"uses {text}" for text in self.reused]
         for spec in self.services:
             lines += [f"starts {spec.name}: {spec.title}", f"    {spec.command}"]

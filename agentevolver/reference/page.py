@@ -27,14 +27,16 @@ Every key that is ours: what may be written, the default, what it means, and whi
 `{COMMAND}` from the typed settings, the composed defaults and the source; a test fails when it is out of date. What to
 change for which purpose is in [Training](training.md); AgentEvolver's old names are in [From AgentEvolver](from_agentevolver.md).
 
-The layers, weakest first: verl's defaults, `agentevolver/config/agentevolver.yaml`, `agentevolver/config/device/<cpu|cuda>.yaml`, the
+The layers, weakest first: verl's defaults, `agentevolver/config/agentevolver.yaml`, `agentevolver/config/device/<cpu|cuda|cuda_small>.yaml`, the
 preset of `exp_manager` (for verl's keys), the experiment's yaml (`--conf`), `key=value` on the launcher's command line.
 `--dry-run` prints the result.
 
 * A key that is not known is refused, at any depth, with the nearest known name; so is a section that gets a value, a value of the
   wrong type, and a key that the chosen mode would not read.
-* `device` (`auto`, `cpu`, `cuda`) chooses the device group; it stands in an experiment's yaml or on the command line. Where the groups
-  differ, both defaults are given.
+* `device` (`auto`, `cpu`, `cuda`, `cuda_small`) chooses the device group; it stands in an experiment's yaml or on the command line. Where
+  `cpu` and `cuda` differ, both defaults are given; `cuda_small` (the seed policy on one GPU) has the sizes of `cpu` and the kernels of
+  `cuda`. What `auto` takes is in [Training](training.md#cpu-and-gpu).
+* `${{visible_gpus:}}` and `${{attention:}}` are read off the machine when the configuration is composed.
 * `null` leaves a choice open; the meaning says to whom. `${{...}}` refers to another key, `${{oc.env:NAME}}` to an environment variable.
 * "Read in" is found by following the types of the source: the files that access the field, or a property that does. A key that nobody
   reads fails a test.

@@ -8,6 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from advantage_processor.settings import AttributionSettings
+from agentevolver.devices import DEVICES
 from agentevolver.layers import FREE_FORM, paths
 from agentevolver.llm import Role
 from agentevolver.llm.settings import LLMSettings, TeacherSettings
@@ -26,11 +27,11 @@ def basic(*overrides, device="cpu"):
     return load(BASIC, [f"device={device}", MODEL, *overrides])
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_example_composes_for_both_devices(device):
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_example_composes_for_all_devices(device):
     resolved = basic(device=device)
     assert resolved.device == device
-    assert resolved.config.trainer.device == device
+    assert resolved.config.trainer.device == device.removesuffix("_small")
     assert resolved.settings.experiment_dir == Path("experiments/pocket/basic")
 
 
@@ -65,7 +66,7 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
         ("actor_rollout_ref.model.path=${nope}", r"'nope' not found"),
         ("data=3", r"`data` is a section, write data.<key>"),
         ("data.train_files=mine.parquet", r"data.train_files is set by the run: tasks come from the environment's splits .*remove it"),
-        ("device=tpu", r"device: 'tpu' is not known, write auto, cpu or cuda"),
+        ("device=tpu", r"device: 'tpu' is not known, write auto, cpu, cuda or cuda_small"),
         ("attribution_driven_credit_assignment.adca_grpo.alpha=-1", r"assignment.adca_grpo.alpha: .*greater than or equal to 0, found -1"),
         ("attribution_driven_credit_assignment.evaluation_type=x", r"evaluation_type: .*'api', found 'x'"),
         ("attribution_driven_credit_assignment.consistent_scale=2", r"credit_assignment: consistent_scale = 2.0 would have no effect"),
@@ -283,8 +284,8 @@ def test_loading_imports_neither_torch_nor_ray_nor_verl():
     assert result.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_verl_accepts_the_configuration_of_both_devices(device):
+@pytest.mark.parametrize("device", DEVICES)
+def test_verl_accepts_the_configuration_of_all_devices(device):
     """Reads every section into verl's own dataclasses, so that the GPU path cannot rot on machines without one."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config

@@ -1,0 +1,92 @@
+"""Which device group a run takes, and what a group reads off the machine. Asks the file system and package metadata; nothing is imported.
+
+`device: auto` takes `cpu` where no NVIDIA driver is at hand. Where one is, it takes `cuda_small`, the shipped seed policy on one GPU, if no
+layer names a model and the environment is one that the seed policy knows, so that the examples on the built-in world need no hub on a GPU
+either; else `cuda`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+Device = Literal["cpu", "cuda", "cuda_small"]
+DEVICES: tuple[Device, ...] = get_args(Device)
+
+# What the seed policy has learnt to act in.
+SEED_POLICY_ENVIRONMENTS = ("pocket", "pocket_long")
+
+DESCRIPTIONS: dict[str, str] = {
+    "cpu": "the CPU group, made for the seed policy",
+    "cuda": "the GPU group",
+    "cuda_small": "the group for the seed policy on one GPU (to train another model, set actor_rollout_ref.model.path)",
+}
+
+
+def has_gpu() -> bool:
+    """Whether an NVIDIA driver is at hand and `CUDA_VISIBLE_DEVICES` does not hide every GPU."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    return bool(_device_files()) or shutil.which("nvidia-smi") is not None
+
+
+def visible_gpus() -> int:
+    """Return how many GPUs a CUDA program started now would see; at least 1, so that a GPU's configuration composes anywhere."""
+    files = len(_device_files())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return max(1, files)
+    count = 0
+    for entry in visible.split(","):
+        if not entry.strip() or entry.strip().startswith("-") or (entry.strip().isdigit() and files and int(entry) >= files):
+            break  # CUDA ignores an entry that it cannot read, and all behind it
+        count += 1
+    return max(1, count)
+
+
+def attention() -> str:
+    """Return the attention of the groups for GPUs: flash-attn's where that package is installed, else torch's own varlen kernel."""
+    try:
+        metadata.version("flash-attn")
+    except metadata.PackageNotFoundError:
+        return "torch_varlen"
+    return "flash_attention_2"
+
+
+def automatic(model: Any, environment: Any) -> Device:
+    """Return the group that `device: auto` stands for on this machine.
+
+    Args:
+        model: `actor_rollout_ref.model.path` as the experiment or the command line gives it; None where neither does.
+        environment: `env_service.env_type` likewise.
+    """
+    if not has_gpu():
+        return "cpu"
+    return "cuda_small" if model is None and environment in SEED_POLICY_ENVIRONMENTS else "cuda"
+
+
+def attention_problem(value: Callable[[str], Any]) -> str | None:
+    """Return why `torch_varlen` cannot compute what a configuration asks for, in one line; None where it can, or is not chosen.
+
+    Args:
+        value: returns what stands at a dotted path of the configuration.
+    """
+    place = "actor_rollout_ref.model.override_config.attn_implementation"
+    if value(place) != "torch_varlen":
+        return None
+    if not value("actor_rollout_ref.model.use_remove_padding"):
+        return f"{place} = torch_varlen takes packed rows alone: set actor_rollout_ref.model.use_remove_padding to true, or write sdpa"
+    for section in ("actor", "actor.fsdp_config", "ref", "ref.fsdp_config"):
+        key = f"actor_rollout_ref.{section}.ulysses_sequence_parallel_size"
+        if (size := value(key)) > 1:
+            return f"{key} = {size}: {place} = torch_varlen does not split a sequence over GPUs, set it to 1 or install flash-attn"
+    return None
+
+
+def _device_files() -> list[Path]:
+    return [path for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]

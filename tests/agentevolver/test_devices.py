@@ -1,0 +1,142 @@
+"""What a run takes off the machine: the device group, the number of GPUs, the attention. The machine is played by an empty folder."""
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from agentevolver import devices
+from agentevolver.settings import ConfigError, load
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BASIC = EXAMPLES / "basic.yaml"
+SEED_POLICY = Path(devices.__file__).parent / "offline" / "seed_policy_files"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Makes a machine of so many GPUs, or none; no nvidia-smi, unless it is asked for."""
+
+    def make(gpus, visible=None, smi=False):
+        files = [tmp_path / f"nvidia{index}" for index in range(gpus)]
+        monkeypatch.setattr(devices, "_device_files", lambda: files)
+        monkeypatch.setattr(devices.shutil, "which", lambda name: "/usr/bin/nvidia-smi" if smi and name == "nvidia-smi" else None)
+        if visible is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "seen"),
+    [
+        (8, None, 8),
+        (8, "0,1", 2),
+        (8, " 3 ", 1),
+        (2, "0,5,1", 1),
+        (4, "0,-1,2", 1),
+        (2, "GPU-1f2e,MIG-7c", 2),
+        (0, None, 1),
+        (0, "0,1,2", 3),
+    ],
+)
+def test_the_gpus_that_cuda_would_see_are_counted(machine, gpus, visible, seen):
+    machine(gpus, visible)
+    assert devices.visible_gpus() == seen
+    assert load(BASIC, ["device=cuda", "actor_rollout_ref.model.path=x", "data.train_batch_size=24"]).settings.sizes.n_gpus_per_node == seen
+
+
+def test_device_files_of_gpus_are_those_with_a_number():
+    assert all(path.name.removeprefix("nvidia").isdigit() for path in devices._device_files())
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "smi", "there"),
+    [(1, None, False, True), (0, None, True, True), (0, None, False, False), (4, "", True, False), (4, "-1", True, False)],
+)
+def test_a_driver_is_looked_for_and_may_be_hidden(machine, gpus, visible, smi, there):
+    machine(gpus, visible, smi)
+    assert devices.has_gpu() is there
+
+
+@pytest.mark.parametrize(
+    ("gpus", "example", "overrides", "device"),
+    [
+        (0, "basic.yaml", [], "cpu"),
+        (8, "basic.yaml", [], "cuda_small"),
+        (8, "overall.yaml", [], "cuda_small"),
+        (8, "pocket_long.yaml", [], "cuda_small"),
+        (8, "basic.yaml", ["actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct"], "cuda"),
+        (8, "basic.yaml", ["env_service.env_type=gym"], "cuda"),
+        (8, "gpu.yaml", [], "cuda"),
+        (8, "basic.yaml", ["device=cpu"], "cpu"),
+        (0, "basic.yaml", ["device=cuda"], "cuda"),
+    ],
+)
+def test_auto_takes_the_seed_policy_where_no_model_is_named_and_it_knows_the_environment(machine, gpus, example, overrides, device):
+    machine(gpus)
+    assert load(EXAMPLES / example, overrides).device == device
+
+
+def test_the_readmes_first_example_on_a_gpu_node_asks_no_hub_and_takes_one_gpu(machine):
+    machine(8)
+    for example in ("overall.yaml", "basic.yaml"):
+        resolved = load(EXAMPLES / example)
+        assert resolved.config.actor_rollout_ref.model.path == str(SEED_POLICY)
+        assert resolved.settings.sizes.n_gpus_per_node == resolved.ray.num_gpus == 1
+        assert resolved.env["HF_HUB_OFFLINE"] == "1" and resolved.config.trainer.device == "cuda"
+
+
+@pytest.mark.parametrize("gpus", range(1, 9))
+def test_the_small_group_is_the_seed_policys_whatever_the_node(machine, gpus):
+    machine(gpus)
+    small, cpu = (load(BASIC, [f"device={device}"]) for device in ("cuda_small", "cpu"))
+    assert small.settings.sizes == cpu.settings.sizes and small.settings.rollout == cpu.settings.rollout
+    assert small.settings.exp_manager == cpu.settings.exp_manager
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda_small"])
+def test_the_attention_needs_no_package_and_takes_flash_attn_where_it_is(monkeypatch, device):
+    def attention(*overrides):
+        config = load(BASIC, [f"device={device}", "actor_rollout_ref.model.path=x", *overrides]).config
+        return config.actor_rollout_ref.model.override_config.attn_implementation
+
+    found = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "2.8.3" if name == "flash-attn" else found(name))
+    assert attention() == "flash_attention_2"
+    assert attention("actor_rollout_ref.model.override_config.attn_implementation=sdpa") == "sdpa"
+    monkeypatch.setattr(metadata, "version", lambda name: found("flash-attn-is-not-here" if name == "flash-attn" else name))
+    assert attention() == "torch_varlen"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "actor_rollout_ref.model.use_remove_padding=false",
+            "takes packed rows alone: set .*use_remove_padding to true",
+        ),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", r"ref.actor.ulysses_sequence_parallel_size = 2: .*does not split a"),
+        ("actor_rollout_ref.ref.fsdp_config.ulysses_sequence_parallel_size=4", r"ref.ref.fsdp_config.ulysses_sequence_parallel_size = 4: "),
+    ],
+)
+def test_what_torchs_kernel_cannot_do_is_refused_before_the_start(override, message):
+    chosen = "actor_rollout_ref.model.override_config.attn_implementation="
+    model = ["device=cuda", "actor_rollout_ref.model.path=x"]
+    with pytest.raises(ConfigError, match=message):
+        load(BASIC, [*model, f"{chosen}torch_varlen", override])
+    load(BASIC, [*model, f"{chosen}flash_attention_2", override])
+
+
+def test_what_the_groups_load_in_each_worker_registers_the_attention_and_the_log_probs(monkeypatch):
+    from transformers import AttentionInterface
+    from verl.utils import torch_functional
+    from verl.utils.import_utils import import_external_libs
+
+    monkeypatch.setattr(torch_functional, "logprobs_from_logits_v2", None)
+    monkeypatch.delitem(__import__("sys").modules, "agentevolver.verl_plugin.cuda", raising=False)
+    import_external_libs(load(BASIC, ["device=cuda_small"]).config.actor_rollout_ref.model.external_lib)
+    assert torch_functional.logprobs_from_logits_v2.__module__ == "agentevolver.verl_plugin.log_probs"
+    assert "torch_varlen" in AttentionInterface().valid_keys()

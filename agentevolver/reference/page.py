@@ -27,7 +27,7 @@ Every key that is ours: what may be written, the default, what it means, and whi
 `{COMMAND}` from the typed settings, the composed defaults and the source; a test fails when it is out of date. What to
 change for which purpose is in [Training](training.md); AgentEvolver's old names are in [From AgentEvolver](from_agentevolver.md).
 
-The layers, weakest first: verl's defaults, `agentevolver/config/agentevolver.yaml`, `agentevolver/config/device/<cpu|cuda|cuda_small>.yaml`, the
+The layers, weakest first: verl's defaults, `agentevolver/config/agentevolver.yaml`, `agentevolver/config/device/<device>.yaml`, the
 preset of `exp_manager` (for verl's keys), the experiment's yaml (`--conf`), `key=value` on the launcher's command line.
 `--dry-run` prints the result.
 

@@ -1,7 +1,7 @@
 """Kernels of a training step, one by one: attention of packed rows, log-probs and entropies at a real vocabulary, the whole last layer.
 
     python benchmarks/gpu_kernels.py [--parts attention log_probs entropy head] [--device auto|cuda|cpu] [--small] [--repeats 5]
-        [--out FILE.json]
+        [--flash FA3|FA4] [--out FILE.json]
 
 attention: `torch_varlen` (ours), transformers' `sdpa` with the mask that it makes of packed rows, `flash_attention_2` where it is
     installed; one layer of Qwen2.5 0.5 B, 1.5 B and 7 B, rows of one length and of many.
@@ -366,12 +366,20 @@ def main(argv: list[str] | None = None) -> list[Row]:
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     parser.add_argument("--small", action="store_true", help="shapes that end within seconds; always on a CPU")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--flash", choices=("FA3", "FA4"), help="run torch's flash attention by this package's kernels (torch.nn.attention)"
+    )
     parser.add_argument("--out", type=Path, help="rows as JSON, written after each part")
     arguments = parser.parse_args(argv)
     device = arguments.device if arguments.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     where = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    print(f"{where}, torch {torch.__version__}, {arguments.repeats} repeats", flush=True)
+    if arguments.flash:
+        from torch.nn.attention import activate_flash_attention_impl
+
+        activate_flash_attention_impl(arguments.flash)
+        where = f"{where}, {arguments.flash}"
     torch.manual_seed(0)
+    print(f"{where}, torch {torch.__version__}, {arguments.repeats} repeats", flush=True)
     bench, rows = Bench(device, arguments.repeats), list[Row]()
     for name in arguments.parts:
         started = time.perf_counter()

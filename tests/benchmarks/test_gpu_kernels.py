@@ -50,9 +50,7 @@ def test_what_cannot_run_is_a_row_that_says_why_and_the_others_go_on():
 
     bench, x = gpu_kernels.Bench("cpu", 1), torch.ones(3)
     functions = {"broken": broken, "right": lambda x: x * 2, "wrong": lambda x: x * 3}
-    found = list(
-        bench.case("part", "case", 3, (x,), lambda x: x * 2, {"broken": broken, "right": lambda x: x * 2, "wrong": lambda x: x * 3})
-    )
+    found = list(bench.case("part", "case", 3, (x,), lambda x: x * 2, functions))
     assert [row.failed for row in found] == ["RuntimeError: out of memory", None, None]
     assert [row.error for row in found[1:]] == [0.0, 1.0] and found[2].gradient_error == pytest.approx(0.5)
     assert "out of memory" in gpu_kernels.markdown(found)

@@ -40,6 +40,7 @@ from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, TRAJECTORY, fi
 from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation, rollout_flags, row_flags
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
 from agentevolver.trainer.tasks import TrainingTasks
+from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
 from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
 from agentevolver.watchdog import Watchdog
@@ -54,6 +55,7 @@ POLL_INTERVAL_S = 0.02
 
 
 @register_trainer("agentevolver")
+@timed_whole
 class EvolverTrainer(PPOTrainerSync):
     """verl's `PPOTrainerSync` with our records, our validation and our treatment of failed rollouts."""
 

@@ -1,0 +1,95 @@
+"""A training step's seconds, whole: names for what verl's loop does in none of its timers.
+
+The phases of `timing_s/step` do not overlap, and what none of them holds is `timing_s/untimed`. `timing_s/NAME/PART` is a part of the
+phase NAME. Outside of the step are `testing`, and `between_steps`: metrics, their logging and the clearing of TransferQueue after the
+step before this one.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+# In the order in which they come; some are there only where the configuration wants them.
+PHASES = (
+    *("submit", "gen", "reward", "collect", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
+    *("save_checkpoint", "update_weights", "end_step"),
+)
+# Methods of the trainer that verl's loop calls within a step and outside its timers, and the phase that each is counted in.
+PHASE_OF = {
+    "on_step_begin": "submit",
+    "prepare_step": "submit",  # the data loader, and prompts handed to the rollout workers
+    "_balance_batch": "collect",  # rollouts read, recorded, checked; rows ordered
+    "on_step_end": "end_step",  # `update_weights` in it is a timer of verl's
+}
+# And one within the timer `gen`.
+PART_OF = {"on_sample_end": "gen/sleep"}
+
+Trainer = TypeVar("Trainer", bound=type)
+
+
+def phases(timing: Mapping[str, float]) -> dict[str, float]:
+    """The seconds of each phase of a step, of all its timers (without the prefix `timing_s/`)."""
+    return {name: timing[name] for name in PHASES if name in timing}
+
+
+def untimed(timing: Mapping[str, float]) -> float:
+    """The seconds of a step that stand in no phase."""
+    return timing["step"] - sum(phases(timing).values())
+
+
+def timed_whole(trainer: Trainer) -> Trainer:
+    """The same subclass of verl's `PPOTrainer`, whose timers hold the whole step; a class decorator."""
+    for method, name in {**PHASE_OF, **PART_OF}.items():
+        setattr(trainer, method, _timed(name, getattr(trainer, method)))
+    trainer.on_step_begin = _with_gap(trainer.on_step_begin)  # type: ignore[attr-defined]
+    trainer.on_step_end = _marking_the_end(trainer.on_step_end)  # type: ignore[attr-defined]
+    trainer._compute_metrics = _with_untimed(trainer._compute_metrics)  # type: ignore[attr-defined]
+    return trainer
+
+
+def _timed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Count a method's seconds in a timer, without those that timers within it count."""
+
+    @functools.wraps(method)
+    def inner(self: Any, *arguments: Any, **options: Any) -> Any:
+        timing: dict[str, float] = self.timing_raw
+        began, counted = time.perf_counter(), sum(phases(timing).values())
+        try:
+            return method(self, *arguments, **options)
+        finally:
+            within = sum(phases(timing).values()) - counted
+            timing[name] = timing.get(name, 0.0) + time.perf_counter() - began - within
+
+    return inner
+
+
+def _with_gap(on_step_begin: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(on_step_begin)
+    def inner(self: Any) -> None:
+        ended, timing = getattr(self, "_step_ended", (None, {}))
+        if ended is not None:
+            self.timing_raw["between_steps"] = time.perf_counter() - ended - timing.get("testing", 0.0)
+        on_step_begin(self)
+
+    return inner
+
+
+def _marking_the_end(on_step_end: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(on_step_end)
+    def inner(self: Any) -> None:
+        on_step_end(self)
+        self._step_ended = (time.perf_counter(), self.timing_raw)
+
+    return inner
+
+
+def _with_untimed(compute_metrics: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(compute_metrics)
+    def inner(self: Any, batch: Any, metrics: dict[str, Any], timing_raw: dict[str, float], **options: Any) -> None:
+        timing_raw["untimed"] = untimed(timing_raw)
+        compute_metrics(self, batch, metrics, timing_raw, **options)
+
+    return inner

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,7 @@ class Measured:
     gpu_memory_mib: int | None = None
     gpu_utilisation: float | None = None
     records: list[dict[str, float]] = field(default_factory=list)
+    table: list[Row] = field(default_factory=list)
 
     @property
     def first_step_s(self) -> float | None:
@@ -224,26 +225,33 @@ def keep(out: Path | None, name: str, directory: Path, output: Path) -> None:
         shutil.copytree(directory / "logs" / "workers", target / "workers", dirs_exist_ok=True)
 
 
-def describe(measured: Measured, device: str, shape: Decoder, body: list[Row], console: Console) -> None:
+def describe(measured: Measured, device: str, shape: Decoder, console: Console) -> None:
     """Print one run."""
-    title = f"{measured.shape} ({shape.matmul_parameters / 1e6:,.0f} M), {measured.condition}, {len(measured.records)} steps, {device}"
-    console.print(table_of(title, body))
+    title = f"{measured.shape} ({shape.parameters / 1e6:,.1f} M parameters), {measured.condition}, {len(measured.records)} steps, {device}"
+    console.print(table_of(title, measured.table))
     last = measured.records[-1]
     rows_of, tokens = int(last["rollout/trajectories"]), last["perf/total_num_tokens"]
     facts = [f"{rows_of} rollouts, {tokens:,.0f} tokens, {last['rollout/action_tokens']:,.0f} of them sampled in the last step"]
     if measured.first_step_s is not None:
-        facts.append(f"launch to the first step {measured.first_step_s:.0f} s")
-    facts.append("; ".join(f"{at:.0f} s {phase}" for at, phase in measured.timeline))
-    torch = {name: last.get(f"actor/perf/max_memory_{name}_gb") for name in ("allocated", "reserved")}
+        facts.append(f"launch to the first step {measured.first_step_s:.0f} s: {stages(measured.timeline)}")
     if measured.gpu_memory_mib is not None:
         facts.append(
             f"device memory {measured.gpu_memory_mib / 1024:.1f} GiB at most (nvidia-smi), utilised {measured.gpu_utilisation:.0f} %"
         )
-    facts += [f"torch's peak in the actor: {value:.1f} GiB {name}" for name, value in torch.items() if value is not None]
+        peaks = {name: last.get(f"actor/perf/max_memory_{name}_gb") for name in ("allocated", "reserved")}
+        facts += [f"torch's peak in the actor: {value:.1f} GiB {name}" for name, value in peaks.items() if value is not None]
     if (verl := last.get("perf/mfu/actor")) is not None:
         facts.append(f"verl's own MFU of the update's computation {verl:.1%}")
     for fact in facts:
         console.print(fact, highlight=False)
+
+
+def stages(timeline: list[tuple[float, str]]) -> str:
+    """The seconds of each stage of a start, the launcher's own work first."""
+    starts = [(0.0, "launcher and services"), *timeline]
+    ends = [at for at, _ in timeline]
+    before = [(name, end - at) for (at, name), end in zip(starts, ends, strict=False) if not name.startswith("training")]
+    return ", ".join(f"{name} {seconds:.0f} s" for name, seconds in before)
 
 
 def shapes(value: str) -> list[str]:
@@ -313,11 +321,11 @@ def main() -> int:
                 if not measured.records:
                     complete = False
                     console.print(f"{shape}, {condition.name}: no step in {measured.seconds:.0f} s (exit code {measured.returncode})")
-                    console.print("; ".join(f"{at:.0f} s {phase}" for at, phase in measured.timeline), highlight=False)
+                    console.print(stages([*measured.timeline, (measured.seconds, "its end")]), highlight=False)
                 else:
                     by_condition.setdefault(condition.name, []).extend(measured.records)
-                    body = rows(measured.records, config, lora=bool(arguments.lora_rank), peak=peak)
-                    describe(measured, device, config, body, console)
+                    measured.table = rows(measured.records, config, lora=bool(arguments.lora_rank), peak=peak)
+                    describe(measured, device, config, console)
                 write(arguments.out, console, device, peak, done)
             if len(by_condition) > 1:
                 bodies = {name: rows(records, config, lora=bool(arguments.lora_rank), peak=peak) for name, records in by_condition.items()}
@@ -331,7 +339,7 @@ def write(out: Path | None, console: Console, device: str, peak: float | None, d
     if out is None:
         return
     (out / "table.txt").write_text(console.export_text(clear=False), encoding="utf-8")
-    runs = [{**vars(measured), "first_step_s": measured.first_step_s} for measured in done]
+    runs = [{**asdict(measured), "first_step_s": measured.first_step_s} for measured in done]
     (out / "results.json").write_text(json.dumps({"device": device, "peak_flops": peak, "runs": runs}, indent=1), encoding="utf-8")
 
 

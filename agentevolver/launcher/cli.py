@@ -67,6 +67,8 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     from agentevolver.launcher.run import carry_out
 
     check_disk(configuration.experiment_dir)
+    for line in _accelerator(options, configuration):
+        logger.info("%s", line)
     if options.conf is not None and not options.allow_changes:
         refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
     plan = asyncio.run(_plan(options, configuration, registry))
@@ -113,6 +115,15 @@ async def _plan(options: Options, configuration: Configuration, registry: RunReg
     return make_plan(options, configuration, presence, registry)
 
 
+def _accelerator(options: Options, configuration: Configuration) -> list[str]:
+    """Check GPUs where the run wants some; returns lines worth knowing."""
+    from agentevolver.launcher.accelerator import check_accelerator
+
+    if options.conf is None or configuration.config.trainer.device != "cuda":
+        return []
+    return check_accelerator(configuration.config, {**os.environ, **configuration.env})
+
+
 def _dry_run(options: Options, configuration: Configuration, registry: RunRegistry) -> str:
     """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
     from agentevolver.launcher.experiment import problem_with
@@ -120,7 +131,13 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
     from agentevolver.launcher.preflight import Presence, check_disk, is_local
 
     check_services(options, configuration)
-    obstacles = []
+    obstacles, facts = [], []
+    if options.conf is not None and configuration.config.trainer.device == "cuda":
+        from agentevolver.launcher.accelerator import examine
+
+        report = examine(configuration.config, {**os.environ, **configuration.env}, ask_hub=False)
+        obstacles += [f"as things are now, a start would fail: {problem}" for problem in report.problems]
+        facts = report.lines
     if options.conf is not None and not options.allow_changes:
         problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
         obstacles += [f"as things are now, a start would fail: {problem}"] if problem is not None else []
@@ -133,7 +150,7 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
         obstacles.append(f"as things are now, a start would fail: {error}")
         presence = Presence.START if is_local(configuration.env_service.env_url) else Presence.REUSE
         plan = make_plan(options, configuration, presence, registry)
-    return "\n".join([plan.describe(), *obstacles, "", "# the resolved configuration", masked(plan.config)])
+    return "\n".join([plan.describe(), *facts, *obstacles, "", "# the resolved configuration", masked(plan.config)])
 
 
 def _status(registry: RunRegistry) -> str:

@@ -12,6 +12,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.launcher import cli
+from agentevolver.launcher.accelerator import Report
+from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.identity import RUN_ID, ProcessId, identify
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from tests.agentevolver.launcher.fakes import free_port
@@ -31,7 +33,8 @@ def model(tmp_path: Path) -> str:
 def conf(tmp_path: Path) -> Path:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        f"experiment:\n  root: {tmp_path / 'experiments'}\nenv_service:\n  env_type: pocket\n  env_url: http://127.0.0.1:{free_port()}\n"
+        f"device: cpu\nexperiment:\n  root: {tmp_path / 'experiments'}\n"
+        f"env_service:\n  env_type: pocket\n  env_url: http://127.0.0.1:{free_port()}\n"
     )
     return path
 
@@ -156,6 +159,21 @@ def test_a_dry_run_on_a_busy_machine_says_so_and_succeeds(
     arguments = ["--conf", str(conf), model, f"ray.address=127.0.0.1:{free_port()}", "--dry-run"]
     assert cli.main(arguments, tmp_path) == 0
     assert "as things are now, a start would fail: ray.address=" in capfd.readouterr().out
+
+
+def test_gpus_are_looked_at_before_a_start_and_a_dry_run_tells_of_them(
+    capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "agentevolver.launcher.accelerator.examine", lambda *_, **__: Report([LaunchError("one GPU too few")], ["memory of a GPU: 9.5 GiB"])
+    )
+    assert cli.main(["--conf", str(conf), model, "device=cuda", "--dry-run"], tmp_path) == 0
+    plan = capfd.readouterr().out.partition("# the resolved configuration\n")[0]
+    assert "memory of a GPU: 9.5 GiB" in plan and "as things are now, a start would fail: one GPU too few" in plan
+    code, line = failure(capfd, ["--conf", str(conf), model, "device=cuda"], tmp_path)
+    assert (code, line) == (1, "launcher: error: one GPU too few") and not (tmp_path / "experiments").exists()
+    assert cli.main(["--conf", str(conf), model, "device=cpu", "--dry-run"], tmp_path) == 0
+    assert "GPU too few" not in capfd.readouterr().out
 
 
 def test_a_dry_run_imports_neither_torch_nor_ray(conf: Path, model: str, tmp_path: Path) -> None:

@@ -1,0 +1,164 @@
+"""How much memory a GPU needs while the policy learns and while it is rolled out: an estimate from config.json and the configuration.
+
+It is an estimate: states (parameters, gradients, Adam's two moments) are exact, activations are the formula below, measured on Qwen2 of
+0.5 and 1.5 B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes of each token in bf16 (57 and 103 kB), and
+with checkpointing its input alone, 2 x hidden. Logits are there twice, as themselves and as their gradient, and in chunks of 2,048 rows
+in fp32; they are gone before a checkpointed layer is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.decoder import Decoder
+
+GIB = 1 << 30
+# Two CUDA contexts, what NCCL and a sleeping vLLM keep.
+OTHER = 2 * GIB
+# What vLLM needs beside weights and cache: activations of a batch, CUDA graphs.
+ENGINE = GIB
+CHUNK_ROWS = 2048
+# Above this share of the memory a run is said to be tight.
+TIGHT = 0.92
+BYTES = {"fp32": 4, "float32": 4, "float": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "half": 2}
+ROOM = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+UTILISATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Bytes on each GPU, by what they are for.
+
+    Args:
+        learning: at the peak of an update.
+        held: by the policy and the reference while vLLM rolls out.
+        engine: what vLLM cannot do without: weights and the cache of one longest sequence.
+        share: of the GPU's memory that vLLM takes.
+        sleeps: whether vLLM gives its memory back while the policy learns.
+    """
+
+    learning: Mapping[str, float]
+    held: float
+    engine: float
+    share: float
+    sleeps: bool
+
+    @property
+    def states(self) -> float:
+        """What learning needs however few tokens a micro-batch has."""
+        return sum(self.learning[name] for name in ("parameters", "gradients", "optimiser", "a layer gathered", "other"))
+
+    def describe(self, memory: int | None) -> list[str]:
+        """The estimate as lines; `memory` is that of a GPU."""
+        parts = ", ".join(f"{name} {_gib(size)}" for name, size in self.learning.items() if size >= GIB / 10)
+        of = f" of {_gib(memory)}" if memory is not None else ""
+        vllm = f" and vLLM {_gib(self.share * memory)}" if memory is not None else ""
+        return [
+            f"memory of a GPU (an estimate): {_gib(sum(self.learning.values()))} GiB{of} while the policy learns ({parts})",
+            f"    while it is rolled out: the trainer holds {_gib(self.held)}{vllm} (at least {_gib(self.engine)}: weights, one sequence)",
+        ]
+
+    def problem(self, memory: int) -> str | None:
+        """Say why it cannot fit, and what to do, or None."""
+        engine = 0.0 if self.sleeps else self.share * memory
+        if self.states + engine > memory:
+            return (
+                f"the policy's states need {_gib(self.states)} GiB of a GPU's {_gib(memory)} while it learns: more GPUs "
+                "(trainer.n_gpus_per_node), LoRA (actor_rollout_ref.model.lora_rank=32), half the bytes "
+                "(actor_rollout_ref.actor.fsdp_config.model_dtype=bf16), or the CPU's memory (…fsdp_config.offload_policy=true)"
+            )
+        if self.engine > self.share * memory:
+            return (
+                f"vLLM needs {_gib(self.engine)} GiB and {UTILISATION}={self.share:g} gives it {_gib(self.share * memory)}: raise it, "
+                "lower actor_rollout_ref.rollout.max_model_len, or spread it with actor_rollout_ref.rollout.tensor_model_parallel_size"
+            )
+        if self.held + self.share * memory > memory:
+            return (
+                f"{UTILISATION}={self.share:g} takes {_gib(self.share * memory)} of {_gib(memory)} GiB while the trainer holds "
+                f"{_gib(self.held)}: lower it to {max(0.05, 1 - self.held / memory - 0.05):.2f}, or set "
+                "actor_rollout_ref.actor.fsdp_config.param_offload and optimizer_offload to true"
+            )
+        return None
+
+    def warning(self, memory: int) -> str | None:
+        """Say that it fits barely, or None."""
+        learning = sum(self.learning.values()) + (0.0 if self.sleeps else self.share * memory)
+        if learning > TIGHT * memory:
+            return f"memory is tight while the policy learns ({_gib(learning)} of {_gib(memory)} GiB): lower {ROOM} if it runs out"
+        if (rolling := self.held + self.share * memory) > TIGHT * memory:
+            return f"memory is tight while it is rolled out ({_gib(rolling)} of {_gib(memory)} GiB): lower {UTILISATION} if it runs out"
+        return None
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f}"
+
+
+def demand(config: DictConfig, model: Decoder) -> Demand:
+    """Estimate what a configuration needs of each GPU under FSDP2.
+
+    Args:
+        config: the composed configuration (`actor_rollout_ref`, `trainer`).
+    """
+
+    def read(key: str, default: Any = None) -> Any:
+        value = OmegaConf.select(config, f"actor_rollout_ref.{key}")
+        return default if value is None else value
+
+    def fsdp(section: str, key: str) -> bool:
+        return bool(read(f"{section}.fsdp_config.{key}", False))
+
+    gpus = int(config.trainer.nnodes) * int(config.trainer.n_gpus_per_node)
+    shards = int(read("actor.fsdp_config.fsdp_size", -1))
+    shards = gpus if shards <= 0 else min(shards, gpus)
+    rank = int(read("model.lora.rank", 0)) or int(read("model.lora_rank", 0))
+    element = BYTES.get(str(read("actor.fsdp_config.model_dtype", "fp32")), 4)
+    stored = model.parameters * element / shards
+    learnt = (model.lora_parameters(rank) if rank else model.parameters) * element / shards
+    on_cpu = fsdp("actor", "offload_policy")
+    tokens = _tokens(read) / max(1, int(read("actor.fsdp_config.ulysses_sequence_parallel_size", 1)))
+    layer = 2 * tokens * (11 * model.hidden + 4 * model.intermediate)
+    checkpointed = bool(read("model.enable_gradient_checkpointing", True))
+    activations = model.layers * (2 * tokens * model.hidden if checkpointed else layer)
+    logits = 0.0
+    if not bool(read("model.use_fused_kernels", False)):
+        logits = 2 * 2 * tokens * model.vocabulary + 2 * 4 * min(tokens, CHUNK_ROWS) * model.vocabulary
+    learning = {
+        "parameters": 0.0 if on_cpu else stored,
+        "gradients": 0.0 if on_cpu else learnt,
+        "optimiser": 0.0 if on_cpu else 2 * learnt,
+        "a layer gathered": 2.0 * (2 * model.layer_parameters + model.vocabulary * model.hidden * (1 if model.tied else 2)),
+        "activations": activations,
+        "logits or a layer": max(logits, 1.5 * layer if checkpointed else 0.0),
+        "other": float(OTHER),
+    }
+    held = float(OTHER)
+    held += 0.0 if on_cpu or fsdp("actor", "param_offload") else stored
+    held += 0.0 if on_cpu or fsdp("actor", "optimizer_offload") else 2 * learnt
+    reads_reference = bool(read("actor.use_kl_loss", False)) or bool(OmegaConf.select(config, "algorithm.use_kl_in_reward"))
+    if reads_reference and not rank and not fsdp("ref", "param_offload"):
+        reference = model.parameters * BYTES.get(str(read("ref.fsdp_config.model_dtype", "fp32")), 4) / shards
+        held += reference
+        learning["reference"] = reference
+    parallel = max(1, int(read("rollout.tensor_model_parallel_size", 1)))
+    weights = model.parameters * BYTES.get(str(read("rollout.dtype", "bfloat16")), 2) / parallel
+    length = int(read("rollout.max_model_len", 0) or 0)
+    return Demand(
+        learning=learning,
+        held=held,
+        engine=weights + length * model.kv_bytes() / parallel + ENGINE,
+        share=float(read("rollout.gpu_memory_utilization", 0.5)),
+        sleeps=bool(read("rollout.free_cache_engine", True)),
+    )
+
+
+def _tokens(read: Any) -> float:
+    """Tokens of a micro-batch of the update."""
+    if bool(read("actor.use_dynamic_bsz", False)):
+        return float(read("actor.ppo_max_token_len_per_gpu", 16384))
+    rows = int(read("actor.ppo_micro_batch_size_per_gpu", 1) or 1)
+    return float(rows * int(read("rollout.max_model_len", 4096) or 4096))

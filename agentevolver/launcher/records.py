@@ -22,6 +22,7 @@ from typing import Any
 from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.identity import ProcessId, boot_id, carriers, end, end_carriers, send, wait_gone
 from agentevolver.launcher.shared_memory import attached, remove_unused
+from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0
@@ -134,6 +135,7 @@ class RunRegistry:
             LaunchError: a process outlives SIGKILL (it hangs in the kernel).
         """
         ended = 0
+        exits = unintended_exits(Path(record.temp_dir)) if record.temp_dir is not None else {}
         if record.here:
             processes = record.running() | ({record.launcher} if record.launcher.alive else set())
             ended = len(processes)
@@ -147,6 +149,7 @@ class RunRegistry:
         elif record.host != socket.gethostname():
             return 0
         if record.temp_dir is not None:
+            keep_worker_logs(Path(record.temp_dir), exits, Path(record.experiment_dir) / "logs" / "workers" / record.run_id)
             remove_temp_dir(Path(record.temp_dir))
         self.token_path(record.run_id).unlink(missing_ok=True)
         self.remove(record.run_id)

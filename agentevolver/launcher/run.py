@@ -28,6 +28,7 @@ from agentevolver.launcher.provenance import LaunchRecord, now
 from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir
 from agentevolver.launcher.service import Service, ServiceDied, State
 from agentevolver.launcher.shared_memory import attached, remove_unused
+from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +132,7 @@ class _Run:
         self._services: list[Service] = []
         self._watches: list[asyncio.Task[Any]] = []
         self._job: Child | None = None
+        self._ended_well = False
         self._segments: set[Path] = set()
         self._noting = asyncio.create_task(self._note_shared_memory())
 
@@ -169,6 +171,8 @@ class _Run:
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        temp_dir = None if self._ended_well else self._plan.temp_dir
+        exits = {} if temp_dir is None else await asyncio.to_thread(unintended_exits, temp_dir)
         self._segments |= await asyncio.to_thread(attached, self._plan.run_id)
         survivors: set[ProcessId] = set()
         if self._job is not None:
@@ -177,6 +181,8 @@ class _Run:
             survivors |= await service.stop(self._signals.hurry)
         # Ray starts workers on behalf of others and after its own end was asked for.
         survivors |= await asyncio.to_thread(end_carriers, self._plan.run_id, 1.0)
+        if temp_dir is not None:
+            await asyncio.to_thread(keep_worker_logs, temp_dir, exits, self._plan.logs / "workers" / self._plan.run_id)
         if survivors:
             logger.error("these processes outlive SIGKILL: %s", ", ".join(str(process.pid) for process in survivors))
         else:
@@ -206,6 +212,7 @@ class _Run:
                 # Before the tee is left: what the job started still holds the pipe.
                 if self._job is not None:
                     await self._job.stop(self._signals.hurry)
+        self._ended_well = code == 0
         if code:
             logger.error("the main job %s (log: %s)", describe_exit(code), job.log)
         return code if code >= 0 else 128 - code

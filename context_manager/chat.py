@@ -4,19 +4,33 @@ A conversation is never tokenised as a whole again after its opening: what follo
 close of that turn, the new messages, the next generation prompt) and appended to the ids that the engine really saw. Where a
 conversation is edited, its pieces (opening, assistant turns, what was said after each, generation prompt) are put together anew, each
 still tokenised once. A chat template that cannot be taken apart that way is refused with `ChatTemplateError` when it is first used.
+
+Control tokens come from the chat template alone. Text that somebody wrote (an environment, a task, an experience, a rewritten reply) may
+spell `<|im_end|>` or `</tool_response>`: its characters are encoded, the token's id never arises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 from jinja2 import TemplateError
 
-_MARKER = "\u241eassistant\u241e"
+# Noncharacters of Unicode, which no text that is exchanged may hold: _CUT stands where text is parted before it is tokenised.
+_CUT, _EDGE = "\ufdd0", "\ufdd1"
+_MARKER = f"{_EDGE}assistant{_EDGE}"
+_RESERVED = str.maketrans(dict.fromkeys((_CUT, _EDGE), "\ufffd"))
 _USER = {"role": "user", "content": "-"}
+# What control tokens a template writes is seen in these; one that it refuses is left out.
+_TOOL_CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": "-"}}}
+_SHOWN: tuple[list[dict[str, Any]], ...] = (
+    [{"role": "system", "content": "-"}, _USER, {"role": "assistant", "content": "-"}, _USER],
+    [_USER, {"role": "assistant", "content": "-"}, {"role": "tool", "content": "-"}, _USER],
+    [_USER, {"role": "assistant", "content": "", "tool_calls": [_TOOL_CALL]}, {"role": "tool", "name": "f", "content": "-"}],
+)
 
 
 class ChatTemplateError(ValueError):
@@ -60,20 +74,68 @@ class ChatRenderer:
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
         self.stop_token_ids = frozenset({tokenizer.eos_token_id, *stop_token_ids})
+        self._shown: set[str] = set()
 
     def _render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
         try:
             text: str = self.tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=generate, **self.template_kwargs
+                [self._inert(message, message.get("role") == "assistant") for message in messages],
+                tokenize=False,
+                add_generation_prompt=generate,
+                **self.template_kwargs,
             )
         except TemplateError as error:
             roles = ", ".join(str(message["role"]) for message in messages)
             raise ChatTemplateError(f"the chat template refuses messages of the roles {roles}: {error}") from error
         return text
 
+    @cached_property
+    def _special(self) -> re.Pattern[str] | None:
+        """What spells a token that the tokenizer calls special."""
+        return _any_of(token.content for token in self._added if token.special)
+
+    @cached_property
+    def _control(self) -> re.Pattern[str] | None:
+        """What spells a special token, or another added one that the chat template writes itself (`<tool_response>`, `<|User|>`, ...)."""
+        written = []
+        for messages in _SHOWN:
+            try:
+                for prompted in (False, True):
+                    kwargs = {"tokenize": False, "add_generation_prompt": prompted, **self.template_kwargs}
+                    written.append(self.tokenizer.apply_chat_template(messages, **kwargs))
+            except (TemplateError, TypeError, ValueError):  # this template knows no such message
+                continue
+        return _any_of(token.content for token in self._added if token.special or any(token.content in text for text in written))
+
+    @property
+    def _added(self) -> list[Any]:
+        return list(getattr(self.tokenizer, "added_tokens_decoder", {}).values())
+
+    def _inert(self, value: Any, by_policy: bool) -> Any:
+        """Return a message, or a part of one, with a cut inside everything that spells a control token; the tags that the policy itself
+        may write (`<think>`, `<tool_call>`) stay whole in its own messages."""
+        if isinstance(value, str):
+            if by_policy and value == _MARKER:
+                return value
+            spelled = self._special if by_policy else self._control
+            text = value.translate(_RESERVED)
+            return spelled.sub(lambda found: found[0][0] + _CUT + found[0][1:], text) if spelled else text
+        if isinstance(value, Mapping):
+            return {key: self._inert(part, by_policy) for key, part in value.items()}
+        if isinstance(value, Sequence):
+            return [self._inert(part, by_policy) for part in value]
+        return value
+
+    def _encode_cut(self, text: str) -> list[int]:
+        return [token for part in text.split(_CUT) for token in self.encode(part)]
+
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`, without any special token that it does not spell out itself."""
+        """Return the ids of `text`; a control token that it spells becomes that token, so it is for sampled text and the template's own."""
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def encode_inert(self, text: str) -> list[int]:
+        """Return the ids of text that somebody else wrote: no control token among them, whatever it spells."""
+        return self._encode_cut(self._inert(text, by_policy=False))
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without special tokens: what the environment is given."""
@@ -85,7 +147,7 @@ class ChatRenderer:
 
     def opening(self, messages: Sequence[dict[str, Any]]) -> list[int]:
         """Return the ids of a conversation's first messages and the generation prompt after them."""
-        return self.encode(self._render(messages))
+        return self._encode_cut(self._render(messages))
 
     def ends_turn(self, ids: Sequence[int]) -> bool:
         """Whether the last sampled id ends the reply (false: the reply was cut by the token limit)."""
@@ -111,11 +173,13 @@ class ChatRenderer:
         `closed` says that the sampled ids already hold the turn's closing token, which is then not repeated. When they do not, the
         close is part of the continuation and so never counts as sampled.
         """
-        return self.encode(self._after_assistant(messages, closed))
+        return self._encode_cut(self._after_assistant(messages, closed))
 
     def _after_assistant(self, messages: Sequence[dict[str, Any]], closed: bool) -> str:
         rendered = self._render([_USER, {"role": "assistant", "content": _MARKER}, *messages])
         _, found, tail = rendered.rpartition(_MARKER)
+        for role in {str(message["role"]) for message in messages} - self._shown:
+            self._check_shown(role)
         if not found:
             raise ChatTemplateError("the chat template rewrites an earlier assistant message, so a conversation cannot be continued")
         if closed:
@@ -123,6 +187,14 @@ class ChatRenderer:
                 raise ChatTemplateError(f"the chat template closes an assistant message with {tail[:16]!r}, which is no token of its own")
             tail = tail[len(self._close[1]) :]
         return tail
+
+    def _check_shown(self, role: str) -> None:
+        """Raise ChatTemplateError where the template writes nothing of a message of this role; asked once a role."""
+        if "seen" not in self._render([_USER, {"role": "assistant", "content": "-"}, {"role": role, "content": "seen"}]):
+            raise ChatTemplateError(
+                f"the chat template leaves out messages of the role {role}: set actor_rollout_ref.rollout.observation_role to one it shows"
+            )
+        self._shown.add(role)
 
     # ---- the pieces of a conversation that is edited ----
 
@@ -153,21 +225,21 @@ class ChatRenderer:
 
     def head(self, messages: Sequence[dict[str, Any]]) -> list[int]:
         """Return the ids of a conversation's first messages, without a generation prompt."""
-        return self.encode(self._without_generation(self._render(messages)))
+        return self._encode_cut(self._without_generation(self._render(messages)))
 
     def follow(self, messages: Sequence[dict[str, Any]], *, closed: bool | None) -> list[int]:
         """Return the ids of messages without a generation prompt: after an assistant turn that is `closed` or not, the rest of its close
         included; or, for None, after the user message that ends the opening."""
         if closed is not None:
-            return self.encode(self._without_generation(self._after_assistant(messages, closed)))
+            return self._encode_cut(self._without_generation(self._after_assistant(messages, closed)))
         rendered, start = self._render([_USER, *messages]), self._pieces.start
         if not rendered.startswith(start):
             raise ChatTemplateError("the chat template writes a message differently once others follow it: use context_template causal")
-        return self.encode(self._without_generation(rendered[len(start) :]))
+        return self._encode_cut(self._without_generation(rendered[len(start) :]))
 
     def assistant(self, text: str) -> list[int]:
         """Return the ids of an assistant message of the past: its header and `text`, not closed yet."""
-        return self._pieces.header_ids + self.encode(text)
+        return self._pieces.header_ids + self._encode_cut(self._inert(text, by_policy=True))
 
     def _without_generation(self, rendered: str) -> str:
         generation = self._pieces.generation
@@ -184,7 +256,7 @@ class ChatRenderer:
         text = raw.decode()
         if len(raw) <= max_tokens:  # a token is at least one byte
             return text
-        ids = self.encode(text)
+        ids = self.encode_inert(text)
         if len(ids) <= max_tokens:
             return text
         room = max_tokens - len(self.encode(_gap(len(ids))))
@@ -196,11 +268,17 @@ class ChatRenderer:
             begin = self.tokenizer.decode(ids[:head]).rstrip("\ufffd")
             end = self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("\ufffd")
             clipped = f"{begin}{_gap(len(ids) - room)}{end}" if named else begin
-            over = len(self.encode(clipped)) - max_tokens
+            over = len(self.encode_inert(clipped)) - max_tokens
             if over <= 0:
                 return clipped
             room -= over
         return ""
+
+
+def _any_of(spellings: Iterable[str]) -> re.Pattern[str] | None:
+    """Return a pattern of these texts, longest first; None if there is none of two characters or more, which a cut could part."""
+    found = sorted({text for text in spellings if len(text) > 1}, key=lambda text: (-len(text), text))
+    return re.compile("|".join(map(re.escape, found))) if found else None
 
 
 def _gap(tokens: int) -> str:

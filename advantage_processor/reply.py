@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from agentevolver.llm.extract import NoAnswer, after_thinking, read_reply
+from agentevolver.llm.extract import NoAnswer, read_prose, read_reply
 
 _LINE = r"^[ \t>*_#-]*Step[ \t]*(\d{1,6})[ \t*_]*"
 _CLASSIC = re.compile(_LINE + r"Judge?ment[ \t*_]*:[ \t*_`\[]*(GOOD|BAD)[ \t*_`\].\r]*$", re.IGNORECASE | re.MULTILINE)
@@ -60,24 +60,28 @@ class Judgements(BaseModel):
 
 def read_labels(text: str, indices: Sequence[int]) -> list[StepLabel]:
     """Return one label for each of `indices`, in their order; raises LabelError otherwise."""
+    lines = _from_lines(text)
     try:
         labels = [StepLabel(entry.index, entry.label == "GOOD", entry.analysis) for entry in read_reply(text, Judgements).steps]
     except NoAnswer as error:
-        labels = _from_lines(text)
-        if not labels:
+        if error.attempted or not lines:
             raise LabelError(str(error)) from error
+        labels = lines
     _check(labels, indices)
     by_index = {label.index: label for label in labels}
+    if any(line.index in by_index and by_index[line.index].good is not line.good for line in lines):
+        raise LabelError("the reply's lines and its JSON say different things, it must hold one answer")
     return [by_index[index] for index in indices]
 
 
 def _from_lines(text: str) -> list[StepLabel]:
+    """Return the labels of the classic lines. What stands in JSON is no line: its strings may quote some."""
     try:
-        answer = after_thinking(text)
-    except NoAnswer as error:
-        raise LabelError(str(error)) from error
-    analyses = {int(index): analysis.strip() for index, analysis in _ANALYSIS.findall(answer)}
-    return [StepLabel(int(index), label.upper() == "GOOD", analyses.get(int(index), "")) for index, label in _CLASSIC.findall(answer)]
+        prose = read_prose(text)
+    except NoAnswer:
+        return []
+    analyses = {int(index): analysis.strip() for index, analysis in _ANALYSIS.findall(prose)}
+    return [StepLabel(int(index), label.upper() == "GOOD", analyses.get(int(index), "")) for index, label in _CLASSIC.findall(prose)]
 
 
 def _check(labels: Sequence[StepLabel], indices: Sequence[int]) -> None:

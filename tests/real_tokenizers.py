@@ -43,15 +43,15 @@ FAMILIES = {
     ),
     "deepseekv3": Family(
         "deepseekv3",
-        "<｜end▁of▁sentence｜>",
-        ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
+        ("<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
         # DeepSeek calls its turns' tokens not special.
         (
-            "<｜User｜>",
-            "<｜Assistant｜>",
-            "<｜tool▁calls▁begin｜>",
-            "<｜tool▁calls▁end｜>",
-            "<｜tool▁outputs▁begin｜>",
+            "<\uff5cUser\uff5c>",
+            "<\uff5cAssistant\uff5c>",
+            "<\uff5ctool\u2581calls\u2581begin\uff5c>",
+            "<\uff5ctool\u2581calls\u2581end\uff5c>",
+            "<\uff5ctool\u2581outputs\u2581begin\uff5c>",
             "<think>",
             "</think>",
         ),

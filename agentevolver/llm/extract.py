@@ -1,14 +1,18 @@
 """The JSON in a model's reply: bare, fenced, after its thinking, or with prose around it.
 
 `read_reply` returns one validated answer or raises `NoAnswer`, whose message says what was wrong in words that the model can act on.
-No answer is guessed: a reply with two different answers that both fit is refused, since the first may be a quoted example.
+No answer is guessed, since a reply may quote what an agent or an environment wrote, and that may look like an answer. What stands inside
+a JSON string is text: fences, tags and JSON in it count for nothing. Two different answers that both fit are refused, and so is an
+answer beside a JSON object that is broken.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -17,55 +21,113 @@ M = TypeVar("M", bound=BaseModel)
 
 # A reply with more openings of JSON than this is no answer to the question that was asked.
 MAX_OPENINGS = 200
-_FENCE = re.compile(r"```[ \t]*[A-Za-z0-9_+-]*[ \t]*\r?\n(.*?)```", re.DOTALL)
 _OPENING = re.compile(r"[\[{]")
+_BROKEN_OBJECT = re.compile(r'\{\s*"')
+_THOUGHT_BEGINS, _THOUGHT_ENDS = "<think>", "</think>"
 _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
 # strict=False: models put line breaks into strings as they are.
 _DECODER = json.JSONDecoder(strict=False)
 
 
 class NoAnswer(ValueError):
-    """A reply without exactly one usable answer."""
+    """A reply without exactly one usable answer; `attempted` says whether it holds JSON that is, or was to be, an answer."""
+
+    def __init__(self, problem: str, *, attempted: bool = False) -> None:
+        super().__init__(problem)
+        self.attempted = attempted
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The outermost JSON values of a reply after its thinking, and the text around them."""
+
+    values: list[Any]
+    prose: list[str]
+
+    @property
+    def broken(self) -> bool:
+        """Whether an object begins in the text that is none."""
+        return any(_BROKEN_OBJECT.search(part) for part in self.prose)
 
 
 def read_reply(text: str, schema: type[M]) -> M:
     """Return the one answer of a reply that fits a schema; raises NoAnswer."""
-    answer = after_thinking(text)
-    problem = "the reply holds no JSON" if answer.strip() else "the reply is empty"
+    parts = _parts(text)
+    problem = "the JSON of the reply is broken" if parts.broken else "the reply holds no JSON" if text.strip() else "the reply is empty"
     fitting: list[M] = []
-    for value in _values(answer):
+    attempted = parts.broken
+    for value in parts.values:
         try:
             model = schema.model_validate(value)
         except ValidationError as error:
             problem = _problem(error)
+            attempted = attempted or _is_attempt(value, schema)
             continue
         if model not in fitting:
             fitting.append(model)
     if len(fitting) > 1:
-        raise NoAnswer(f"the reply holds {len(fitting)} different answers, it must hold one")
+        raise NoAnswer(f"the reply holds {len(fitting)} different answers, it must hold one", attempted=True)
     if not fitting:
-        raise NoAnswer(problem)
+        raise NoAnswer(problem, attempted=attempted)
+    if attempted:
+        raise NoAnswer(
+            "the reply holds an answer beside JSON that is broken or does not fit, it must hold one answer alone", attempted=True
+        )
     return fitting[0]
 
 
-def after_thinking(text: str) -> str:
-    """Return what follows a model's thinking; raises NoAnswer if it never came to an end."""
-    if text.lstrip().startswith("<think>") and "</think>" not in text:
-        raise NoAnswer("the reply ends inside its thinking")
-    return text.rpartition("</think>")[2]
+def _is_attempt(value: Any, schema: type[BaseModel]) -> bool:
+    """Whether a value that does not fit the schema has keys of it: the model's own answer, perhaps, beside one that it quotes."""
+    return any(isinstance(part, dict) and not _keys(schema).isdisjoint(part) for part in (value if isinstance(value, list) else [value]))
 
 
-def _values(text: str) -> list[Any]:
-    """Every outermost JSON value of a reply: the whole of it, else those in fences, else those anywhere."""
+@functools.cache
+def _keys(schema: type[BaseModel]) -> frozenset[str]:
+    """The keys of a schema and of the models in it."""
+    described = schema.model_json_schema()
+    return frozenset(key for part in (described, *described.get("$defs", {}).values()) for key in part.get("properties", {}))
+
+
+def read_prose(text: str) -> str:
+    """Return a reply after its thinking without the JSON in it; raises NoAnswer where an object is broken, so that it has no end."""
+    parts = _parts(text)
+    if parts.broken:
+        raise NoAnswer("the JSON of the reply is broken")
+    return " ".join(parts.prose)
+
+
+def _parts(text: str) -> _Parts:
     whole = _decoded(text.strip())
     if isinstance(whole, dict | list):
-        return [whole]
-    fenced = [value for block in _FENCE.findall(text) if isinstance(value := _decoded(block.strip()), dict | list)]
-    return fenced or list(_scan(text))
+        return _Parts([whole], [])
+    answer = _after_thinking(text)
+    values, prose, position = [], [], 0
+    for begin, end, value in _scan(answer):
+        values.append(value)
+        prose.append(answer[position:begin])
+        position = end
+    return _Parts(values, [*prose, answer[position:]])
+
+
+def _after_thinking(text: str) -> str:
+    """Return what follows a model's thinking, where the reply begins with it; raises NoAnswer if it never came to an end.
+
+    The first end counts that stands outside of all JSON. Where a chat template opened the thinking the reply does not show where it
+    began, and the whole of it is returned: its drafts must not differ from its answer.
+    """
+    if not text.lstrip().startswith(_THOUGHT_BEGINS):
+        return text
+    spans = [(begin, end) for begin, end, _ in _scan(text)]
+    position = text.find(_THOUGHT_ENDS)
+    while position >= 0 and any(begin < position < end for begin, end in spans):
+        position = text.find(_THOUGHT_ENDS, position + 1)
+    if position < 0:
+        raise NoAnswer("the reply ends inside its thinking")
+    return text[position + len(_THOUGHT_ENDS) :]
 
 
 def _decoded(text: str) -> Any:
-    for attempt in (text, _STRING_OR_COMMA.sub(lambda found: "" if found[0] == "," else found[0], text)):
+    for attempt in (text, _without_commas(text)):
         try:
             return json.loads(attempt, strict=False)
         except (ValueError, RecursionError):
@@ -73,9 +135,15 @@ def _decoded(text: str) -> Any:
     return None
 
 
-def _scan(text: str) -> Iterator[Any]:
+def _without_commas(text: str) -> str:
+    """Return text with each comma before a closing bracket, which models write and JSON forbids, replaced by a space."""
+    return _STRING_OR_COMMA.sub(lambda found: " " if found[0] == "," else found[0], text)
+
+
+def _scan(text: str) -> Iterator[tuple[int, int, Any]]:
+    """Yield the outermost JSON values of a text with where they begin and end."""
     position = 0
-    text = _STRING_OR_COMMA.sub(lambda found: "" if found[0] == "," else found[0], text)
+    text = _without_commas(text)
     for _ in range(MAX_OPENINGS):
         opening = _OPENING.search(text, position)
         if opening is None:
@@ -85,7 +153,7 @@ def _scan(text: str) -> Iterator[Any]:
         except (ValueError, RecursionError):
             position = opening.start() + 1
             continue
-        yield value
+        yield opening.start(), position, value
 
 
 def _problem(error: ValidationError) -> str:

@@ -19,8 +19,16 @@ SECTIONS = (
 NO_STEPS = "(no steps yet)"
 
 _ROLE_LINE = re.compile(r"role: ([a-z]+/[a-z]+)")
-_OWN_TAG = re.compile(rf"<(?=[ \t]*/?[ \t]*(?:{'|'.join(SECTIONS)})\b)", re.IGNORECASE)
-_DEFUSED_TAG = re.compile(_OWN_TAG.pattern.replace("<", "&lt;", 1), re.IGNORECASE)
+# What ends a line for some reader: a model may take any of these for a new line, so that a step could be forged behind it.
+_LINE_ENDS = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
+# What stands where `<` does: the protocol's own tags, and control tokens of chat templates (`<|im_end|>`, `<end_of_turn>`).
+_AFTER_ANGLE = (
+    rf"(?=\s*/?\s*(?:{'|'.join(SECTIONS)})\b|[|\uff5c][^|\uff5c<>\n]{{1,60}}[|\uff5c]>"
+    r"|/?(?:s|bos|eos|sop|eop|think|start_of_turn|end_of_turn|tool_call|tool_response)>|</?SYS>>)"
+)
+_AFTER_BRACKET = r"(?=/?(?:INST|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
+_CONTROL = re.compile(rf"<{_AFTER_ANGLE}|\[{_AFTER_BRACKET}", re.IGNORECASE)
+_DEFUSED = re.compile(rf"&lt;{_AFTER_ANGLE}|&#91;{_AFTER_BRACKET}", re.IGNORECASE)
 _SECTION = re.compile(rf"^<({'|'.join(SECTIONS)})>\n(.*?)\n?^</\1>", re.DOTALL | re.MULTILINE)
 _STEP = re.compile(r"^step (\d+)\naction: ?(.*?)\nobservation: ?(.*?)(?=^step \d+$|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -39,8 +47,12 @@ class StepText:
 
 
 def defuse(text: str) -> str:
-    """Return text in which none of the protocol's tags opens or closes anything."""
-    return _OWN_TAG.sub("&lt;", text)
+    """Return text in which no tag of the protocol opens or closes anything, nothing spells a control token, and lines end in one way."""
+    return _CONTROL.sub(lambda found: "&lt;" if found[0] == "<" else "&#91;", _LINE_ENDS.sub("\n", text))
+
+
+def _fused(text: str) -> str:
+    return _DEFUSED.sub(lambda found: "<" if found[0] == "&lt;" else "[", text)
 
 
 def shorten(text: str, limit: int) -> str:
@@ -102,7 +114,7 @@ def read_sections(user: str) -> dict[str, str]:
     """Return the sections of a user message by name, their text as it was before it was defused; the first of a name counts."""
     found: dict[str, str] = {}
     for name, text in _SECTION.findall(user):
-        found.setdefault(name, _DEFUSED_TAG.sub("<", text))
+        found.setdefault(name, _fused(text))
     return found
 
 
@@ -125,7 +137,7 @@ def read_actions(text: str) -> list[str]:
 
 
 def _indented(text: str, max_chars: int) -> str:
-    return shorten(text.strip(), max_chars).replace("\r", "").replace("\n", "\n  ")
+    return _LINE_ENDS.sub("\n", shorten(text.strip(), max_chars)).replace("\n", "\n  ")
 
 
 def _outdented(text: str) -> str:

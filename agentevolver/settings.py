@@ -30,6 +30,7 @@ from agentevolver.layers import (
     take_device,
 )
 from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
+from agentevolver.places import own_places, place_of
 from agentevolver.sections import (
     BOOSTED_LOSS_MODES,
     OLD_TEMPLATE_NAMES,
@@ -44,29 +45,13 @@ from agentevolver.sections import (
     Settings,
     SizeSettings,
 )
+from agentevolver.verl_keys import Layer
+from agentevolver.verl_keys import check as check_verl_keys
 from experience_manager.allocate import guided_count, validation_rollouts
 from experience_manager.settings import PRESETS, Preset, verl_overrides
 
 __all__ = ["ConfigError", "Resolved", "RolloutSettings", "Settings", "for_verl", "from_config", "load", "of_verl", "place_of"]
 
-# Where each field of `Settings` stands in the configuration, if not under its own name in its own section.
-_PLACES: dict[str, str] = {
-    "rollout": "actor_rollout_ref.rollout",
-    "rollout.max_steps": "actor_rollout_ref.rollout.multi_turn.max_steps",
-    "attribution": "attribution_driven_credit_assignment",
-    "experiment_dir": "experiment.dir",
-    "sizes.train_batch_size": "data.train_batch_size",
-    "sizes.ppo_mini_batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
-    "sizes.n": "actor_rollout_ref.rollout.n",
-    "sizes.val_n": "actor_rollout_ref.rollout.val_kwargs.n",
-    "sizes.max_prompt_length": "data.max_prompt_length",
-    "sizes.max_response_length": "data.max_response_length",
-    "sizes.response_length": "actor_rollout_ref.rollout.response_length",
-    "sizes.max_model_len": "actor_rollout_ref.rollout.max_model_len",
-    "sizes.n_gpus_per_node": "trainer.n_gpus_per_node",
-    "sizes.nnodes": "trainer.nnodes",
-    "device": "device_name",
-}
 # Keys of verl that `agentevolver.main` fills: the experiment's own files of tasks.
 _WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")
 
@@ -147,12 +132,15 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     """
     experiment = read_yaml(conf) if conf is not None else {}
     command_line = read_overrides(overrides or [])
-    config = compose_defaults(take_device(experiment, command_line))
-    for path, value in verl_overrides(_preset(experiment, command_line)).items():
+    device, preset = take_device(experiment, command_line), verl_overrides(_preset(experiment, command_line))
+    config, defaults = compose_defaults(device), compose_defaults(device)
+    for path, value in preset.items():
         OmegaConf.update(config, path, value)
-    for layer, source in ((experiment, str(conf)), (command_line, "the command line")):
-        refuse_unknown(layer, config, source)
-        merge(config, layer, source)
+        OmegaConf.update(defaults, path, value)
+    layers = (Layer(experiment, str(conf)), Layer(command_line, "the command line"))
+    for layer in layers:
+        refuse_unknown(layer.content, config, layer.source)
+        merge(config, layer.content, layer.source)
     _check_references(config, (experiment, command_line))
     for key in _WRITTEN_BY_THE_RUN:
         if OmegaConf.select(config, key) is not None:
@@ -163,6 +151,7 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     if name == "read_yaml_name":
         name = conf.stem if conf is not None else "default"
     config.trainer.experiment_name = name.replace("|", "-").replace("/", "-")
+    check_verl_keys(layers, config, defaults, own_places())
     return Resolved(config, _typed(config))
 
 
@@ -202,12 +191,6 @@ def for_verl(config: DictConfig) -> DictConfig:
 def of_verl(config: DictConfig) -> Settings:
     """Return the typed view inside a process that verl started, from what `for_verl` left there."""
     return Settings.model_validate(OmegaConf.to_container(config.agentevolver))
-
-
-def place_of(field: str) -> str:
-    """Return where a field of `Settings` (`rollout.max_steps`, say) stands in the configuration."""
-    section, _, key = field.partition(".")
-    return _PLACES.get(field) or f"{_PLACES.get(section, section)}{'.' if key else ''}{key}"
 
 
 def _typed(config: DictConfig) -> Settings:
@@ -336,8 +319,6 @@ def _check_guided_training(settings: Settings, config: DictConfig) -> None:
         )
     if section.kl_to == "old" and not OmegaConf.select(config, "actor_rollout_ref.actor.use_kl_loss"):
         raise ConfigError("exp_manager.kl_to = old has no effect without actor_rollout_ref.actor.use_kl_loss: set that, or remove the key")
-    if (section.guides_training or section.kl_to == "old") and OmegaConf.select(config, "distillation.enabled"):
-        raise ConfigError("distillation.enabled = true brings a loss of its own, exp_manager another: use one of them")
     if (section.init_exp_before_training or section.scout.split) and OmegaConf.select(config, "algorithm.filter_groups.enable"):
         raise ConfigError("algorithm.filter_groups.enable = true would filter the rollouts that fill the pool too: use one of them")
     trainer = config.trainer

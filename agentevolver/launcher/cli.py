@@ -101,15 +101,19 @@ def load_configuration(options: Options) -> Configuration:
     return resolved
 
 
-async def _plan(options: Options, configuration: Configuration, registry: RunRegistry) -> Plan:
+async def _plan(options: Options, configuration: Configuration, registry: RunRegistry, *, worlds: bool = True) -> Plan:
+    """Look at the machine and make the plan; `worlds`: whether the environments are looked at too."""
     from agentevolver.launcher.plan import check_services, make_plan, registered_services
     from agentevolver.launcher.preflight import Presence, check_ray_address, env_service_presence
+    from agentevolver.launcher.worlds import check_worlds
 
     if options.conf is None and not registered_services(options):
         return make_plan(options, configuration, Presence.REUSE, registry)
     presence = await env_service_presence(configuration.env_service.env_url)
     if presence is Presence.START:
         check_services(options, configuration)
+        if worlds:
+            await asyncio.to_thread(check_worlds, options, configuration)
     if configuration.ray.address is not None:
         await check_ray_address(configuration.ray.address)
     return make_plan(options, configuration, presence, registry)
@@ -129,6 +133,7 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
     from agentevolver.launcher.experiment import problem_with
     from agentevolver.launcher.plan import check_services, make_plan, masked, resolve_config
     from agentevolver.launcher.preflight import Presence, check_disk, is_local
+    from agentevolver.launcher.worlds import check_worlds
 
     check_services(options, configuration)
     obstacles, facts = [], []
@@ -142,8 +147,14 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
         problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
         obstacles += [f"as things are now, a start would fail: {problem}"] if problem is not None else []
     try:
+        check_worlds(options, configuration)
+    except LaunchError as error:
+        if isinstance(error, UsageError):
+            raise
+        obstacles.append(f"as things are now, a start would fail: {error}")
+    try:
         check_disk(configuration.experiment_dir)
-        plan = asyncio.run(_plan(options, configuration, registry))
+        plan = asyncio.run(_plan(options, configuration, registry, worlds=False))
     except LaunchError as error:
         if isinstance(error, UsageError):
             raise

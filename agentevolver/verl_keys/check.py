@@ -94,15 +94,15 @@ def _check_value(path: str, value: Any, source: str, defaults: DictConfig) -> No
     if kind is not None and not kind.takes(value):
         quoted = ", in quotes" if kind.names == {"str"} and isinstance(value, int | float) else ""
         raise ConfigError(f"{source}: {path}: write {kind.words}{quoted}, found {value!r}")
-    names = CHOICES.get(path)
-    for item in items_of(value) if names is not None else ():
-        if item not in names:
-            listed = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-            raise ConfigError(f"{source}: {path}: write {listed}, found {item!r}")
-    bound = bound_of(path)
-    for item in items_of(value) if bound is not None else ():
-        if isinstance(item, int | float) and not bound.holds(item):
-            raise ConfigError(f"{source}: {path}: write a number {bound.words}, found {item!r}")
+    if (names := CHOICES.get(path)) is not None:
+        for item in items_of(value):
+            if item not in names:
+                listed = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+                raise ConfigError(f"{source}: {path}: write {listed}, found {item!r}")
+    if (bound := bound_of(path)) is not None:
+        for item in items_of(value):
+            if isinstance(item, int | float) and not bound.holds(item):
+                raise ConfigError(f"{source}: {path}: write a number {bound.words}, found {item!r}")
     if path == "trainer.logger":
         _check_loggers(items_of(value), source)
 

@@ -73,6 +73,24 @@ def test_a_service_nobody_knows(capfd: pytest.CaptureFixture[str], tmp_path: Pat
     assert code == 2 and "MEMO_PATH" in line
 
 
+@pytest.mark.parametrize("how", [["--dry-run"], []], ids=["dry run", "start"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data.train_split=trian"], "data.train_split: there is no split 'trian'; splits are train, dev, test, hard"),
+        (["--env-module", "mine=no.such:Cls"], "--env-module mine=no.such:Cls: cannot import 'no.such'"),
+        (["trainer.total_training_steps=abc"], "trainer.total_training_steps: write an integer or null, found 'abc'"),
+        (["reward.custom_reward_function.path=x.py"], "`reward.custom_reward_function.path` is never read"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_started(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str, arguments: list[str], message: str, how: list[str]
+) -> None:
+    code, line = failure(capfd, ["--conf", str(conf), model, *arguments, *how], tmp_path)
+    assert code == 2 and message in line
+    assert not (tmp_path / "experiments").exists() and not (tmp_path / ".agentevolver").exists()
+
+
 def test_an_occupied_port(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
     import socket
 

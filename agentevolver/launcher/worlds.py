@@ -1,0 +1,79 @@
+"""Whether the environments that a run wants can be imported and have the splits that it names; asked before anything is started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from agentevolver.launcher.errors import LaunchError, UsageError
+from agentevolver.launcher.options import Options
+from agentevolver.launcher.plan import Configuration, registered_services
+from agentevolver.launcher.preflight import is_local
+from env_service.registry import known_environments
+
+# Listing is a matter of seconds; what takes longer is left to the run, which lists its tasks before the engines start.
+TIMEOUT_S = 60.0
+# Key of a split or a list of splits -> key of what narrows it.
+SPLITS = {
+    "data.train_split": "data.train_filter",
+    "data.val_splits": "data.val_filter",
+    "exp_manager.scout.split": "exp_manager.scout.filter",
+}
+
+
+def check_worlds(options: Options, configuration: Configuration) -> None:
+    """Import the environments that would be served here, in a process of its own, and list the splits of the run.
+
+    A service elsewhere is not looked into.
+
+    Raises:
+        UsageError: a class cannot be imported or hosted, or a split does not exist or is empty.
+        LaunchError: an environment lacks something on this machine.
+    """
+    service = configuration.env_service
+    if not is_local(service.env_url):
+        return
+    known = known_environments(options.env_modules)
+    own = {text.partition("=")[0]: f"--env-module {text}" for text in options.env_modules}
+    names = dict.fromkeys([*([service.env_type] if options.conf is not None else []), *registered_services(options), *own])
+    asked = splits(configuration) if options.conf is not None else []
+    for problem in _problems({name: known[name] for name in names}, [item for _, item in asked]):
+        named = own.get(problem["name"]) or ("env_service.env_type" if problem["name"] == service.env_type else f"--with-{problem['name']}")
+        place = named if problem["asked"] is None else asked[problem["asked"]][0]
+        raise (UsageError if problem["refused"] else LaunchError)(f"{place}: {problem['text']}")
+
+
+def splits(configuration: Configuration) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the splits that a configuration names, each with its key and as `env_service.listing` is asked for it."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for key, filtered_by in SPLITS.items():
+        value, narrowed = (_plain(configuration, path) for path in (key, filtered_by))
+        for split in value if isinstance(value, list) else [value] if value is not None else []:
+            item = {"env_type": configuration.env_service.env_type, "split": split, "params": narrowed or {}}
+            found.append((key, item))
+    return found
+
+
+def _plain(configuration: Configuration, path: str) -> Any:
+    value = OmegaConf.select(configuration.config, path)
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def _problems(classes: Mapping[str, str], lists: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what `env_service.listing` says; nothing is wrong where it takes too long."""
+    request = json.dumps({"classes": classes, "lists": lists})
+    command = [sys.executable, "-m", "env_service.listing"]
+    try:
+        done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return []
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        raise UsageError(f"importing {', '.join(classes.values())} ends the process with status {done.returncode}: {said}")
+    problems: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return problems

@@ -1,0 +1,77 @@
+"""What can be said of an environment without a service: whether its class can be imported, and whether it has a split."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from env_service.listing import check
+
+POCKET = {"pocket": "env_service.environments.pocket.env:PocketEnv"}
+
+
+def asked(split, name="pocket", **params):
+    return {"env_type": name, "split": split, "params": params}
+
+
+def test_nothing_is_wrong_with_what_is_there():
+    assert check(POCKET, [asked("train"), asked("dev", n=3)]) == []
+
+
+@pytest.mark.parametrize(
+    ("split", "params", "text"),
+    [
+        ("trian", {}, "there is no split 'trian'; splits are train, dev, test, hard"),
+        ("train", {"n": 0}, "n=0"),
+        ("train", {"nn": 3}, "nn"),
+    ],
+)
+def test_a_list_that_cannot_be_is_refused_at_its_place(split, params, text):
+    (problem,) = check(POCKET, [asked("dev"), asked(split, **params)])
+    assert problem["refused"] and problem["asked"] == 1 and text in problem["text"]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("raise RuntimeError('two\\nlines')", "RuntimeError: two lines"),
+        ("", "must be a subclass of env_service.base.BaseEnv"),
+        (
+            "from env_service.base import BaseEnv\nclass Mine(BaseEnv): pass",
+            "does not implement evaluate, get_init_state",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_refused_and_not_asked(body, text, tmp_path, monkeypatch):
+    name = f"mine_{abs(hash(text))}"
+    (tmp_path / f"{name}.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    (problem,) = check({"mine": f"{name}:Mine"}, [asked("train", "mine")])
+    assert problem["refused"] and problem["asked"] is None and problem["name"] == "mine"
+    assert text in problem["text"] and "\n" not in problem["text"]
+
+
+def test_what_an_environment_lacks_is_not_the_askers_fault(tmp_path, monkeypatch):
+    (tmp_path / "lacking.py").write_text(
+        "from env_service.environments.pocket.env import PocketEnv\n"
+        "class Mine(PocketEnv):\n"
+        "    @staticmethod\n"
+        "    def get_query_list(split='train', params=None):\n"
+        "        if split == 'empty': return []\n"
+        "        raise RuntimeError('its data are not installed')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    failed, empty = check({"mine": "lacking:Mine"}, [asked("train", "mine"), asked("empty", "mine")])
+    assert not failed["refused"] and "cannot list its split 'train': its data are not installed" in failed["text"]
+    assert empty["refused"] and "lists no task in its split 'empty'" in empty["text"]
+
+
+def test_the_answer_is_the_last_line_whatever_a_module_prints(tmp_path):
+    (tmp_path / "chatty.py").write_text("print('[]')\nfrom env_service.environments.pocket.env import PocketEnv as Mine\n")
+    request = json.dumps({"classes": {"mine": "chatty:Mine"}, "lists": [asked("trian", "mine")]})
+    command = [sys.executable, "-m", "env_service.listing"]
+    done = subprocess.run(command, input=request, capture_output=True, text=True, check=True, cwd=tmp_path)
+    (problem,) = json.loads(done.stdout.splitlines()[-1])
+    assert "there is no split 'trian'" in problem["text"]

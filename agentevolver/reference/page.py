@@ -16,6 +16,7 @@ from agentevolver.layers import CONFIG_DIR, FREE_FORM, compose_defaults, compose
 from agentevolver.reference.keys import READ_BEFORE, Key, KeySection, models, sections, sizes
 from agentevolver.reference.readers import ROOT, Readers
 from agentevolver.sections import Settings
+from agentevolver.verl_keys.ignored import IGNORED
 from experience_manager.settings import PRESETS, verl_overrides
 
 PAGE = ROOT / "docs" / "configuration.md"
@@ -32,7 +33,8 @@ preset of `exp_manager` (for verl's keys), the experiment's yaml (`--conf`), `ke
 `--dry-run` prints the result.
 
 * A key that is not known is refused, at any depth, with the nearest known name; so is a section that gets a value, a value of the
-  wrong type, and a key that the chosen mode would not read.
+  wrong type, and a key that the chosen mode would not read. That holds for verl's keys too: values are checked against verl's own
+  dataclasses, and the last table names what has no effect here.
 * `device` (`auto`, `cpu`, `cuda`, `cuda_small`) chooses the device group; it stands in an experiment's yaml or on the command line. Where
   `cpu` and `cuda` differ, both defaults are given; `cuda_small` (the seed policy on one GPU) has the sizes of `cpu` and the kernels of
   `cuda`. What `auto` takes is in [Training](training.md#cpu-and-gpu).
@@ -58,6 +60,7 @@ def page() -> str:
         parts.append(_section(section, defaults, readers))
     parts.append(_preset_table())
     parts.append(_verl(defaults, readers))
+    parts.append(_ignored())
     return "\n".join(parts)
 
 
@@ -147,7 +150,7 @@ def _verl(defaults: _Defaults, readers: Readers) -> str:
         "## verl's keys that we set",
         "",
         "Everything else in the tree is verl's: its names, its meanings, its defaults (`verl/trainer/config` of the installed verl;",
-        "all of it may be set). For these we have other defaults, or we read them ourselves. Empty: as in the column to the left.",
+        "what has an effect may be set). For these we have other defaults, or we read them ourselves. Empty: as in the column to the left.",
         "",
         "| key | verl | cuda | cpu | note |",
         "|---|---|---|---|---|",
@@ -160,6 +163,24 @@ def _verl(defaults: _Defaults, readers: Readers) -> str:
             note = "; ".join(part for part in (read[path].field.description, f"also read in {files}" if files else "") if part)
         cells = (f"`{path}`", code(verl), "" if cuda == verl else code(cuda), "" if cpu == cuda else code(cpu), note.replace("|", "\\|"))
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _ignored() -> str:
+    lines = [
+        "## verl's keys that are refused",
+        "",
+        "Nothing would read them here, or they must stay as they are; `*` stands for anything. A key is refused where an experiment's yaml",
+        "or the command line sets it to another value than the default; `exp_manager.preset` is no such layer.",
+        "",
+        "| keys | why | unless |",
+        "|---|---|---|",
+    ]
+    rows: dict[tuple[str, str], list[str]] = {}
+    for row in IGNORED:
+        unless = f"`{row.unless[0]}` is {' or '.join(code(value) for value in row.unless[1])}" if row.unless is not None else ""
+        rows.setdefault((row.why, unless), []).append(f"`{row.pattern}`")
+    lines += [f"| {', '.join(patterns)} | {why} | {unless} |" for (why, unless), patterns in rows.items()]
     return "\n".join([*lines, ""])
 
 

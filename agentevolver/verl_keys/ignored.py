@@ -147,8 +147,8 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("trainer.esi_redundant_time", "is read by verl's former trainer alone: remove it"),
     Ignored("trainer.ray_wait_register_center_timeout", "is read by verl's former trainer alone: remove it"),
     Ignored("trainer.default_hdfs_dir", "has no effect, FSDP checkpoints are local: write trainer.default_local_dir"),
-    Ignored("trainer.device", f"{_LAUNCHER} device=cpu or device=cuda"),
-    Ignored("device_name", f"{_LAUNCHER} device=cpu or device=cuda"),
+    Ignored("trainer.device", f"{_LAUNCHER} device=NAME"),
+    Ignored("device_name", f"{_LAUNCHER} device=NAME"),
     Ignored("transfer_queue.enable", "is always true: remove it"),
     *(
         Ignored(f"ray_kwargs.ray_init.{name}", f"{_LAUNCHER} ray.{ours}")

@@ -100,7 +100,7 @@ def read_names():
         (["actor_rollout_ref.model.lora.rank=8"], r"is read by Megatron alone: write actor_rollout_ref.model.lora_rank"),
         (["critic.optim.lr=1e-4"], r"`critic.optim.lr` has no effect without a critic"),
         (["ray_kwargs.ray_init.num_gpus=2"], r"is set by the launcher: write ray.num_gpus"),
-        (["trainer.device=cuda"], r"is set by the launcher: write device=cpu or device=cuda"),
+        (["trainer.device=cuda"], r"is set by the launcher: write device=NAME"),
         (["algorithm.lam=0.9"], r"`algorithm.lam` is read by gae alone"),
         (
             ["task_manager.curriculum.enable=true", "data.shuffle=false"],

@@ -43,8 +43,6 @@ from agentevolver import devices  # noqa: E402
 from agentevolver.verl_plugin import varlen_attention  # noqa: E402
 from agentevolver.verl_plugin.log_probs import log_probs  # noqa: E402
 
-VERLS_LOOP = torch_functional.logprobs_from_logits_v2
-
 Tensors = tuple[torch.Tensor, ...]
 Function = Callable[..., torch.Tensor]
 
@@ -254,7 +252,7 @@ def log_probs_part(bench: Bench, small: bool) -> Iterator[Row]:
     logits, labels, case = _logits(bench, small)
     functions: dict[str, Function] = {
         "log_probs (ours)": lambda x: log_probs(x, labels),
-        "verl's loop": lambda x: VERLS_LOOP(x, labels),
+        "verl's loop": lambda x: torch_functional.logprobs_from_logits_v2(x, labels),
         "F.cross_entropy in float32": lambda x: -F.cross_entropy(x.float(), labels, reduction="none"),
     }
     if torch_functional.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE and bench.device.type == "cuda":

@@ -8,14 +8,9 @@ from verl.utils import torch_functional
 
 from agentevolver.verl_plugin import log_probs as module
 from agentevolver.verl_plugin.log_probs import log_probs
+from tests.agentevolver.verl_plugin.verls_own import verls_own
 
-VERLS_OWN = torch_functional.logprobs_from_logits_v2
-
-
-@pytest.fixture
-def loop(monkeypatch):
-    """verl's function, whether or not something has installed ours in this process."""
-    monkeypatch.setattr(torch_functional, "logprobs_from_logits_v2", VERLS_OWN)
+VERLS_OWN = verls_own.logprobs_from_logits_v2
 
 
 def random(tokens, vocabulary, seed, dtype=torch.float32):
@@ -84,10 +79,11 @@ def test_no_more_than_a_chunk_is_widened(monkeypatch):
 
 
 @pytest.mark.skipif(torch_functional.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE, reason="flash-attn's kernel comes first where it is installed")
-def test_verl_looks_the_function_up_when_it_calls_it(loop):
+def test_verl_looks_the_function_up_when_it_calls_it(monkeypatch):
     """The engine's own name for it, called as the engine calls it: an upgrade that no longer finds ours by name fails here."""
     from verl.workers.engine.fsdp import transformer_impl
 
+    monkeypatch.setattr(torch_functional, "logprobs_from_logits_v2", VERLS_OWN)
     logits, labels, _ = random(8, 1000, 3, torch.bfloat16)
     call = {"logits": logits, "labels": labels, "inplace_backward": True}
     assert transformer_impl.logprobs_from_logits(**call).dtype == torch.bfloat16, "verl's loop no longer rounds: is log_probs needed?"

@@ -16,7 +16,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from agentevolver.verl_plugin import log_probs
+from agentevolver.verl_plugin import log_probs, value_head
 
 
 def init_gloo_process_group() -> None:
@@ -61,3 +61,4 @@ class CpuEngine(FSDPEngineWithLMHead):
 
 init_gloo_process_group()
 log_probs.install()
+value_head.leave_trl_alone()

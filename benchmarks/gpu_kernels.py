@@ -307,12 +307,14 @@ def _exact_head(labels: torch.Tensor) -> Function:
 
 
 def _heads(labels: torch.Tensor, device: str) -> dict[str, Function]:
-    from verl.utils.experimental.torch_functional import FusedLinearForPPO
+    from verl.utils.experimental import torch_functional as fused
 
     functions: dict[str, Function] = {
         "matmul, log_probs (ours)": lambda hidden, weight: log_probs(hidden @ weight.t(), labels),
-        "verl's fused, torch": lambda hidden, weight: FusedLinearForPPO()(hidden, weight, labels)[0],
+        "verl's fused, torch": lambda hidden, weight: fused.FusedLinearForPPO()(hidden, weight, labels)[0],
     }
+    if device == "cuda" and fused._LIGER_FUSED_LINEAR_SCALED_CROSS_ENTROPY is not None:
+        functions["verl's fused, liger"] = lambda hidden, weight: fused.FusedLinearForPPO(impl_backend="liger")(hidden, weight, labels)[0]
     if device == "cuda":
 
         def triton(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

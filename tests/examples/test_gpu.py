@@ -1,0 +1,67 @@
+"""examples/gpu.yaml: its sizes hold what PocketWorld says to a Qwen2.5, its head's commands are refused by nobody, verl accepts it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agentevolver import devices
+from agentevolver.layers import ConfigError
+from agentevolver.settings import for_verl, load
+from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.oracle import reference
+from tests.real_tokenizers import build_real
+
+GPU = Path(__file__).parents[2] / "examples" / "gpu.yaml"
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+def test_it_takes_the_gpus_that_are_there_and_verl_accepts_it(gpus, monkeypatch):
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    monkeypatch.setattr(devices, "visible_gpus", lambda: gpus)
+    resolved = load(GPU, ["device=cuda"])
+    assert resolved.settings.sizes.n_gpus_per_node == resolved.ray.num_gpus == gpus
+    config = for_verl(resolved.config)
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+
+
+def test_what_does_not_divide_the_rollouts_is_refused(monkeypatch):
+    monkeypatch.setattr(devices, "visible_gpus", lambda: 3)
+    with pytest.raises(ConfigError, match="= 256 must be a multiple of the 3 GPUs"):
+        load(GPU, ["device=cuda"])
+
+
+def test_every_command_of_its_head_can_be_planned():
+    calls = re.findall(r"^#   python launcher.py --conf examples/gpu.yaml ?(.*?)(?:  +#.*)?$", GPU.read_text(), re.MULTILINE)
+    assert len(calls) == 3
+    for call in calls:
+        load(GPU, ["device=cuda", *(word for word in call.split() if not word.startswith("--"))])
+
+
+def test_its_sizes_hold_the_tasks_in_the_policys_own_tokens():
+    resolved = load(GPU, ["device=cuda"])
+    sizes, rollout, params = resolved.settings.sizes, resolved.settings.rollout, resolved.settings.env_service.env_params
+    assert params["verbose"] is True
+    tokenizer = build_real("qwen2_5", "qwen")
+
+    def tokens(messages):
+        return len(tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True)["input_ids"])
+
+    openings, answers, calls, whole = [], [], [], []
+    for task_id in PocketEnv.get_query_list("dev", {"n": 48}):
+        env = PocketEnv(task_id, "i", params)
+        messages = env.get_init_state()["state"]
+        openings.append(tokens(messages))
+        solution = reference(task_id, "compact")
+        calls.append(len(solution) + params["slack"])
+        for text in solution:
+            said = env.step({"role": "assistant", "content": text})["state"]
+            answers.append(tokens(said))
+            messages += [{"role": "assistant", "content": text}, *said]
+        assert env.evaluate() == 1.0
+        whole.append(tokens(messages))
+    assert openings[0] > 500, "the rules in full sentences"
+    assert max(openings) <= sizes.max_prompt_length and max(answers) <= rollout.max_env_len and max(calls) <= rollout.max_steps
+    assert max(whole) - min(openings) <= sizes.max_response_length / 4, "room for a policy that thinks before it calls"

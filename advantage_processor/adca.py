@@ -36,14 +36,16 @@ class AdcaConfig:
 
     `statistics`: every trajectory has one vote in a group's mean and deviation ("equal"), or every step has one ("pooled").
     `sigma`: under equal votes, the deviation of steps within and between trajectories ("steps", the implementation) or of the
-    trajectories' mean scores ("means", eq. 18). `base` is the size of a decoupled score; standardising cancels it. The three
-    scales are the allocation scheme's weights. An outcome above `success_threshold` is a success.
+    trajectories' mean scores ("means", eq. 18), which is then at least `sigma_floor` times the group's largest |score|, so that no
+    standardised score exceeds 2 / `sigma_floor` (0: no bound). `base` is the size of a decoupled score; standardising cancels it. The
+    three scales are the allocation scheme's weights. An outcome above `success_threshold` is a success.
     """
 
     scheme: Scheme = "decouple"
     standardise: bool = True
     statistics: Statistics = "equal"
     sigma: Sigma = "steps"
+    sigma_floor: float = 0.5
     base: float = 0.2
     outcome: OutcomePlace = "last_step"
     length_normalisation: bool = False
@@ -161,12 +163,13 @@ def standardise_scores(raw: Tensor, labelled: Tensor, groups: Tensor, config: Ad
     total = total.clamp_min(1.0)
     mean = (_sum(raw.sum(1) * weight, index, total) / total)[index]
     centred = (raw - mean[:, None]) * labelled
-    if config.statistics == "equal" and config.sigma == "means":
-        squares = votes * (raw.sum(1) * weight - mean) ** 2
-    else:
-        squares = weight * (centred**2).sum(1)
+    of_means = config.statistics == "equal" and config.sigma == "means"
+    squares = votes * (raw.sum(1) * weight - mean) ** 2 if of_means else weight * (centred**2).sum(1)
     deviation = (_sum(squares, index, total) / total).sqrt()[index]
-    return _divide(centred, deviation[:, None], _largest(raw.abs().amax(1), index, total)[:, None])
+    largest = _largest(raw.abs().amax(1), index, total)
+    if of_means:
+        deviation = torch.maximum(deviation, config.sigma_floor * largest)
+    return _divide(centred, deviation[:, None], largest[:, None])
 
 
 def standardise_outcomes(outcomes: Tensor, groups: Tensor, valid: Tensor) -> Tensor:

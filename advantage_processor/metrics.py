@@ -54,6 +54,14 @@ def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_
     return report | rate("prm/label_outcome_agreement", (agreeing[agreeing != 0] > 0).double())
 
 
+def advantage_metrics(advantages: Tensor, mask: Tensor) -> dict[str, float]:
+    """Return how large the advantages (T, K) of the steps that count are: mean, 99th percentile and maximum of |A|, step by step."""
+    sizes = advantages[mask].abs()
+    if not len(sizes):
+        return {}
+    return {**rate("advantage/abs_mean", sizes), **percentile("advantage/abs_p99", sizes, 0.99), "advantage/abs_max": float(sizes.max())}
+
+
 def _judge_metrics(attributions: Sequence[Attribution]) -> dict[str, float]:
     """Return counts and cost of a step's label calls; `parse_success_rate` is of the trajectories whose judge answered at all."""
     status = Counter(a.status for a in attributions)

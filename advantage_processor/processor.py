@@ -18,6 +18,7 @@ from torch import Tensor
 
 from advantage_processor.adca import to_tokens
 from advantage_processor.batch import CreditBatch
+from advantage_processor.metrics import advantage_metrics
 from advantage_processor.settings import AttributionSettings, StageSettings
 from advantage_processor.stages import AttributionStage, HybridScaleStage, OutcomeStage, Stage, StageContext
 
@@ -76,6 +77,7 @@ class Processor:
             advantages = result.advantages
             rewards = result.rewards if result.rewards is not None else rewards
             metrics |= result.metrics
+        metrics |= advantage_metrics(advantages, batch.mask)
         tokens = to_tokens(advantages, batch.row_trajectory, batch.step_ids)
         metrics["timing_s/advantage_processor"] = time.perf_counter() - began
         return CreditResult(tokens, advantages, rewards, metrics)

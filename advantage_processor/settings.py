@@ -44,6 +44,9 @@ class AdcaGrpoSettings(_Section):
     sigma: Literal["steps", "means"] | None = Field(
         default=None, description="deviation under equal votes: of steps within and between trajectories, or of trajectory means (eq. 18)"
     )
+    sigma_floor: float | None = Field(
+        default=None, ge=0, description="least deviation under sigma: means, relative to the group's largest |score|; null: 0.5; 0: none"
+    )
     fix_base: float | None = Field(default=None, gt=0, description="size of a decoupled score; do_batch_norm cancels it")
     alpha: float = Field(default=0.1, ge=0, description="weight of the attribution beside the outcome's 1")
     alpha_schedule: Literal["constant", "cosine", "linear"] = Field(
@@ -85,9 +88,11 @@ class AdcaGrpoSettings(_Section):
         if self.do_batch_norm and self.fix_base not in (None, 0.2):
             self._refuse("do_batch_norm standardises the size of a score away", "fix_base")
         if not self.do_batch_norm:
-            self._refuse("do_batch_norm is false, nothing is standardised", "equal_trajectory_weight", "sigma")
+            self._refuse("do_batch_norm is false, nothing is standardised", "equal_trajectory_weight", "sigma", "sigma_floor")
         if not self.equal_trajectory_weight:
-            self._refuse("votes per step have one deviation", "sigma")
+            self._refuse("votes per step have one deviation", "sigma", "sigma_floor")
+        if (self.sigma or ("means" if self.preset == "paper" else "steps")) == "steps":
+            self._refuse("sigma is steps, which labels that differ keep away from 0", "sigma_floor")
         return self
 
 

@@ -169,6 +169,7 @@ def adca_config(settings: AttributionSettings) -> AdcaConfig:
         standardise=adca.do_batch_norm,
         statistics="equal" if adca.equal_trajectory_weight else "pooled",
         sigma=adca.sigma or preset.sigma,
+        sigma_floor=preset.sigma_floor if adca.sigma_floor is None else adca.sigma_floor,
         base=adca.fix_base or preset.base,
         outcome=adca.orm_distribution,
         length_normalisation=adca.enable_length_normalization,

@@ -40,7 +40,7 @@ def standardised(group, config):
     else:
         centre = mean([mean(row) for row in group])
         if config.sigma == "means":
-            deviation = population_deviation([mean(row) for row in group])
+            deviation = max(population_deviation([mean(row) for row in group]), config.sigma_floor * max(abs(x) for x in every))
         else:
             deviation = math.sqrt(mean([mean([(x - centre) ** 2 for x in row]) for row in group]))
     spread = is_spread(deviation, every)

@@ -111,6 +111,7 @@ CONFIGS = st.builds(
     standardise=st.booleans(),
     statistics=st.sampled_from(["equal", "pooled"]),
     sigma=st.sampled_from(["steps", "means"]),
+    sigma_floor=st.sampled_from([0.0, 0.5, 2.0]),
     base=st.sampled_from([0.2, 1.0]),
     outcome=st.sampled_from(["last_step", "all_steps", "only_prm"]),
     length_normalisation=st.booleans(),
@@ -225,9 +226,57 @@ def test_a_group_with_one_label_throughout_is_neutralised(sigma, flags):
 def test_equal_trajectory_means_are_neutralised_where_the_deviation_is_theirs():
     """Each trajectory is half GOOD: the deviation of means is 0 although labels differ, and must not become a division by nothing."""
     batch = [trajectory("GB", 1.0), trajectory("BG", 0.0), trajectory("GBGB", 1.0)]
-    credit = step_credit(steps_of(batch), PRESETS["paper"], 0.1)
+    credit = step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=0.0), 0.1)
     assert not credit.attribution.any()
     assert credit.advantages.abs().max() < 2.0
+
+
+def nearly_equal_means(bad_counts, length=30):
+    """A group whose trajectories are `length` steps long and hold so many BAD labels, the BAD ones first."""
+    return [trajectory("B" * count + "G" * (length - count), 0.0) for count in bad_counts]
+
+
+def test_nearly_equal_trajectory_means_do_not_make_a_label_worth_sixty_deviations():
+    """Seven rollouts with 10 BAD labels of 30 and one with 11: their means' deviation is .022, the labels are 1 apart from 0."""
+    batch = nearly_equal_means([10] * 7 + [11])
+    unbounded = step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=0.0), 0.1)
+    assert unbounded.attribution.abs().max().item() == pytest.approx(60.1, abs=0.05)
+    assert unbounded.advantages.max().item() == pytest.approx(61.2, abs=0.05)  # of rollouts that all failed
+    bounded = step_credit(steps_of(batch), PRESETS["paper"], 0.1)
+    assert bounded.attribution.abs().max().item() == pytest.approx(2.65, abs=0.01)
+    assert bounded.advantages.abs().max().item() == pytest.approx(2.70, abs=0.01)
+
+
+def test_the_floor_has_no_jump_where_the_means_become_equal():
+    """Equal means are the limit of nearly equal ones: their labels still count, as far as the floor lets them."""
+    near = step_credit(steps_of(nearly_equal_means([10] * 7 + [11])), PRESETS["paper"], 0.1).attribution
+    equal = step_credit(steps_of(nearly_equal_means([10] * 8)), PRESETS["paper"], 0.1).attribution
+    assert equal[0].tolist() == pytest.approx(near[0].tolist(), abs=0.03)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=batches(), floor=st.floats(0.05, 2.0), base=st.floats(1e-3, 1e3))
+def test_no_standardised_score_exceeds_what_the_floor_allows(batch, floor, base):
+    credit = step_credit(steps_of(batch), AdcaConfig(sigma="means", sigma_floor=floor, base=base), 0.1)
+    assert credit.attribution.abs().max().item() <= 2.0 / floor * (1.0 + 1e-9)
+
+
+def test_the_floor_leaves_groups_alone_whose_means_differ():
+    batch = [trajectory("GGGG", 1.0), trajectory("GGGB", 1.0), trajectory("BBBB", 0.0), trajectory("BBBG", 0.0)]
+    with_floor, without = (step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=f), 0.1) for f in (0.5, 0.0))
+    assert torch.equal(with_floor.advantages, without.advantages)
+
+
+def test_large_advantages_of_failed_groups_come_near_those_of_the_implementation():
+    """400 groups of eight failures of 5 to 30 steps, three labels in four BAD: the 99th percentile of |A|, variant by variant."""
+    random = torch.Generator().manual_seed(0)
+    lengths = torch.randint(5, 31, (3200,), generator=random)
+    scores = torch.where(torch.rand(3200, 30, generator=random) < 0.75, -1.0, 1.0)
+    everything = torch.ones(3200, dtype=torch.bool)
+    steps = Steps(scores, lengths, torch.zeros(3200), torch.arange(3200) // 8, everything, everything)
+    configs = (PRESETS["original"], replace(PRESETS["paper"], sigma_floor=0.0), PRESETS["paper"])
+    found = [step_credit(steps, config, 0.1).advantages[steps.mask].abs().quantile(0.99).item() for config in configs]
+    assert found == pytest.approx([0.99, 4.25, 1.70], abs=0.01)
 
 
 @pytest.mark.parametrize("outcome", [0.0, 1.0, 0.1, 1e-7, 1 / 3])

@@ -67,6 +67,17 @@ def test_a_trajectory_has_one_vote_however_many_rows_it_became(flags, samples):
         assert ids.numel() == values.numel()
 
 
+@pytest.mark.parametrize("config", [LABELS, AttributionSettings(enable=True, attributor="gigpo"), AttributionSettings()])
+def test_the_size_of_the_advantages_is_always_reported(config):
+    batch, result = process(GOLDEN, config)
+    sizes = result.per_step[batch.mask].abs()
+    assert result.metrics["advantage/abs_mean"] == pytest.approx(sizes.mean().item())
+    assert result.metrics["advantage/abs_max"] == sizes.max().item()
+    assert sizes.median().item() < result.metrics["advantage/abs_p99"] <= sizes.max().item()
+    nobody = process([record("g", 0, score=None, steps=2)], config)[1]
+    assert not any(name.startswith("advantage/abs") for name in nobody.metrics)
+
+
 def test_steps_are_numbered_through_the_trajectory_not_the_row():
     batch, result = process(GOLDEN, samples=2)
     by_key = dict(zip(rows_of(GOLDEN, 2)[0], result.advantages, strict=True))

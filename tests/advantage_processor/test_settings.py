@@ -53,6 +53,9 @@ def test_the_settings_survive_their_own_dump():
 def test_presets_fill_what_is_left_open():
     assert adca_config(AttributionSettings(adca_grpo={"preset": "paper"})).sigma == "means"
     assert adca_config(AttributionSettings(adca_grpo={"preset": "paper", "sigma": "steps"})).sigma == "steps"
+    assert adca_config(AttributionSettings(adca_grpo={"preset": "paper"})).sigma_floor == 0.5
+    assert adca_config(AttributionSettings(adca_grpo={"preset": "paper", "sigma_floor": 0.0})).sigma_floor == 0.0
+    assert adca_config(AttributionSettings(adca_grpo={"sigma": "means", "sigma_floor": 0.2})).sigma_floor == 0.2
     unstandardised = {"preset": "paper", "do_batch_norm": False}
     assert adca_config(AttributionSettings(adca_grpo=unstandardised)).base == 1.0
     assert adca_config(AttributionSettings(adca_grpo={**unstandardised, "fix_base": 0.5})).base == 0.5
@@ -93,6 +96,10 @@ def test_every_key_of_the_section_reaches_the_algorithm():
         ({"adca_grpo": {"prm_scheme": "allocation", "enable_length_normalization": True}}, "enable_length_normalization"),
         ({"adca_grpo": {"do_batch_norm": False, "sigma": "means"}}, "sigma"),
         ({"adca_grpo": {"equal_trajectory_weight": False, "sigma": "means"}}, "sigma"),
+        ({"adca_grpo": {"sigma_floor": 0.5}}, "sigma_floor = 0.5 would have no effect: sigma is steps"),
+        ({"adca_grpo": {"preset": "paper", "sigma": "steps", "sigma_floor": 0.0}}, "sigma_floor"),
+        ({"adca_grpo": {"preset": "paper", "sigma_floor": -1.0}}, "sigma_floor"),
+        ({"adca_grpo": {"preset": "paper", "do_batch_norm": False, "sigma_floor": 0.2}}, "sigma_floor"),
         ({"attributor": "gigpo", "model": "qwen-max"}, "model = 'qwen-max' would have no effect: attributor gigpo"),
         ({"attributor": "gigpo", "adca_grpo": {"alpha": 0.2}}, "alpha = 0.2"),
         ({"attributor": "gigpo", "evaluation_type": "api"}, "evaluation_type"),

@@ -23,8 +23,6 @@ TEACHER_ENVIRONMENTS = ("pocket",)
 TEACHER_NOTES = (*TEACHER_ENVIRONMENTS, "pocket_long")
 _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _SHORTENING = ("sliding_window", "self_managed")
-# Loss modes in which a sample may have an upper clip of its own (`agentevolver.trainer.loss`).
-BOOSTED_LOSS_MODES = ("vanilla", "gspo", "cispo", "trajectory")
 # Keys of `rollout` that only some of the built-in templates or flows read, and which.
 READ_BY_TEMPLATE: dict[str, tuple[str, ...]] = {
     "context_trigger_tokens": _SHORTENING,
@@ -155,6 +153,11 @@ class SizeSettings(Section):
     max_model_len: int = Field(ge=2, description="tokens of prompt and reply of one call")
     n_gpus_per_node: int = Field(ge=1, description="devices of a node; 1 on the CPU")
     nnodes: int = Field(ge=1, description="nodes")
+
+    @property
+    def optimiser_steps(self) -> int:
+        """Optimiser steps of a training step, in each of its `ppo_epochs`."""
+        return self.train_batch_size // self.ppo_mini_batch_size
 
 
 class Settings(Section):

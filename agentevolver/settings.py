@@ -30,9 +30,9 @@ from agentevolver.layers import (
     take_device,
 )
 from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
+from agentevolver.loss_modes import check_loss
 from agentevolver.places import own_places, place_of
 from agentevolver.sections import (
-    BOOSTED_LOSS_MODES,
     OLD_TEMPLATE_NAMES,
     READ_BY_FLOW,
     READ_BY_TEMPLATE,
@@ -184,7 +184,10 @@ def for_verl(config: DictConfig) -> DictConfig:
     for field in RolloutSettings.model_fields:
         section, _, key = place_of(f"rollout.{field}").rpartition(".")
         OmegaConf.select(copy, section).pop(key)
-    copy.agentevolver = _typed(config).model_dump(mode="json")
+    settings = _typed(config)
+    if settings.exp_manager.kl_to == "old":  # our loss reads the old log-probs; verl would load a reference and run it for nobody
+        copy.actor_rollout_ref.actor.use_kl_loss = False
+    copy.agentevolver = settings.model_dump(mode="json")
     return copy
 
 
@@ -213,6 +216,7 @@ def _typed(config: DictConfig) -> Settings:
     _check_tasks(settings)
     _check_guidance(settings)
     _check_guided_training(settings, config)
+    check_loss(config, boosts=settings.exp_manager.strips and settings.exp_manager.selective_boosting)
     _check_roles(settings)
     if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
         raise ConfigError(
@@ -306,16 +310,10 @@ def _check_guidance(settings: Settings) -> None:
 def _check_guided_training(settings: Settings, config: DictConfig) -> None:
     """Refuse what verl would do to guided rollouts that is not meant."""
     section = settings.exp_manager
-    loss_mode = str(OmegaConf.select(config, "actor_rollout_ref.actor.policy_loss.loss_mode") or "vanilla")
     if section.strips and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
         raise ConfigError(
             "algorithm.rollout_correction.bypass_mode = true takes the log-probs of the guided prompt for those of the one that is trained "
             "on: set it to false, or exp_manager.train_sample_mode to allkeep"
-        )
-    if section.strips and section.selective_boosting and loss_mode not in BOOSTED_LOSS_MODES:
-        raise ConfigError(
-            f"actor_rollout_ref.actor.policy_loss.loss_mode = {loss_mode} has no upper clip by sample: write "
-            f"{', '.join(BOOSTED_LOSS_MODES)}, or set exp_manager.selective_boosting to false"
         )
     if section.kl_to == "old" and not OmegaConf.select(config, "actor_rollout_ref.actor.use_kl_loss"):
         raise ConfigError("exp_manager.kl_to = old has no effect without actor_rollout_ref.actor.use_kl_loss: set that, or remove the key")

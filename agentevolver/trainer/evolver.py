@@ -7,6 +7,7 @@ trajectories and metrics are on disk before the step goes on; validation is aver
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -36,11 +37,12 @@ from agentevolver.synthetic import funnel_metrics
 from agentevolver.tracking import RunLog, Status, supersede_metrics, write_jsonl
 from agentevolver.trainer.checkpoint import mend_marker, pool_of, restore_state, save_state, saving
 from agentevolver.trainer.credit import assign, synthetic_scales
-from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, TRAJECTORY, finish_metrics, guidance_metrics, selective_ppo_loss
-from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation, rollout_flags, row_flags
+from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, finish_metrics, selective_ppo_loss
+from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
+from agentevolver.trainer.update import arrange, required_multiple, tell_guided_apart, update_actor
 from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
 from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
 from agentevolver.watchdog import Watchdog
@@ -110,9 +112,9 @@ class EvolverTrainer(PPOTrainerSync):
         if self._navigation is not None:
             self._navigation.wait()
         actor = self.config.actor_rollout_ref.actor
-        if experience.guides_training or experience.kl_to == "old" or actor.policy_loss.get("loss_mode") == TRAJECTORY:
-            loss = partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to=experience.kl_to)
-            self.actor_rollout_wg.set_loss_fn(loss)
+        if experience.kl_to == "old":  # `for_verl` turned it off, so that verl makes no reference
+            actor = OmegaConf.merge(actor, {"use_kl_loss": True})
+        self.actor_rollout_wg.set_loss_fn(partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to=experience.kl_to))
         self._watchdog.leave()
 
     def fit(self, agent_loop_manager: Any) -> None:
@@ -248,6 +250,12 @@ class EvolverTrainer(PPOTrainerSync):
         self._withdraw(batch, withdrawn)
         return super()._balance_batch(batch, metrics, **kwargs)
 
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        """Equal mini-batches on every rank, of our size; a critic's mini-batches are verl's."""
+        self._ranks = dp_size
+        needed = required_multiple(self.config.actor_rollout_ref, dp_size, self.settings.sizes.optimiser_steps)
+        return math.lcm(needed, super()._get_required_batch_multiple(dp_size)) if self.use_critic else needed
+
     def _withdraw(self, batch: KVBatchMeta, rows: list[int]) -> None:
         """Take rows out of the gradient (mask), the group statistics (a group of their own) and verl's metrics (padding)."""
         if not rows:
@@ -301,45 +309,22 @@ class EvolverTrainer(PPOTrainerSync):
         self._write_trajectories()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """verl's, with mini-batches of as many tasks' rows as the configuration says, and columns that our loss reads."""
+        rows, actor, rollout = _trained_on(batch), self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
         if self.settings.exp_manager.guides_training:
-            metrics.update(self._tell_guided_apart(batch))
+            usual = float(actor.clip_ratio_high)
+            metrics.update(tell_guided_apart(batch, rows, self._trajectories, self.settings.exp_manager, usual))
         if self.settings.trainer.dump_samples:
             write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", self._sample_records(batch))
+        steps = self.settings.sizes.optimiser_steps
         with self._watchdog.phase("update", lambda: WORKERS):
-            batch = super()._update_actor(batch, metrics)
+            arrange(batch, rows, self._ranks, steps, actor.data_loader_seed + self.global_steps if actor.shuffle else None)
+            metrics.update(update_actor(self.actor_rollout_wg, batch, actor, steps, rollout.temperature))
         if self.settings.exp_manager.guides_training:
             done = finish_metrics(metrics)
             metrics.clear()
             metrics.update(done)
         return batch
-
-    def _tell_guided_apart(self, batch: KVBatchMeta) -> dict[str, float]:
-        """Give each row its upper clip and whether its rollout was guided, as columns that the loss reads; returns the metrics of both.
-
-        Rows that are not trained on count as unguided.
-        """
-        rows = _trained_on(batch)
-        keys = [batch.keys[i] for i in rows]
-        section, usual = self.settings.exp_manager, float(self.config.actor_rollout_ref.actor.clip_ratio_high)
-        flags = row_flags(self._trajectories, keys)
-        clips = [section.clip_ratio_high(guided=guided, kept=not stripped, otherwise=usual) for guided, stripped in flags]
-        guided_column, clip_column = torch.zeros(len(batch.keys)), torch.full((len(batch.keys),), usual)
-        guided_column[rows] = torch.tensor([float(guided) for guided, _ in flags])
-        clip_column[rows] = torch.tensor(clips)
-        columns = TensorDict({GUIDED_COLUMN: guided_column, CLIP_COLUMN: clip_column}, batch_size=len(batch.keys))
-        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
-        if batch.fields is not None:  # what the workers will be given; verl lists it since the advantages
-            batch.fields = [*batch.fields, GUIDED_COLUMN, CLIP_COLUMN]
-        metrics = rollout_flags(self._trajectories)
-        if keys:
-            scores = {record["trajectory_id"]: record["outcome"]["score"] for record in self._trajectories if record["outcome"] is not None}
-            data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages", "response_mask"])
-            pairs = list(zip(data["advantages"].unbind(), data["response_mask"].unbind(), strict=True))
-            tokens = [int(mask.sum()) for _, mask in pairs]
-            means = [float((row * mask).sum()) / max(count, 1) for (row, mask), count in zip(pairs, tokens, strict=True)]
-            own = [scores[key.rpartition("_")[0]] for key in keys]
-            metrics |= guidance_metrics([guided for guided, _ in flags], [clip > usual for clip in clips], own, means, tokens)
-        return metrics
 
     def _sample_records(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
         """Return what the update is made of, one record a row, padding left out."""

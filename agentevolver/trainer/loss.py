@@ -7,8 +7,8 @@ verl's own loss function is called, with a tensor of bounds in the place of the 
 data-parallel ranks and importance weights are verl's, and without a bound that differs its numbers are verl's to the last bit. The bounds
 come from a column of the batch; without that column the loss is verl's. A loss mode that this was not tested with is refused.
 
-Also here: the trajectory-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, and the metrics of guided
-and unguided samples apart.
+Also here: the sequence-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, means over the rows of a
+mini-batch that count (verl divides by all its rows), and the metrics of guided and unguided samples apart.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any
 
 import torch
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, register_policy_loss
-from verl.utils import torch_functional
+from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
-from agentevolver.sections import BOOSTED_LOSS_MODES
+from agentevolver.loss_modes import BOOSTED
 
 # Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0 or 1).
 CLIP_COLUMN = "clip_ratio_high"
 GUIDED_COLUMN = "guided"
+# And how many rows of its mini-batch, over all ranks, have a token that is trained on.
+ROWS_COLUMN = "mini_batch_rows"
 TRAJECTORY = "trajectory"
-# Loss modes that clip a ratio at 1 + clip_ratio_high, sample by sample.
-LOSS_MODES = BOOSTED_LOSS_MODES
 # Bounds are stored as float32.
 TOLERANCE = 1e-6
 
@@ -42,9 +42,9 @@ def selective_ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any 
     Args:
         config: verl's ActorConfig.
         model_output: with `log_probs` and perhaps `entropy`, of prompts and responses.
-        data: the micro-batch, B rows; `clip_ratio_high` (B) and `guided` (B) are optional.
+        data: the micro-batch, B rows; `clip_ratio_high` (B), `guided` (B) and `mini_batch_rows` (B) are optional.
         dp_group: handed on.
-        kl_to: "reference" as verl does, or "old" for the policy that sampled (paper).
+        kl_to: "reference" as verl does, or "old" for the policy that sampled (paper); then no `ref_log_prob` is read.
 
     Raises:
         ValueError: samples are boosted under a loss mode that cannot be, or a column has not one number a row.
@@ -52,8 +52,8 @@ def selective_ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any 
     mode = config.policy_loss.get("loss_mode", "vanilla")
     bounds = row_numbers(data, CLIP_COLUMN)
     guided = row_numbers(data, GUIDED_COLUMN)
+    data = with_counts(data)
     if kl_to == "old" and config.use_kl_loss:
-        data = data.clone(recurse=False)
         data["ref_log_prob"] = data["old_log_probs"]
     if bounds is None and guided is None:
         plain: tuple[Any, Any] = ppo_loss(config=config, model_output=model_output, data=data, dp_group=dp_group)
@@ -62,9 +62,9 @@ def selective_ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any 
     usual = float(config.clip_ratio_high)
     boosted = bounds is not None and bool(((bounds - usual).abs() > TOLERANCE).any())
     upper = token_bounds(bounds, batch["advantages"], usual) if bounds is not None and boosted else usual
-    if boosted and mode not in LOSS_MODES:
+    if boosted and mode not in BOOSTED:
         raise ValueError(
-            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(LOSS_MODES)}, or selective_boosting=false"
+            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(BOOSTED)}, or selective_boosting=false"
         )
     chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
     loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)
@@ -89,6 +89,19 @@ def with_bounds(config: Any, upper: torch.Tensor, like: torch.Tensor) -> Any:
     return view
 
 
+def with_counts(data: Any) -> Any:
+    """Return a shallow copy of a micro-batch whose denominators are its mini-batch's tokens and rows that count, at least 1 each.
+
+    verl gives the number of all rows, also of padding and of rows without a token to train on, and divides 0 by 0 where there is none.
+    """
+    data = data.clone(recurse=False)
+    rows = row_numbers(data, ROWS_COLUMN)
+    if rows is not None:
+        tu.assign_non_tensor(data, global_batch_size=max(int(rows[0]), 1))
+    tu.assign_non_tensor(data, batch_num_tokens=max(data["batch_num_tokens"], 1))
+    return data
+
+
 def row_numbers(data: Any, name: str) -> torch.Tensor | None:
     """Return a column as floats (B), None if the batch has no such column; raises ValueError if it has not one number a row."""
     if name not in data:
@@ -110,32 +123,31 @@ def compute_policy_loss_trajectory(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The clipped objective with one ratio a trajectory, pi(tau) / pi_old(tau), as eq. 17 writes it.
+    """The clipped objective with one ratio a row (eq. 17), in the form that keeps a gradient of its own for every token.
 
-    The ratio is the product over the response's tokens, its logarithm clamped to +-20 as verl does. With `seq-mean-token-mean` each
-    trajectory counts 1/N, as in the equation. Shapes as in verl's own losses: (B, R).
+    The ratio's value is s = (pi(row) / pi_old(row)) ^ (1 / tokens), its gradient that of the token: r_t = sg(s) pi_t / sg(pi_t)
+    (GSPO-token, arXiv 2507.18071, eq. 13-14). So the sign of a token's gradient is that of its own advantage, and a row's length alone
+    takes no ratio out of the clip. Clips and metrics are those of `vanilla`, the dual clip included. Shapes as there: (B, R).
     """
-    log_ratio = ((log_prob - old_log_prob) * response_mask).sum(dim=-1, keepdim=True).expand_as(log_prob)
-    loss, metrics = compute_policy_loss_vanilla(
+    tokens = response_mask.sum(dim=-1, keepdim=True).clamp(min=1)
+    log_ratio = ((log_prob - old_log_prob) * response_mask).sum(dim=-1, keepdim=True).detach() / tokens
+    result: tuple[torch.Tensor, dict[str, Any]] = compute_policy_loss_vanilla(
         old_log_prob=torch.zeros_like(log_prob),
-        log_prob=log_ratio,
+        log_prob=log_prob - log_prob.detach() + log_ratio,
         advantages=advantages,
         response_mask=response_mask,
         loss_agg_mode=loss_agg_mode,
         config=config,
         rollout_is_weights=rollout_is_weights,
     )
-    metrics["actor/ppo_kl"] = torch_functional.masked_mean(old_log_prob - log_prob, response_mask).detach().item()
-    return loss, metrics
+    return result
 
 
 def ratios(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tensor, mode: str) -> torch.Tensor:
     """Return the ratio that a loss mode clips, for every token (B, R)."""
     log_ratio = (log_prob - old_log_prob) * mask
     if mode in ("gspo", TRAJECTORY):
-        log_ratio = log_ratio.sum(dim=-1, keepdim=True).expand_as(log_prob)
-    if mode == "gspo":
-        log_ratio = log_ratio / mask.sum(dim=-1, keepdim=True).clamp(min=1)
+        log_ratio = (log_ratio.sum(dim=-1, keepdim=True) / mask.sum(dim=-1, keepdim=True).clamp(min=1)).expand_as(log_prob)
     return torch.exp(log_ratio.clamp(-20.0, 20.0))
 
 

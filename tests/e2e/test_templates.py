@@ -5,6 +5,7 @@ import os
 from collections import Counter, defaultdict
 
 import pytest
+from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 
 from agentevolver.offline import seed_policy_path
@@ -26,6 +27,7 @@ RUN = (
     f"{ROLLOUT}.max_model_len=1280",
     "data.max_prompt_length=320",
     "data.max_response_length=960",
+    "exp_manager.kl_to=old",
     "trainer.total_training_steps=1",
     "trainer.val_before_train=false",
     "trainer.test_freq=-1",
@@ -74,6 +76,22 @@ def test_every_template_edited_and_both_flows_acted(trajectories, rows):
     episodes = Counter(template_of(trajectory) for trajectory in trajectories.values())
     assert len(rows["causal"]) == episodes["causal"]
     assert all(len(rows[name]) > episodes[name] for name in TEMPLATES if name != "causal"), "an edited episode is several samples"
+
+
+@pytest.fixture(scope="module")
+def metrics(mixed_run):
+    (step,) = [line for line in read_jsonl(mixed_run.directory / "metrics.jsonl") if "actor/pg_loss" in line]
+    return step
+
+
+def test_mini_batches_are_tasks_however_many_rows_an_episode_became(mixed_run, metrics, rows, trajectories):
+    assert sum(map(len, rows.values())) > len(trajectories)
+    config = OmegaConf.load(mixed_run.directory / "config.yaml")
+    assert metrics["actor/optimiser_steps"] == config.data.train_batch_size / config.actor_rollout_ref.actor.ppo_mini_batch_size
+
+
+def test_kl_to_the_sampling_policy_needs_no_reference(metrics):
+    assert "timing_s/ref" not in metrics and metrics["actor/kl_loss"] >= 0.0
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

@@ -1,0 +1,165 @@
+"""The update of a training step: how many optimiser steps it takes, of which rows each is made, and what each row is told for the loss.
+
+`ppo_mini_batch_size` is tasks. verl multiplies it by the rollouts of a task and counts rows, so that a batch with twenty rows an episode
+takes twenty times as many optimiser steps; it divides a sequence mean by all rows of a mini-batch, padding too. Here the number of steps is
+train_batch_size / ppo_mini_batch_size whatever a trajectory became, the rows that count are spread over them evenly, and each row is told
+how many of its mini-batch count, for the denominator (`agentevolver.trainer.loss`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.utils.metric import reduce_metrics
+from verl.utils.py_functional import rename_dict
+
+from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, ROWS_COLUMN, guidance_metrics
+from agentevolver.trainer.navigation import rollout_flags, row_flags
+from experience_manager.settings import ExperienceSettings
+
+
+def required_multiple(config: Any, ranks: int, steps: int) -> int:
+    """Return what the number of a batch's rows, padding included, must be a multiple of.
+
+    That is equal mini-batches on every rank; and whole micro-batches, where their rows are counted instead of their tokens.
+
+    Args:
+        config: the section `actor_rollout_ref`.
+        ranks: data-parallel ranks.
+        steps: optimiser steps.
+    """
+    actor, rollout, ref = config.actor, config.rollout, config.ref
+    update = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu or 1
+    passes = [part.log_prob_micro_batch_size_per_gpu or 1 for part in (rollout, ref) if not part.log_prob_use_dynamic_bsz]
+    return ranks * math.lcm(steps * update, *passes)
+
+
+def mini_batches(counts: Sequence[bool], ranks: int, steps: int, seed: int | None = None) -> tuple[list[int], list[int]]:
+    """Spread the rows that count over a step's mini-batches: no two differ by more than one such row.
+
+    verl gives every rank an equal part of the rows, one part after the other, and cuts each part into equal mini-batches; what counts
+    stays on its rank. Where all rows count, their order stays as it is.
+
+    Args:
+        counts: whether a row has a token that is trained on; as many rows as a multiple of ranks x steps.
+        ranks: data-parallel ranks.
+        steps: optimiser steps.
+        seed: draws the rows of each mini-batch at random; None takes them in order.
+
+    Returns:
+        The rows' new order, and for each place in it the number of rows that count in its mini-batch, over all ranks.
+    """
+    share = len(counts) // ranks
+    size = share // steps
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    order: list[int] = []
+    totals = [0] * steps
+    turn = 0  # the mini-batch that takes the next row which is one too many
+    for rank in range(ranks):
+        rows = list(range(rank * share, (rank + 1) * share))
+        if generator is not None:
+            rows = [rows[i] for i in torch.randperm(share, generator=generator).tolist()]
+        counted, others = [i for i in rows if counts[i]], [i for i in rows if not counts[i]]
+        each, over = divmod(len(counted), steps)
+        for step in range(steps):
+            taken = each + ((step - turn) % steps < over)
+            order += counted[:taken] + others[: size - taken]
+            del counted[:taken], others[: size - taken]
+            totals[step] += taken
+        turn = (turn + over) % steps
+    return order, [totals[place % share // size] for place in range(len(counts))]
+
+
+def arrange(batch: KVBatchMeta, rows: Sequence[int], ranks: int, steps: int, seed: int | None = None) -> None:
+    """Order a batch into mini-batches and give each row the number of rows that count in its own, as a column.
+
+    Args:
+        batch: the step's rows; changed in place.
+        rows: the places of those that are neither padding nor withdrawn.
+        ranks, steps, seed: as for `mini_batches`.
+    """
+    counts = [False] * len(batch.keys)
+    if rows:
+        keys = [batch.keys[i] for i in rows]
+        masks = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])["response_mask"]
+        for i, mask in zip(rows, masks.unbind(), strict=True):
+            counts[i] = bool(mask.any())
+    order, numbers = mini_batches(counts, ranks, steps, seed)
+    batch.reorder(order)
+    put_columns(batch, {ROWS_COLUMN: torch.tensor(numbers, dtype=torch.float32)})
+
+
+def put_columns(batch: KVBatchMeta, columns: dict[str, torch.Tensor]) -> None:
+    """Give every row of a batch numbers of its own (N each), which the workers are given too."""
+    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys)))
+    if batch.fields is not None:  # verl lists what the workers are given since the advantages
+        batch.fields = [*batch.fields, *(name for name in columns if name not in batch.fields)]
+
+
+def tell_guided_apart(
+    batch: KVBatchMeta, rows: Sequence[int], trajectories: list[dict[str, Any]], section: ExperienceSettings, usual: float
+) -> dict[str, float]:
+    """Give each row its upper clip and whether its rollout was guided, as columns; returns the metrics of both.
+
+    Args:
+        batch: the step's rows.
+        rows: the places of those that are trained on; the others count as unguided.
+        trajectories: the step's records.
+        section: says how far a guided row's clip reaches.
+        usual: the clip of all others.
+    """
+    keys = [batch.keys[i] for i in rows]
+    flags = row_flags(trajectories, keys)
+    clips = [section.clip_ratio_high(guided=guided, kept=not stripped, otherwise=usual) for guided, stripped in flags]
+    guided_column, clip_column = torch.zeros(len(batch.keys)), torch.full((len(batch.keys),), usual)
+    places = list(rows)
+    guided_column[places] = torch.tensor([float(guided) for guided, _ in flags])
+    clip_column[places] = torch.tensor(clips)
+    put_columns(batch, {GUIDED_COLUMN: guided_column, CLIP_COLUMN: clip_column})
+    metrics = rollout_flags(trajectories)
+    if keys:
+        scores = {record["trajectory_id"]: record["outcome"]["score"] for record in trajectories if record["outcome"] is not None}
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages", "response_mask"])
+        pairs = list(zip(data["advantages"].unbind(), data["response_mask"].unbind(), strict=True))
+        tokens = [int(mask.sum()) for _, mask in pairs]
+        means = [float((row * mask).sum()) / max(count, 1) for (row, mask), count in zip(pairs, tokens, strict=True)]
+        own = [scores[key.rpartition("_")[0]] for key in keys]
+        metrics |= guidance_metrics([guided for guided, _ in flags], [clip > usual for clip in clips], own, means, tokens)
+    return metrics
+
+
+def update_actor(workers: Any, batch: KVBatchMeta, actor: Any, steps: int, temperature: float) -> dict[str, Any]:
+    """Update the policy on an arranged batch and return the metrics: verl's `PPOTrainer._update_actor`, with mini-batches of our size.
+
+    `actor/optimiser_steps` among them is how many were taken, in all epochs.
+
+    Args:
+        workers: the actor's worker group.
+        batch: the step's rows, as `arrange` left them.
+        actor: the section `actor_rollout_ref.actor`.
+        steps: optimiser steps an epoch.
+        temperature: what the rows were sampled at.
+    """
+    rows = len(batch.keys) // steps
+    batch.extra_info.update(
+        calculate_entropy=actor.calculate_entropy or actor.entropy_coeff != 0.0,
+        distillation_use_topk=False,
+        distillation_only=False,
+        global_batch_size=rows,
+        mini_batch_size=rows,
+        epochs=actor.ppo_epochs,
+        seed=actor.data_loader_seed,
+        dataloader_kwargs={"shuffle": False},  # `arrange` did
+        temperature=temperature,
+    )
+    metrics: dict[str, Any] = rename_dict(workers.update_actor(batch)["metrics"], "actor/")
+    metrics["perf/mfu/actor"] = metrics.pop("actor/mfu")
+    taken = float(len(metrics["actor/grad_norm"]))
+    reduced: dict[str, Any] = reduce_metrics(metrics)
+    return reduced | {"actor/optimiser_steps": taken}

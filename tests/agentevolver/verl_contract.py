@@ -21,8 +21,10 @@ ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("verl_contract.json")
 OURS = ("agentevolver", "advantage_processor", "context_manager", "experience_manager", "task_manager")
 THEIRS = ("verl", "transfer_queue", "vllm")
-# What no import shows: asked by name through Ray or a mixin.
+# What no import shows: asked by name through Ray, a mixin or a decorator.
 CALLED = (
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer.prepare_step",
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer.timing_raw",
     "verl.workers.rollout.llm_server:LLMServerClient._acquire_server",
     "verl.workers.rollout.llm_server:LLMServerClient._release_server",
     "verl.workers.rollout.llm_server:LLMServerClient.generate",

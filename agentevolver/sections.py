@@ -154,11 +154,6 @@ class SizeSettings(Section):
     n_gpus_per_node: int = Field(ge=1, description="devices of a node; 1 on the CPU")
     nnodes: int = Field(ge=1, description="nodes")
 
-    @property
-    def optimiser_steps(self) -> int:
-        """Optimiser steps of a training step, in each of its `ppo_epochs`."""
-        return self.train_batch_size // self.ppo_mini_batch_size
-
 
 class Settings(Section):
     """The typed view of everything that is ours in the configuration."""

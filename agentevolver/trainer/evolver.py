@@ -42,7 +42,7 @@ from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
-from agentevolver.trainer.update import arrange, required_multiple, tell_guided_apart, update_actor
+from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
 from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
 from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
 from agentevolver.watchdog import Watchdog
@@ -253,7 +253,7 @@ class EvolverTrainer(PPOTrainerSync):
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Equal mini-batches on every rank, of our size; a critic's mini-batches are verl's."""
         self._ranks = dp_size
-        needed = required_multiple(self.config.actor_rollout_ref, dp_size, self.settings.sizes.optimiser_steps)
+        needed = required_multiple(self.config.actor_rollout_ref, dp_size, optimiser_steps(self.config))
         return math.lcm(needed, super()._get_required_batch_multiple(dp_size)) if self.use_critic else needed
 
     def _withdraw(self, batch: KVBatchMeta, rows: list[int]) -> None:
@@ -316,7 +316,7 @@ class EvolverTrainer(PPOTrainerSync):
             metrics.update(tell_guided_apart(batch, rows, self._trajectories, self.settings.exp_manager, usual))
         if self.settings.trainer.dump_samples:
             write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", self._sample_records(batch))
-        steps = self.settings.sizes.optimiser_steps
+        steps = optimiser_steps(self.config)
         with self._watchdog.phase("update", lambda: WORKERS):
             arrange(batch, rows, self._ranks, steps, actor.data_loader_seed + self.global_steps if actor.shuffle else None)
             metrics.update(update_actor(self.actor_rollout_wg, batch, actor, steps, rollout.temperature))

@@ -24,6 +24,11 @@ from agentevolver.trainer.navigation import rollout_flags, row_flags
 from experience_manager.settings import ExperienceSettings
 
 
+def optimiser_steps(config: Any) -> int:
+    """Return the optimiser steps of a training step, in each of its `ppo_epochs`: tasks of a step by tasks of a mini-batch."""
+    return int(config.data.train_batch_size // config.actor_rollout_ref.actor.ppo_mini_batch_size)
+
+
 def required_multiple(config: Any, ranks: int, steps: int) -> int:
     """Return what the number of a batch's rows, padding included, must be a multiple of.
 

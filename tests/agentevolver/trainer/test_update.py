@@ -19,7 +19,7 @@ from verl.utils.metric import Metric
 from agentevolver.settings import for_verl, load
 from agentevolver.trainer import update
 from agentevolver.trainer.loss import ROWS_COLUMN, selective_ppo_loss
-from agentevolver.trainer.update import arrange, mini_batches, required_multiple, update_actor
+from agentevolver.trainer.update import arrange, mini_batches, optimiser_steps, required_multiple, update_actor
 from tests.agentevolver.test_settings import BASIC, MODEL
 from tests.agentevolver.trainer.test_loss import AGGREGATIONS, BOOSTED, Batch, batches, config, slow_loss
 
@@ -59,26 +59,24 @@ def test_where_all_rows_count_their_order_is_verls():
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_as_many_optimiser_steps_whatever_an_episode_became(ranks):
     """`pocket_long`: 16 episodes of 4 tasks, 12 to 28 rows each, mini-batches of 2 tasks. verl would make mini-batches of 8 rows."""
-    sizes = load(
-        POCKET_LONG, ["device=cpu", MODEL, "data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=2"]
-    ).settings.sizes
+    resolved = load(POCKET_LONG, ["device=cpu", MODEL])
+    sizes, steps = resolved.settings.sizes, optimiser_steps(resolved.config)
+    assert (sizes.train_batch_size, sizes.n, sizes.ppo_mini_batch_size, steps) == (4, 4, 2, 2)
     draw = random.Random(0)
     rows = sum(draw.randint(12, 28) for _ in range(sizes.train_batch_size * sizes.n))
-    multiple = ranks * sizes.optimiser_steps
+    multiple = ranks * steps
     padded = rows + -rows % multiple
-    order, numbers = mini_batches([i < rows for i in range(padded)], ranks, sizes.optimiser_steps)
+    order, numbers = mini_batches([i < rows for i in range(padded)], ranks, steps)
     share = padded // ranks
     held = []
     for rank in range(ranks):
         part = slice(rank * share, (rank + 1) * share)
         data = TensorDict({"row": torch.tensor(order[part]), ROWS_COLUMN: torch.tensor(numbers[part])}, batch_size=share)
-        held.append(
-            list(tu.make_iterator(data, padded // sizes.optimiser_steps // ranks, epochs=1, seed=42, dataloader_kwargs={"shuffle": False}))
-        )
+        held.append(list(tu.make_iterator(data, padded // steps // ranks, epochs=1, seed=42, dataloader_kwargs={"shuffle": False})))
     assert [len(mini) for mini in held] == [2] * ranks
     verls = sizes.ppo_mini_batch_size * sizes.n
     assert (rows + -rows % verls) // verls == 44  # optimiser steps of verl's own
-    for step in range(sizes.optimiser_steps):
+    for step in range(steps):
         counted = sum(int((mini[step]["row"] < rows).sum()) for mini in held)
         assert abs(counted - rows / 2) <= 1 and all((mini[step][ROWS_COLUMN] == counted).all() for mini in held)
 

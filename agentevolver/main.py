@@ -11,6 +11,7 @@ import asyncio
 import logging
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,12 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = from_config(config)
         logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         check_stages(settings)
-        tasks = prepare_tasks(config, settings)
-        if settings.exp_manager.enabled:
-            from agentevolver import navigating
-
-            navigating.prepare(settings, tasks)
-        check_episodes(config, settings, tasks)
+        prepare(config, settings)
         _train(config, settings)
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
@@ -60,10 +56,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def prepare_tasks(config: DictConfig, settings: Settings) -> list[Task]:
+def prepare(config: DictConfig, settings: Settings) -> None:
+    """Have the tasks of the run and look at what will be done with them, in the order of what it costs: listing and opening them is free,
+    making synthetic ones is not.
+
+    Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
+    """
+    originals, validation = list_tasks(config, settings)
+    section = settings.task_manager
+    trained = originals if section.mixture.use_original_tasks else []
+    unmade = [replace(task, open_query=True) for task in originals] if section.makes_tasks else []
+    renderer = make_renderer(config)
+    check_episodes(settings, [*trained, *unmade, *validation], renderer)
+    synthetic: list[Task] = []
+    if section.draws_epochs:
+        from agentevolver import questioning
+
+        synthetic = questioning.prepare(settings, originals)
+        check_episodes(settings, synthetic, renderer)
+    if settings.exp_manager.enabled:
+        from agentevolver import navigating
+
+        navigating.prepare(settings, [*trained, *synthetic, *validation])
+
+
+def list_tasks(config: DictConfig, settings: Settings) -> tuple[list[Task], list[Task]]:
     """Write the experiment's task files, unless a run before this one did, and point verl's dataset at them.
 
-    Returns tasks of all kinds that will be rolled out, synthetic ones too.
+    Returns the environment's own tasks: those of the training split, and those that are validated on.
     """
     folder = settings.experiment_dir.resolve() / "tasks"
     train, validation = folder / "train.jsonl", folder / "val.jsonl"
@@ -73,14 +93,7 @@ def prepare_tasks(config: DictConfig, settings: Settings) -> list[Task]:
     with open_dict(config):
         config.data.train_files = str(train)
         config.data.val_files = str(validation)
-    originals = read_tasks(train)
-    synthetic: list[Task] = []
-    if settings.task_manager.draws_epochs:
-        from agentevolver.questioning import prepare
-
-        synthetic = prepare(settings, originals)
-    trained = originals if settings.task_manager.mixture.use_original_tasks else []
-    return [*trained, *synthetic, *read_tasks(validation)]
+    return read_tasks(train), read_tasks(validation)
 
 
 async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None:
@@ -110,19 +123,24 @@ def check_stages(settings: Settings) -> None:
         raise ConfigError(f"attribution_driven_credit_assignment.stages: {error}") from error
 
 
-def check_episodes(config: DictConfig, settings: Settings, tasks: Sequence[Task]) -> None:
-    """Open a few episodes of the tasks; raises ConfigError for what would only fail after the engines have started."""
+def make_renderer(config: DictConfig) -> ChatRenderer:
+    """Return what turns messages into the policy's tokens; raises ConfigError where there is no tokenizer."""
     from transformers import AutoTokenizer
 
-    Status(settings.experiment_dir).set("opening a few episodes")
     model = config.actor_rollout_ref.model
     try:
         tokenizer = AutoTokenizer.from_pretrained(model.tokenizer_path or model.path, trust_remote_code=model.trust_remote_code)
     except (OSError, ValueError) as error:
         raise ConfigError(f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}") from error
-    renderer = ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
-    longest = asyncio.run(probe(settings, tasks, renderer))
-    logger.info("the longest of the probed openings has %d tokens", longest)
+    return ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
+
+
+def check_episodes(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> None:
+    """Open a few episodes of the tasks; raises ConfigError for what would only fail after the engines have started."""
+    if tasks:
+        Status(settings.experiment_dir).set("opening a few episodes")
+        longest = asyncio.run(probe(settings, tasks, renderer))
+        logger.info("the longest of the probed openings has %d tokens", longest)
 
 
 def _log_path(settings: Settings) -> Path:

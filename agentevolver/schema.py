@@ -89,7 +89,8 @@ class Trajectory:
     """One rollout of one task, as it is written to `trajectories/step_<n>.jsonl`.
 
     `group_id` is the rollout group (all rollouts of one task in one step), `rollout_id` the number in the group. `outcome` is
-    None when the rollout failed (`error` then says how) or when the policy never got to act, so that there is nothing to grade.
+    None when the rollout failed (`error` then says how) or when the policy never got to act, so that there is nothing to grade; a
+    validation task on which it never got to act is not solved, with a score of 0.
     `messages` is everything that was said, as it happened; `context_edits` what the context template took out or put in (in
     `calls` the number of calls before it); `dropped_samples` counts, by name, the training samples that could not be used.
     """

@@ -1,7 +1,7 @@
 """A rollout as verl's outputs, and an output as the row of a batch.
 
-A rollout that failed still becomes one output, a placeholder marked `masked`, so that it is counted; the trainer keeps such rows
-out of every statistic and of the gradient.
+A rollout without a training sample still becomes one output, a placeholder marked `masked`, so that it is counted; the trainer keeps such
+rows out of every statistic and of the gradient. Validation leaves out only what has no grade.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def to_outputs(
     masked = not rollout.samples
     samples = rollout.samples or [TrainingSample([eos_token_id], [eos_token_id], [0], [0.0], [-1])]
     versions = rollout.versions or {fallback_version}
-    report = {"success": float(outcome.success) if outcome else 0.0, "masked": float(masked)}
+    report = {"success": float(outcome.success) if outcome else 0.0, "masked": float(outcome is None)}
     outputs = []
     for index, sample in enumerate(samples):
         extra: dict[str, Any] = {

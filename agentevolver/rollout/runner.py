@@ -209,7 +209,7 @@ class _Attempt:
         try:
             try:
                 stop_reason, note = await self._play()
-                outcome = await self._grade() if self.session.actions else None
+                outcome = await self._grade() if self.session.actions else self._of_inaction(note or stop_reason)
                 return stop_reason, outcome, note
             finally:
                 await self._release()
@@ -245,6 +245,11 @@ class _Attempt:
         if not isinstance(score, int | float) or not math.isfinite(score) or not 0.0 <= score <= 1.0:
             raise EnvServiceError(f"graded {score!r}, expected a number in 0..1", url="/evaluate", instance_id=self._instance_id)
         return Outcome(score=float(score), success=score >= 1.0)
+
+    def _of_inaction(self, why: str) -> Outcome | None:
+        """The outcome of an episode in which the policy never got to act: none, but in validation, which would else count the tasks that
+        fit alone, the task is not solved."""
+        return Outcome(0.0, False, f"the policy never acted: {why}") if self._task.metadata.get("validation") else None
 
     async def _release(self) -> None:
         try:

@@ -372,6 +372,7 @@ class EvolverTrainer(PPOTrainerSync):
             metrics |= self._navigation.collect()
         turns = [turn for turn, failed in zip(sample_turns, masked, strict=True) if not failed]
         metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
+        metrics["val-aux/never_acted"] = float(turns.count(0))
         metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
         return metrics
 

@@ -40,9 +40,10 @@ def validation_metrics(
         data_sources: per rollout, what its prompt belongs to.
         prompts: per rollout, an id that all rollouts of one prompt share.
         values: per name ("reward", "success") one number per rollout.
-        masked: per rollout, whether it failed; failed rollouts are counted and take no part in any average.
+        masked: per rollout, whether it failed, so that nobody could grade it; failed rollouts are counted and take no part in any average.
         n: rollouts asked for per prompt.
 
+    A rollout in which the policy never acted (its opening did not fit) has values of 0 and is not masked: it counts as one that failed.
     A prompt with fewer than k rollouts left has no best@k and is left out of it.
     """
     metrics: dict[str, float] = {}

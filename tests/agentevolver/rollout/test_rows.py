@@ -9,6 +9,7 @@ from agentevolver.rollout import worker
 from agentevolver.rollout.rows import to_outputs, to_row
 from agentevolver.rollout.runner import Rollout
 from agentevolver.schema import Outcome, StopReason, Task, TrainingSample, Trajectory
+from agentevolver.trainer.validation import validation_metrics
 
 SAMPLE = TrainingSample([1, 2], [3, 4, 5], [1, 0, 1], [-0.1, 0.0, -0.2], [0, -1, 1])
 ROW = {"uid": "u", "session_id": 3, "index": 0, "data_source": "pocket", "reward_model": {}, "global_steps": 7}
@@ -41,6 +42,18 @@ def test_a_failed_rollout_is_one_masked_row_without_a_gradient():
     assert fields["response_mask"].tolist() == [0] and output.extra_fields["masked"]
     assert tag["min_global_steps"] == 6
     assert output.extra_fields["trajectory"]["stop_reason"] == "env_error"
+
+
+def test_validation_counts_what_was_graded_whether_or_not_it_left_a_sample():
+    unopened = rollout(samples=(), score=0.0, stop=StopReason.CONTEXT_FULL)
+    failed = rollout(samples=(), score=None, stop=StopReason.ENV_ERROR)
+    outputs = [output for one in (rollout(), unopened, failed) for output in outputs_of(one, 9, 6, validation=True)]
+    reports = [output.extra_fields["reward_extra_info"] for output in outputs]
+    rewards, masked = [output.reward_score for output in outputs], [bool(report["masked"]) for report in reports]
+    assert [output.response_mask for output in outputs[1:]] == [[0], [0]]
+    metrics = validation_metrics(["x/val"] * 3, ["a", "a", "b"], {"reward": rewards}, masked, n=2)
+    assert metrics["val-core/x/val/reward/mean@2"] == 0.5, "the opening that did not fit is a failure of the policy's task"
+    assert metrics["val-aux/x/val/failed_rollouts"] == 1.0
 
 
 def test_the_record_is_carried_once_and_where_verl_hands_it_on():

@@ -124,6 +124,21 @@ def test_an_opening_that_does_not_fit_ends_without_a_step_a_grade_or_a_retry(cha
     assert env.open == set()
 
 
+def test_a_validation_task_whose_opening_does_not_fit_is_one_that_is_not_solved(chatml):
+    env = FakeEnv(score=1.0)
+    rollout = roll(chatml, env, task=Task("t", "fake", query="x" * 2_000, metadata={"validation": True}))
+    assert rollout.trajectory.stop_reason is StopReason.CONTEXT_FULL and env.calls["evaluate"] == 0
+    assert rollout.trajectory.outcome.score == 0.0 and not rollout.trajectory.outcome.success
+    assert "data.max_prompt_length" in rollout.trajectory.outcome.reason
+    assert rollout.samples == [] and env.open == set()
+
+
+def test_a_validation_task_that_the_environment_fails_has_no_grade(chatml):
+    env = FakeEnv(faults={"create": [EnvServiceError("broken")] * 2})
+    rollout = roll(chatml, env, task=Task("t", "fake", metadata={"validation": True}))
+    assert rollout.trajectory.stop_reason is StopReason.ENV_ERROR and rollout.trajectory.outcome is None
+
+
 @pytest.mark.parametrize("method", ["create", "step", "evaluate"])
 def test_a_passing_environment_failure_is_retried_on_a_fresh_instance(chatml, method):
     env = FakeEnv(faults={method: [EnvServiceError("broken")]})

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and tests: bash tests/run.sh [all | checks | unit | service | e2e | chaos] [pytest arguments...]
+# Checks and tests: bash tests/run.sh [all | checks | unit | service | e2e | examples | chaos] [pytest arguments...]
 #   checks   ruff, mypy, and the documentation built with every warning an error
 #   unit     pure functions, no servers
 #   service  real servers, processes and Ray on loopback, faults on purpose
@@ -17,9 +17,9 @@ fi
 case $tier in
     all) parts=(ruff format mypy docs unit service e2e) ;;
     checks) parts=(ruff format mypy docs) ;;
-    unit | service | e2e | chaos) parts=("$tier") ;;
+    unit | service | e2e | examples | chaos) parts=("$tier") ;;
     *)
-        echo "unknown part '$tier': all, checks, unit, service, e2e or chaos" >&2
+        echo "unknown part '$tier': all, checks, unit, service, e2e, examples or chaos" >&2
         exit 2
         ;;
 esac
@@ -27,6 +27,11 @@ esac
 bash install.sh --dev || exit 1
 export OMP_NUM_THREADS=1
 bin=.venv/bin
+
+# AppWorld lives in an environment of its own; without it its tests are skipped, and say so.
+appworld() {
+    PYTHON=$PWD/$bin/python bash env_service/environments/appworld/setup.sh || echo "AppWorld could not be set up; its tests are skipped" >&2
+}
 
 run() {
     case $1 in
@@ -44,11 +49,14 @@ run() {
         # What holds no unit test need not be read by both workers.
         unit) "$bin/python" -m pytest -q -n 2 -m "not service and not chaos and not e2e" --ignore=tests/e2e --ignore=tests/chaos "${@:2}" ;;
         service)
-            # AppWorld lives in an environment of its own; without it its tests are skipped, and say so.
-            PYTHON=$PWD/$bin/python bash env_service/environments/appworld/setup.sh || echo "AppWorld could not be set up; its tests are skipped" >&2
+            appworld
             "$bin/python" -m pytest -q -m "(service or chaos) and not e2e" "${@:2}"
             ;;
-        e2e) "$bin/python" -m pytest -q -m "e2e and not chaos" "${@:2}" ;;
+        e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;
+        examples)
+            appworld
+            "$bin/python" -m pytest -q -m examples --durations=0 "${@:2}"
+            ;;
         chaos) "$bin/python" -m pytest -q -m "e2e and chaos" "${@:2}" ;;
     esac
 }

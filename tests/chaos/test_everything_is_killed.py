@@ -18,7 +18,7 @@ import pytest
 
 from agentevolver.launcher.identity import ProcessId, identify, send
 from agentevolver.tracking import read_jsonl
-from tests.e2e.runs import ROOT, Launched, command_of, launch, temporary_things
+from tests.e2e.runs import ROOT, Launched, command_of, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -132,7 +132,6 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 
 def test_a_run_outlives_the_death_of_each_of_its_parts(started: Callable[[], Launched]) -> None:
-    before = temporary_things()
     run = started()
     known = Acknowledged(run.directory)
     run.wait_for(lambda: 1 in run.steps_done(), "first step", 600)
@@ -155,7 +154,7 @@ def test_a_run_outlives_the_death_of_each_of_its_parts(started: Callable[[], Lau
         known.note()
         kill(victims(run, name), what)
         assert run.wait(240) not in (0, None), f"without {what} nothing can be learned"
-        assert run.processes() == set(), f"after the death of {what} everything was stopped"
+        assert run.processes() == run.left_behind() == set(), f"after the death of {what} everything was stopped"
         assert "Traceback" not in run.output, run.output
         saved, run = checkpointed(run), started()
         run.wait_for(lambda run=run: run.steps_done(), "a step after the resume", 600)  # type: ignore[misc]
@@ -164,7 +163,7 @@ def test_a_run_outlives_the_death_of_each_of_its_parts(started: Callable[[], Lau
 
     os.kill(run.process.pid, signal.SIGINT)
     assert run.wait(120) == 130
-    assert run.processes() == set() and temporary_things() - before == set()
+    assert run.processes() == run.left_behind() == set()
     nothing_is_missing(run.directory, known)
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.runs import Launched, launch, temporary_things
+from tests.e2e.runs import Launched, launch
 
 
 @dataclass
 class Finished:
-    """A run that went to its end, and what was lying around before and after."""
+    """A run that went to its end, and what it left outside of its folder."""
 
     launched: Launched
     returncode: int
@@ -24,11 +24,10 @@ class Finished:
 
 @pytest.fixture(scope="session")
 def basic_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    before = temporary_things()
     steps = ("trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.test_freq=3")
     launched = launch(tmp_path_factory.mktemp("basic"), "exact", *steps)
     try:
         returncode = launched.wait()
-        yield Finished(launched, returncode, temporary_things() - before)
+        yield Finished(launched, returncode, launched.left_behind())
     finally:
         launched.end()

@@ -10,11 +10,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from agentevolver.launcher.identity import ProcessId, carriers, send
+from tests.e2e.traces import Traces
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,34 +41,44 @@ def free_port() -> int:
 
 
 def launch(folder: Path, name: str, *overrides: str) -> Launched:
-    return Launched(folder, name, overrides)
+    return Launched(folder, name, (*SMALL, *overrides))
 
 
 class Launched:
-    """A launcher of our own, in a session of its own, with its output in a file."""
+    """A launcher of our own on one of the examples, in a session of its own, with its output in a file."""
 
-    def __init__(self, folder: Path, name: str, overrides: tuple[str, ...]) -> None:
+    def __init__(
+        self, folder: Path, name: str, overrides: tuple[str, ...], conf: str = "basic", env: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = folder / "pocket" / name
         self.output_path = folder / f"{name}-{time.time_ns()}.out"
         self.port = free_port()
         command = [
-            *(sys.executable, str(ROOT / "launcher.py"), "--conf", str(ROOT / "examples" / "basic.yaml"), *SMALL),
-            *(f"experiment.root={folder}", f"trainer.experiment_name={name}", f"env_service.env_url=http://127.0.0.1:{self.port}"),
-            *overrides,
+            *(sys.executable, str(ROOT / "launcher.py"), "--conf", str(ROOT / "examples" / f"{conf}.yaml")),
+            *(f"experiment.root={folder}", "trainer.project_name=pocket", f"trainer.experiment_name={name}"),
+            *(f"env_service.env_url=http://127.0.0.1:{self.port}", *overrides),
         ]
         self.began = time.time()
+        self.traces = Traces(self._run_id, folder)
+        variables = os.environ | {"TMPDIR": str(self.traces.folder)} | dict(env or {})
         with self.output_path.open("wb") as output:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
     @property
     def output(self) -> str:
         return self.output_path.read_text(errors="replace")
 
+    def _run_id(self) -> str | None:
+        found = re.search(r"run (\d{6}-\d{6}-[0-9a-f]+)", self.output) if self.output_path.exists() else None
+        return found and found.group(1)
+
     @property
     def run_id(self) -> str:
-        found = re.search(r"run (\d{6}-\d{6}-[0-9a-f]+)", self.output)
-        assert found, self.output
-        return found.group(1)
+        found = self._run_id()
+        assert found is not None, self.output
+        return found
 
     def processes(self, service: str | None = None) -> set[ProcessId]:
         return carriers(self.run_id, service)
@@ -96,8 +107,13 @@ class Launched:
                 self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        for process in self.processes():
+        for process in self.processes() if self._run_id() is not None else ():
             send(process, signal.SIGKILL)
+        self.traces.close()
+
+    def left_behind(self) -> set[str]:
+        """What the run made outside of its experiment's folder, and did not remove."""
+        return self.traces.left()
 
 
 def command_of(process: ProcessId) -> str:
@@ -105,10 +121,3 @@ def command_of(process: ProcessId) -> str:
         return Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
-
-
-def temporary_things() -> set[str]:
-    """Files that engines and clusters leave when they are not cleaned up after: shared memory, sockets, Ray's folders."""
-    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith(("psm_", "sem.", "verl_", "plasma"))}
-    sockets = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|^ray|^agentevolver|^rl-colocate|^tmp.*\.sock")
-    return shared | {f"/tmp/{name}" for name in os.listdir("/tmp") if sockets.search(name)}

@@ -13,7 +13,7 @@ from agentevolver.tracking import read_jsonl
 from experience_manager.inject import without
 from experience_manager.store import Store
 from tests.e2e.conftest import Finished
-from tests.e2e.runs import launch, temporary_things
+from tests.e2e.runs import launch
 from tests.e2e.test_exactness import furthest, log_probs, model_after
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -50,11 +50,10 @@ WANTED = (
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    before = temporary_things()
     launched = launch(tmp_path_factory.mktemp("questioning"), "made", *WANTED)
     try:
         returncode = launched.wait()
-        yield Finished(launched, returncode, temporary_things() - before)
+        yield Finished(launched, returncode, launched.left_behind())
     finally:
         launched.end()
 

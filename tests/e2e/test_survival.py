@@ -8,7 +8,7 @@ import pytest
 
 from agentevolver.launcher.identity import send
 from agentevolver.tracking import read_jsonl
-from tests.e2e.runs import Launched, command_of, launch, temporary_things
+from tests.e2e.runs import Launched, command_of, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
@@ -32,7 +32,6 @@ def kill(run: Launched, what: str, service: str | None = None) -> None:
 
 
 def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path: Path) -> None:
-    before = temporary_things()
     first = launch(tmp_path, "hurt", *STEPS)
     try:
         first.wait_for(lambda: 1 in first.steps_done(), "first step")
@@ -46,7 +45,7 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
         first.wait_for(lambda: max(first.steps_done()) == checkpointed(first) + 1, "step after a checkpoint")
         kill(first, "ray::TaskRunner")
         assert first.wait(120) != 0
-        assert first.processes() == set()
+        assert first.processes() == first.left_behind() == set()
         saved, last = checkpointed(first), max(first.steps_done())
         assert last > saved > 0
         seen = tasks_of(first, saved + 1)
@@ -61,9 +60,8 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
 
             os.kill(second.process.pid, signal.SIGINT)
             assert second.wait(60) == 130
-            assert second.processes() == set()
+            assert second.processes() == second.left_behind() == set()
         finally:
             second.end()
     finally:
         first.end()
-    assert temporary_things() - before == set()

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,11 +14,25 @@ from agentevolver.launcher.options import parse
 from agentevolver.layers import compose_defaults, merge, read_overrides, refuse_unknown
 from agentevolver.settings import load
 from env_service.cli import main as env_service
+from env_service.environments.bfcl.splits import SPLITS_BY_SCENARIO, SPLITS_OF_AGENTEVOLVER
+from task_manager.cli import main as task_manager
+from task_manager.configuration import from_experiment
+from tests.examples.headers import commands as header_commands
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 CONFS = sorted(path.name for path in EXAMPLES.glob("*.yaml"))
 DOCUMENT = (EXAMPLES / "multi_node.md").read_text()
+
+
+def header_calls(beginning: str) -> list[Any]:
+    """The commands of all headers that begin so, each with its file's name; variables before it do not count."""
+    files = sorted((*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.sh")))
+    found = [(path.name, words) for path in files for words in header_commands(path)]
+    chosen = [
+        (name, words) for name, words in found if re.sub(r"^(?:[A-Z]+=.*? )*(?=python|bash)", "", " ".join(words)).startswith(beginning)
+    ]
+    return [pytest.param(name, words, id=f"{name}-{index}") for index, (name, words) in enumerate(chosen)]
 
 
 def blocks(language: str) -> list[str]:
@@ -46,19 +61,106 @@ def test_every_experiment_can_be_planned(
     assert list(tmp_path.iterdir()) == [], "a dry run writes nothing"
 
 
+def test_every_header_shows_how_to_start_its_example() -> None:
+    shown = {path.name: len(header_commands(path)) for path in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.sh"))}
+    assert shown["bfcl.yaml"] == shown["appworld.yaml"] == 4 and shown["overall.yaml"] == 1 and shown["pocket_long.yaml"] == 2
+    assert all(count > 0 for name, count in shown.items() if name.endswith(".sh"))
+
+
+@pytest.mark.parametrize(("name", "words"), header_calls("python launcher.py"))
+def test_every_launch_that_a_header_prints_can_be_planned(
+    name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
+    monkeypatch.chdir(ROOT)
+    dry = [] if "--dry-run" in words else ["--dry-run"]
+    assert cli.main([*words[2:], *dry, "device=cuda", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path) == 0
+    printed = capsys.readouterr().out
+    config = yaml.safe_load(printed.partition("# the resolved configuration\n")[2])
+    data, known = config["data"], splits_of(config["env_service"]["env_type"])
+    assert {data["train_split"], *data["val_splits"]} <= known, "the splits are those of the environment"
+    assert "-m agentevolver.main --config" in printed and "sk-of-nobody" not in printed
+
+
+def splits_of(env_type: str) -> set[str]:
+    if env_type == "bfcl":
+        return {*SPLITS_BY_SCENARIO, *SPLITS_OF_AGENTEVOLVER}
+    return {"train", "dev", "test_normal", "test_challenge"} if env_type == "appworld" else {"train", "dev", "test", "hard"}
+
+
+@pytest.mark.parametrize(("name", "words"), header_calls("python -m task_manager"))
+def test_every_command_of_the_task_manager_that_a_header_prints_can_be_carried_out(
+    name: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, bool]] = []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("task_manager.services.running", lambda configuration, **kwargs: pytest.fail("nothing is started"))
+    monkeypatch.setattr("task_manager.cli._run", lambda options: asked.append((options.command, options.with_services)) or 0)
+    assert task_manager(words[3:]) == 0 and asked
+    from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu"])
+
+
+@pytest.mark.parametrize(("name", "words"), header_calls("bash"))
+def test_every_script_that_a_header_prints_hands_on_what_it_is_given(
+    name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
+    variables = dict(word.split("=", 1) for word in words if re.fullmatch(r"[A-Z]+=.*", word))
+    script, *arguments = words[len(variables) + 1 :]
+    assert (ROOT / script).is_file()
+    if Path(script).name == "setup.sh":
+        assert all(re.search(rf"^\s*{argument}\)", (ROOT / script).read_text(), re.MULTILINE) for argument in arguments)
+        return
+    launches = [line for line in carried_out(tmp_path, script, arguments, variables) if line[0].endswith("launcher.py")]
+    assert launches
+    for _, *given in launches:
+        assert given[len(given) - len(arguments) :] == arguments
+    options = parse(launches[0][1:])
+    load(ROOT / "examples" / Path(str(options.conf)).name, ["device=cpu", *options.overrides])
+
+
+def carried_out(folder: Path, script: str, arguments: list[str], variables: dict[str, str]) -> list[list[str]]:
+    """Run a script in a checkout where nothing is installed and Python only notes what it is asked for; returns its calls."""
+    for stub in ("install.sh", "env_service/environments/bfcl/setup.sh", "env_service/environments/appworld/setup.sh", ".venv/bin/python"):
+        (folder / stub).parent.mkdir(parents=True, exist_ok=True)
+        (folder / stub).touch()
+    (folder / script).parent.mkdir(exist_ok=True)
+    (folder / script).write_text((ROOT / script).read_text())
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text(FAKE_PYTHON)
+    python.chmod(0o755)
+    environ = {"PATH": "/usr/bin:/bin", "OPENAI_API_KEY": "sk-of-nobody", **variables}
+    subprocess.run(["bash", script, *arguments], cwd=folder, env=environ, check=True)
+    return [line.split("\x1f") for line in (folder / "calls").read_text().splitlines()]
+
+
 @pytest.mark.parametrize(("name", "depth"), [("bfcl", 27), ("appworld", 17)])
-def test_the_papers_numbers_are_those_of_the_experiment(name: str, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_numbers_are_those_of_the_experiment(name: str, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     resolved = load(EXAMPLES / f"{name}.yaml", ["device=cuda"])
-    settings, actor = resolved.settings, resolved.config.actor_rollout_ref.actor
-    assert (actor.optim.lr, actor.kl_loss_coef, actor.clip_ratio_low, actor.clip_ratio_high) == (1e-6, 0.001, 0.28, 0.28)
-    assert (settings.sizes.train_batch_size, settings.sizes.n, settings.sizes.val_n, settings.rollout.max_steps) == (32, 8, 8, 30)
-    assert resolved.config.trainer.total_epochs == 40 and str(resolved.config.actor_rollout_ref.model.path) == "Qwen/Qwen2.5-7B-Instruct"
-    assert settings.task_manager.strategy_args.steps(name) == (3, depth)
+    settings, config = resolved.settings, resolved.config
+    actor = config.actor_rollout_ref.actor
+    assert (actor.optim.lr, actor.kl_loss_coef, actor.clip_ratio_low, actor.clip_ratio_high) == (1e-6, 0.001, 0.2, 0.28)
+    assert (actor.policy_loss.loss_mode, actor.loss_agg_mode, actor.kl_loss_type) == ("vanilla", "token-mean", "low_var_kl")
+    sizes = settings.sizes
+    assert (sizes.train_batch_size, sizes.ppo_mini_batch_size, sizes.n, sizes.val_n, settings.rollout.max_steps) == (32, 8, 8, 8, 30)
+    assert sizes.max_prompt_length + sizes.max_response_length == sizes.max_model_len == 25_580
+    assert (config.actor_rollout_ref.rollout.temperature, config.actor_rollout_ref.rollout.val_kwargs.temperature) == (0.9, 0.9)
+    assert (config.trainer.total_epochs, config.trainer.total_training_steps) == (40, 100)
+    assert str(config.actor_rollout_ref.model.path) == "Qwen/Qwen2.5-7B-Instruct"
+    tasks = settings.task_manager
+    assert tasks.strategy_args.steps(name) == (3, depth) and (tasks.n, tasks.target_tasks) == (8, 500)
     experience = settings.exp_manager
-    assert (experience.preset, experience.rollout_ratio, experience.reme.retrieve_top_k, experience.init_rollouts) == ("paper", 0.5, 5, 4)
-    assert experience.off_cliprange_high == 0.6 and experience.val_rollout_mode == "woexp" and experience.kl_to == "old"
-    assert settings.attribution.adca_grpo.preset == "paper" and settings.attribution.adca_grpo.alpha == 0.1
+    assert (experience.preset, experience.rollout_ratio, experience.reme.retrieve_top_k, experience.init_rollouts) == (
+        "original",
+        0.5,
+        5,
+        4,
+    )
+    assert experience.off_cliprange_high == 0.6 and experience.val_rollout_mode == "woexp" and experience.kl_to == "reference"
+    assert experience.init_exp_before_training and experience.reme.updated_freq == 0 and experience.query == "task"
+    adca = settings.attribution.adca_grpo
+    assert (adca.preset, adca.sigma, adca.alpha, adca.prm_scheme, adca.prm_steps) == ("original", None, 0.1, "decouple", 100)
 
 
 @pytest.mark.parametrize("script", [path.name for path in EXAMPLES.glob("*.sh")])

@@ -95,15 +95,16 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, moments):
 @pytest.mark.service
 @pytest.mark.chaos
 def test_two_runs_in_one_folder_do_not_mix(tmp_path):
-    process = start(tmp_path, 0.05)
+    first = start(tmp_path, 3600)  # it thinks about its first step until it is killed
     try:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "store" / "journal.jsonl").exists():
+        deadline = time.monotonic() + 240
+        while not calls(tmp_path):
+            assert first.poll() is None, first.stderr.read().decode()
             assert time.monotonic() < deadline
             time.sleep(0.02)
         second = start(tmp_path, 0)
-        _, errors = second.communicate(timeout=60)
-        assert second.returncode == 1 and f"process {process.pid} is working in it" in errors.decode()
+        _, errors = second.communicate(timeout=240)
+        assert second.returncode == 1 and f"process {first.pid} is working in it" in errors.decode()
     finally:
-        process.kill()
-        process.communicate()
+        first.kill()
+        first.communicate()

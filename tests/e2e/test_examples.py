@@ -1,0 +1,193 @@
+"""Every example starts for real and takes two steps on the CPU stack, its sizes made small and nothing else changed.
+
+What a language model would be paid for is answered by a script (`scripted_llm`), what a GPU would be needed for by a random model
+(`tiny_model`). A tier of its own, `bash tests/run.sh examples`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentevolver.tracking import read_jsonl
+from tests.e2e.runs import ROOT, Launched
+from tests.e2e.tiny_model import build
+from tests.env_service import tiny_world
+
+pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(1800)]
+
+STEPS = 2
+KEY = "sk-of-nobody"
+ROLLOUT = "actor_rollout_ref.rollout."
+SIZES = (
+    "data.train_batch_size=4",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    f"{ROLLOUT}n=4",
+    f"{ROLLOUT}val_kwargs.n=2",
+    f"trainer.total_training_steps={STEPS}",
+)
+FEW_TASKS = ("data.val_filter.n=8",)
+FEW_EXPLORATIONS = ("task_manager.max_seed_tasks=8",)
+SMALL_POOL = ("exp_manager.init_tasks=8", "exp_manager.init_rollouts=2")
+# Replies of a few tokens: a random policy says nothing in more of them.
+SHORT = (f"{ROLLOUT}response_length=16", f"{ROLLOUT}multi_turn.max_steps=4", "data.max_response_length=2048")
+FEW_OF_A_BENCHMARK = (
+    *("task_manager.n=2", "task_manager.max_seed_tasks=8", "task_manager.target_tasks=12"),
+    *("task_manager.strategy_args.breadth_steps=1", "task_manager.strategy_args.depth_steps=1"),
+    *SMALL_POOL,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """How an example is made small, and which of its parts must have worked (`questioning`, `navigating`, `labels`)."""
+
+    sizes: tuple[str, ...] = ()
+    parts: frozenset[str] = frozenset()
+    model: bool = False
+    paid: bool = False
+    room: int | None = None
+    needs: str = ""
+    splits: tuple[str, ...] = field(default=("dev",))
+
+    def overrides(self, model: Path) -> list[str]:
+        """Return the example's own command line, but for folders and ports."""
+        made = [f"actor_rollout_ref.model.path={model}"] if self.model else []
+        if self.room is not None:
+            made += [f"{ROLLOUT}max_model_len={self.room}", f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={self.room}"]
+            made += [f"{section}.log_prob_max_token_len_per_gpu={self.room}" for section in (ROLLOUT[:-1], "actor_rollout_ref.ref")]
+        return ["device=cpu", *SIZES, *made, *self.sizes]
+
+
+ALL = frozenset({"questioning", "navigating", "labels"})
+CASES = {
+    "basic": Case(FEW_TASKS),
+    "questioning": Case((*FEW_TASKS, *FEW_EXPLORATIONS), frozenset({"questioning"})),
+    "attributing": Case(FEW_TASKS, frozenset({"labels"})),
+    "navigating": Case((*FEW_TASKS, *SMALL_POOL, "exp_manager.scout.filter.n=16"), frozenset({"navigating"}), splits=("dev", "test")),
+    "overall": Case((*FEW_TASKS, *FEW_EXPLORATIONS, *SMALL_POOL), ALL, splits=("dev", "test")),
+    "pocket_long": Case(("data.val_filter.n=4", f"{ROLLOUT}multi_turn.max_steps=24")),
+    "gpu": Case((*FEW_TASKS, *SHORT), model=True, room=4352),
+    "bfcl": Case(
+        (*FEW_OF_A_BENCHMARK, *SHORT, "data.val_filter.categories=[multi_turn_base]"),
+        ALL,
+        model=True,
+        paid=True,
+        room=8704,
+        needs="bfcl",
+        splits=("val",),
+    ),
+    "appworld": Case((*FEW_OF_A_BENCHMARK, *SHORT), ALL, model=True, paid=True, room=6144, needs="appworld"),
+}
+
+
+def test_every_example_has_its_case() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} <= set(CASES)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [path.read_text() for folder in ("docs", "env_service") for path in (ROOT / folder).rglob("*.md")]
+    if bfcl_is_there():  # so that its openings are about as long as a real tokenizer makes them
+        from env_service.environments.bfcl import package, prompts
+
+        docs = {doc["name"]: doc for task in package.load_package().tasks.values() for doc in task.tools}
+        texts += [json.dumps(prompts.tool_schema(doc)) for doc in docs.values()] * 4
+    return build(tmp_path_factory.mktemp("tiny"), texts)
+
+
+def bfcl_is_there() -> bool:
+    return bool(os.environ.get("BFCL_ROOT")) or importlib.util.find_spec("bfcl_eval") is not None
+
+
+@pytest.fixture(scope="module")
+def paid_model() -> Iterator[str]:
+    """The address of the scripted language model."""
+    command = [sys.executable, str(Path(__file__).with_name("scripted_llm.py")), KEY]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def world(needs: str) -> dict[str, str]:
+    """Return the variables that name an environment's installation; skips where there is none."""
+    if needs == "bfcl" and not bfcl_is_there():
+        pytest.skip("bfcl-eval is not installed (see env_service/environments/bfcl/README.md)")
+    if needs != "appworld":
+        return {}
+    python = tiny_world.interpreter()
+    return {"APPWORLD_PYTHON": str(python), "APPWORLD_ROOT": str(tiny_world.build(python))}
+
+
+def counts(address: str) -> dict[str, int]:
+    with urllib.request.urlopen(f"{address}/counts", timeout=10) as response:
+        found: dict[str, int] = json.load(response)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if (ROOT / "examples" / f"{name}.yaml").exists()])
+def test_the_example_takes_two_steps(name: str, tmp_path: Path, model: Path, request: pytest.FixtureRequest) -> None:
+    case = CASES[name]
+    env = world(case.needs)
+    if case.paid:
+        env |= {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{request.getfixturevalue('paid_model')}/v1"}
+    launched = Launched(tmp_path, name, (*case.overrides(model), "ray.dashboard=false"), conf=name, env=env)
+    try:
+        assert launched.wait(1500) == 0, launched.output
+        assert launched.processes() == set()
+        assert launched.steps_done() == list(range(1, STEPS + 1))
+        check_rollouts(launched)
+        check_validation(launched, case)
+        check_parts(launched, case.parts)
+    finally:
+        launched.end()
+    if case.paid:
+        asked = counts(request.getfixturevalue("paid_model"))
+        assert {entry.partition(" of ")[2] for entry in asked} == {"qwen-plus", "qwen3-235b-a22b", "qwen-max"}, "each role has its model"
+
+
+def check_rollouts(launched: Launched) -> None:
+    """No rollout failed, and every one that was trained on has a grade."""
+    for step in range(1, STEPS + 1):
+        records = read_jsonl(launched.directory / "trajectories" / f"step_{step}.jsonl")
+        assert len(records) == 16
+        assert [(r["stop_reason"], r["error"]) for r in records if r["outcome"] is None] == []
+
+
+def check_validation(launched: Launched, case: Case) -> None:
+    """Each split was validated, before the first step and after the last, and every task of it counted."""
+    for step in (0, STEPS):
+        records = read_jsonl(launched.directory / "validation" / f"step_{step}.jsonl")
+        assert {record["task"]["metadata"]["split"] for record in records} == set(case.splits)
+        assert all(record["outcome"] is not None for record in records)
+
+
+def check_parts(launched: Launched, parts: frozenset[str]) -> None:
+    first = metrics_of(launched)[0]
+    records = [record for step in range(1, STEPS + 1) for record in read_jsonl(launched.directory / "trajectories" / f"step_{step}.jsonl")]
+    if "questioning" in parts:
+        assert first["questioning/kept"] >= 4 and all(record["task"]["open_query"] for record in records)
+    if "navigating" in parts:
+        assert first["exp_manager/pool_size"] > 0
+        assert sum(record["guidance_wanted"] for record in records) == len(records) / 2
+        assert any(record["guided"] for record in records)
+    if "labels" in parts:
+        assert sum(record["attribution"]["status"] == "labelled" for record in records) >= 0.8 * len(records)
+
+
+def metrics_of(launched: Launched) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (launched.directory / "metrics.jsonl").read_text().splitlines()]

@@ -148,7 +148,7 @@ def test_the_example_takes_two_steps(name: str, tmp_path: Path, model: Path, req
     launched = Launched(tmp_path, name, (*case.overrides(model), "ray.dashboard=false"), conf=name, env=env)
     try:
         assert launched.wait(1500) == 0, launched.output
-        assert launched.processes() == set()
+        assert launched.processes() == launched.left_behind() == set()
         assert launched.steps_done() == list(range(1, STEPS + 1))
         check_rollouts(launched)
         check_validation(launched, case)

@@ -43,16 +43,19 @@ for use in (lambda: BfclEnv.get_query_list("train"), lambda: BfclEnv("multi_turn
 @pytest.mark.service
 def test_loading_leaves_nothing_behind_and_no_variable_changed(tmp_path: Path) -> None:
     code = """
-import os, sysconfig
-from pathlib import Path
-site = Path(sysconfig.get_paths()["purelib"])
-before = set(site.iterdir())
+import os, sys
+made = []
+def note(event, args):
+    if event == "os.mkdir" or (event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
+        made.append(str(args[0]))
+sys.addaudithook(note)
 from env_service.environments.bfcl.package import load_package
 assert len(load_package().tasks) == 800
 assert "BFCL_PROJECT_ROOT" not in os.environ
-assert set(site.iterdir()) == before, set(site.iterdir()) - before
+elsewhere = [path for path in made if not path.startswith((os.environ["TMPDIR"], "/dev/null"))]
+assert made and elsewhere == [], elsewhere
 """
-    done = python(code, TMPDIR=str(tmp_path))
+    done = python(code, TMPDIR=str(tmp_path), PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -90,7 +90,7 @@ def load_configuration(options: Options) -> Configuration:
     Raises:
         UsageError: with the line that says what is wrong.
     """
-    from agentevolver.launcher.preflight import check_model
+    from agentevolver.launcher.preflight import check_checkpoint, check_model
     from agentevolver.settings import ConfigError, load
 
     try:
@@ -98,6 +98,7 @@ def load_configuration(options: Options) -> Configuration:
     except ConfigError as error:
         raise UsageError(" ".join(str(error).split())) from error
     check_model(str(resolved.config.actor_rollout_ref.model.path))
+    check_checkpoint(resolved.config)
     return resolved
 
 

@@ -43,6 +43,8 @@ NEUTRAL = (
     "trainer.project_name",
     "trainer.experiment_name",
     "trainer.ray_wait_register_center_timeout",
+    "trainer.nnodes",
+    "trainer.n_gpus_per_node",
     "experiment.*",
     "watchdog.*",
     "ray.*",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from agentevolver.errors import TrainingFailed
 from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.health import is_loopback, reachable, unhealthy
 from agentevolver.launcher.ports import port_is_free
 from agentevolver.launcher.stack import health_url
 from agentevolver.tracking import free_bytes
+from agentevolver.trainer.shards import check_ranks, checkpoint_of
 
 MIN_FREE_GB = 2.0
 
@@ -31,6 +35,25 @@ def check_model(path: str) -> None:
     looks_local = path.startswith(("/", "./", "../", "~"))
     if looks_local and not Path(path).expanduser().exists():
         raise UsageError(f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging Face hub")
+
+
+def check_checkpoint(config: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that the run would go on from and that its ranks could not load; opens none of its files.
+
+    Args:
+        config: the composed configuration.
+
+    Raises:
+        UsageError: with what to do instead.
+    """
+    trainer = config["trainer"]
+    try:
+        checkpoint = checkpoint_of(trainer)
+        if checkpoint is not None:
+            contents = config["actor_rollout_ref"]["actor"]["checkpoint"]["load_contents"]
+            check_ranks(checkpoint / "actor", trainer["nnodes"] * trainer["n_gpus_per_node"], tuple(contents))
+    except TrainingFailed as error:
+        raise UsageError(str(error)) from error
 
 
 def check_disk(folder: Path) -> None:

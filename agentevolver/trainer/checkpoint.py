@@ -20,9 +20,9 @@ from ray.exceptions import RayError
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.settings import Settings
 from agentevolver.tracking import free_bytes, whole
+from agentevolver.trainer.shards import MARKER
 
 STATE = "trainer.pt"
-MARKER = "latest_checkpointed_iteration.txt"
 
 
 def pool_of(settings: Settings) -> Path | None:

@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from agentevolver.verl_plugin.resharding import ReshardingEngine
 
 from agentevolver.verl_plugin import log_probs, value_head
 
@@ -33,7 +34,7 @@ class _EveryRankLoads:
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
-class CpuEngine(FSDPEngineWithLMHead):
+class CpuEngine(ReshardingEngine):
     """FSDP2 on gloo for the model that trains; the plain module for one that is only read (`forward_only`)."""
 
     device_mesh: Any

@@ -1,6 +1,7 @@
 """Checks before a start: what they let pass, and what they say of the rest."""
 
 import http.server
+import json
 import shutil
 import socket
 import threading
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.errors import LaunchError, UsageError
-from agentevolver.launcher.preflight import Presence, check_disk, check_model, check_ray_address, env_service_presence
+from agentevolver.launcher.preflight import Presence, check_checkpoint, check_disk, check_model, check_ray_address, env_service_presence
+from agentevolver.settings import load
 from tests.agentevolver.launcher.fakes import free_port
 
 
@@ -79,3 +81,22 @@ def test_a_full_disk_is_noticed_before_the_folder_exists(tmp_path: Path, monkeyp
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, 5e8))
     with pytest.raises(LaunchError, match=r"0\.5 GB free where .* lies, at least 2 are needed"):
         check_disk(tmp_path / "a" / "b")
+
+
+def test_a_checkpoint_that_these_ranks_cannot_load_is_refused_before_a_start(tmp_path: Path) -> None:
+    overrides = ["device=cpu", f"experiment.root={tmp_path}", "trainer.n_gpus_per_node=4"]
+    config = load(None, overrides).config
+    check_checkpoint(config)
+    folder = Path(config.trainer.default_local_dir)
+    (folder / "global_step_4" / "actor").mkdir(parents=True)
+    (folder / "latest_checkpointed_iteration.txt").write_text("4")
+    layout = folder / "global_step_4" / "actor" / "fsdp_config.json"
+    layout.write_text(json.dumps({"FSDP_version": 2, "world_size": 4}))
+    check_checkpoint(config)
+    layout.write_text(json.dumps({"FSDP_version": 1, "world_size": 8}))
+    with pytest.raises(UsageError, match="8 ranks of FSDP1 and can only be resumed on as many, not on 4"):
+        check_checkpoint(config)
+
+
+def test_ray_has_a_place_for_every_rank() -> None:
+    assert load(None, ["device=cpu", "trainer.n_gpus_per_node=2"]).ray.num_gpus == 2

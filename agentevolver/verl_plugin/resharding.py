@@ -1,0 +1,134 @@
+"""Resuming on another number of ranks than the checkpoint was written by. Loaded in every worker by `actor_rollout_ref.model.external_lib`.
+
+verl's FSDP2 checkpoint is one file a rank, each with that rank's piece of every tensor, and is loaded by as many ranks again. Here each
+rank reads the pieces of all (memory-mapped, one tensor in memory at a time), joins them, and keeps the piece that is its own now. No
+rank sends anything to another. The learning-rate schedule is that of every rank; random states go with the rank's number, and a rank
+that had none keeps the one it was started with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
+from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from agentevolver.trainer.shards import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
+
+
+@torch.no_grad()
+def joined(pieces: Sequence[DTensor]) -> torch.Tensor:
+    """Return the whole tensor of which each rank wrote a piece.
+
+    Args:
+        pieces: what the ranks wrote, in their order.
+
+    Raises:
+        ValueError: it is split along more than one dimension of the mesh, or is a partial sum.
+    """
+    placements, mesh = pieces[0].placements, pieces[0].device_mesh.mesh
+    split = [place.dim for place in placements if isinstance(place, Shard)]
+    if len(split) > 1 or not all(isinstance(place, Shard | Replicate) for place in placements):
+        raise ValueError(f"a tensor with the placements {placements} cannot be joined")
+    # Along a dimension of the mesh that replicates, the first is as good as any.
+    owners = mesh[tuple(slice(None) if isinstance(place, Shard) else 0 for place in placements)].reshape(-1)
+    own = [pieces[int(rank)].to_local() for rank in owners]
+    return torch.cat(own, dim=split[0]) if split else own[0]
+
+
+def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
+    """Return a value of a checkpoint as this rank would have written it.
+
+    Args:
+        pieces: what the ranks wrote, in their order. What is no DTensor is the same on all of them, and returned as it is.
+        model: a tensor that is split as the result is to be, on its device.
+
+    Raises:
+        ValueError: the shapes differ, or the pieces cannot be joined.
+    """
+    if not isinstance(pieces[0], DTensor):
+        return pieces[0]
+    if pieces[0].shape != model.shape:
+        raise ValueError(f"the checkpoint holds a tensor of {tuple(pieces[0].shape)} for one of {tuple(model.shape)}")
+    whole = joined(pieces)
+    if not isinstance(model, DTensor):
+        return whole
+    return distribute_tensor(whole, model.device_mesh, model.placements, src_data_rank=None).to(model.device)
+
+
+class ReshardingCheckpointManager(FSDPCheckpointManager):
+    """verl's checkpoint manager, which also loads what another number of ranks has saved."""
+
+    def load_checkpoint(self, local_path: str | None, hdfs_path: str | None = None, del_local_after_load: bool = False) -> None:
+        """Load the newest files of a checkpoint's `actor` folder.
+
+        Raises:
+            TrainingFailed: they cannot be loaded by this number of ranks.
+        """
+        layout = None if local_path is None else layout_of(Path(local_path))
+        if local_path is None or layout is None or layout.ranks == self.world_size:
+            super().load_checkpoint(local_path, hdfs_path, del_local_after_load)
+            return
+        folder = Path(local_path)
+        check_ranks(folder, self.world_size, tuple(self.checkpoint_load_contents))
+        if self.should_load_model:
+            self._load_model(_read(folder, MODEL, layout.ranks))
+        if self.should_load_optimizer:
+            self._load_optimizer(_read(folder, OPTIMIZER, layout.ranks))
+        if self.should_load_extra:
+            self._load_extra(folder, layout.ranks)
+        torch.distributed.barrier()
+
+    def _load_model(self, saved: Sequence[Mapping[str, Any]]) -> None:
+        own = self.model.state_dict()
+        unknown = sorted(saved[0].keys() - own.keys())
+        missing = [] if self.is_lora_only_state_dict(saved[0]) else sorted(own.keys() - saved[0].keys())
+        if unknown or missing:
+            raise ValueError(f"the checkpoint is of another model: it has {unknown[:3]} that this one has not, and lacks {missing[:3]}")
+        # In place, tensor by tensor: a second copy of the weights might not fit beside the first.
+        with torch.no_grad():
+            for name in saved[0]:
+                own[name].copy_(resharded([pieces[name] for pieces in saved], own[name]))
+
+    def _load_optimizer(self, saved: Sequence[Mapping[str, Any]]) -> None:
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        state = {
+            index: {name: resharded([pieces["state"][index][name] for pieces in saved], parameters[index]) for name in values}
+            for index, values in saved[0]["state"].items()
+        }
+        self.optimizer.load_state_dict({"state": state, "param_groups": saved[0]["param_groups"]})
+
+    def _load_extra(self, folder: Path, ranks: int) -> None:
+        extra = torch.load(shard(folder, EXTRA, ranks, min(self.rank, ranks - 1)), weights_only=False)
+        if self.rank < ranks and "rng" in extra:
+            self.load_rng_state(extra["rng"])
+        if extra["lr_scheduler"] is not None and self.lr_scheduler is not None:
+            self.lr_scheduler.load_state_dict(extra["lr_scheduler"])
+
+
+# verl looks for an engine of the device's vendor before one of the device, where its own is registered.
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")
+class ReshardingEngine(FSDPEngineWithLMHead):
+    """verl's engine with a checkpoint manager that loads what another number of ranks has saved."""
+
+    def initialize(self) -> None:
+        """Build the model and its optimiser."""
+        super().initialize()
+        theirs = self.checkpoint_manager
+        self.checkpoint_manager = ReshardingCheckpointManager(
+            model=theirs.model,
+            optimizer=theirs.optimizer,
+            lr_scheduler=theirs.lr_scheduler,
+            processing_class=theirs.processing_class,
+            checkpoint_config=theirs.checkpoint_config,
+            trust_remote_code=theirs.trust_remote_code,
+        )
+
+
+def _read(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
+    return [torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=False) for rank in range(ranks)]

@@ -109,7 +109,7 @@ class RaySettings(Section):
 
     address: str | None = Field(description="join the cluster at HOST:PORT; null: the launcher starts one for the run")
     num_cpus: int = Field(ge=1, description="logical CPUs of the cluster that is started")
-    num_gpus: int = Field(ge=1, description="its logical GPUs; 1 on a machine without one, so that verl's workers have a place")
+    num_gpus: int = Field(ge=1, description="its logical GPUs: one a rank, also on a machine without any")
     dashboard: bool = Field(description="serve Ray's dashboard")
     dashboard_port: int = Field(ge=0, le=65535, description="its port, or the first free one from there on; 0: any")
     object_store_memory: int | None = Field(default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice")
@@ -151,7 +151,7 @@ class SizeSettings(Section):
     max_response_length: int = Field(ge=1, description="tokens of everything after them")
     response_length: int = Field(ge=1, description="tokens of one reply; its reserve in the context guard")
     max_model_len: int = Field(ge=2, description="tokens of prompt and reply of one call")
-    n_gpus_per_node: int = Field(ge=1, description="devices of a node; 1 on the CPU")
+    n_gpus_per_node: int = Field(ge=1, description="devices of a node; on the CPU processes")
     nnodes: int = Field(ge=1, description="nodes")
 
 

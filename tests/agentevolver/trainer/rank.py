@@ -35,10 +35,10 @@ ROOT = Path(__file__).parents[3]
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 TASKS, ROLLOUTS, PARTITION = 2, 4, "train"
 
-# With `last` the rows that are not trained on come after all others; `mini` is the number of tasks an optimiser step.
+# With `last` the rows that are not trained on come after all others; `mini` is the number of tasks an optimiser step (1).
 CASES = {
     "uneven rows, several samples a trajectory": {},
-    "withdrawn rows": {"failed": ("t0_1", "t1_0", "t1_1", "t1_2"), "mini": 2},  # one of t1 is left, which says nothing
+    "withdrawn rows": {"failed": ("t0_1", "t1_0", "t1_1", "t1_2"), "mini": 4},  # one of t1 is left, which says nothing
     "a rank of padding alone": {"tasks": 1, "rollouts": 2, "samples": 1, "last": True},
     "a rank of withdrawn rows alone": {"samples": 1, "failed": ("t1_0", "t1_1", "t1_2", "t1_3"), "last": True},
     "means of sequences": {"failed": ("t1_2",), "aggregation": "seq-mean-token-mean"},

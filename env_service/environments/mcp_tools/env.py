@@ -45,11 +45,9 @@ def _load() -> tuple[Path, McpConfig, dict[str, McpTask]]:
     return path, config, load_tasks(task_paths(path, config), judge=read_judge() is not None)
 
 
-def connects_of(config: McpConfig, config_dir: Path, folder: Path) -> tuple[dict[str, Connect], dict[str, Path]]:
-    """Return how to reach each configured server for one instance, and where each logs."""
-    logs = {name: folder / f".{name}.log" for name in config.mcpServers}
-    connects = {name: connector(resolved(server, config_dir, folder), logs[name]) for name, server in config.mcpServers.items()}
-    return connects, logs
+def connects_of(config: McpConfig, config_dir: Path, folder: Path) -> dict[str, Connect]:
+    """Return how to reach each configured server for one instance."""
+    return {name: connector(resolved(server, config_dir, folder)) for name, server in config.mcpServers.items()}
 
 
 class McpEnv(BaseEnv):
@@ -74,11 +72,11 @@ class McpEnv(BaseEnv):
         self._grades: dict[bool, float] = {}
         self._counts = {"steps": 0, "calls": 0, "errors": 0}
         try:
-            connects, logs = connects_of(self._config, path.parent, self._record.folder)
+            connects = connects_of(self._config, path.parent, self._record.folder)
         except BaseException:
             shutil.rmtree(self._record.folder, ignore_errors=True)
             raise
-        self._servers = Servers(connects, self._config.start_timeout_s, logs)
+        self._servers = Servers(connects, self._config.start_timeout_s)
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
         """Return tools and request, once the servers stand and the task's setup calls are done; raises ServerError."""
@@ -158,9 +156,12 @@ class McpEnv(BaseEnv):
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds. 0 before the end or without a task.
 
-        Only what `step` was given and what the servers did counts, never `messages`. Raises JudgeError if a judge gives no verdict.
+        Only what `step` was given and what the servers did counts, never `messages`. Raises ServerError if a server is gone or was, since
+        what the agent could still do is no measure of it then, JudgeError if a judge gives no verdict.
         """
         sparse = _read_flags(params, self._flags)["sparse"]
+        if not self._grades:
+            self._servers.check_alive()
         if self._flags["is_open_query"] or self._record.final_text is None:
             return 0.0
         if sparse not in self._grades:

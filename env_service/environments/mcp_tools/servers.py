@@ -2,7 +2,8 @@
 
 One thread runs one event loop; each server has a task in it that opens the connection, keeps it and closes it, since a connection
 must end in the task that began it. Callers wait on futures, nothing polls. Failures: a tool's own error, a refused call and a
-time-out are a `ToolResult` with `is_error`; a server that cannot be started, dies or breaks the protocol raises ServerError.
+time-out are a `ToolResult` with `is_error`; a server that cannot be started, dies or breaks the protocol raises ServerError, and the
+instance is lost from then on. What a server writes to its standard error goes to a file without a name, which no tool can open.
 
 Needs the MCP SDK 2 (`mcp` >= 2.3): SDK 1 has other clients and other results.
 """
@@ -14,12 +15,13 @@ import concurrent.futures
 import contextlib
 import json
 import logging
+import os
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeVar
 
 from env_service.environments.mcp_tools.config import HttpServer, StdioServer
 
@@ -28,7 +30,7 @@ try:
     from mcp import Client, MCPError, StdioServerParameters
     from mcp.client.stdio import stdio_client
     from mcp.client.streamable_http import streamable_http_client
-    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, TextContent
+    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, ListToolsRequest, ListToolsResult, TextContent
     from mcp_types import Tool as ToolDescription
     from pydantic import ValidationError
 except ImportError as error:
@@ -38,12 +40,16 @@ logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT_S = 10.0
 _GRACE_S = 5.0
+_ALIVE_TIMEOUT_S = 5.0
 _MOST_LOG = 2000
 _MOST_PAGES = 100
 
 Target = Any
 """What `mcp.Client` can be given: a transport, a URL, a server object in this process."""
-Connect = Callable[[contextlib.AsyncExitStack], "Target"]
+Connect = Callable[[contextlib.AsyncExitStack, TextIO], "Target"]
+"""Opens the way to a server; what a process of it writes to its standard error belongs into the file."""
+
+T = TypeVar("T")
 
 
 class ServerError(RuntimeError):
@@ -76,28 +82,29 @@ class _Link:
 
     name: str
     connect: Connect
-    log: Path | None
     ready: asyncio.Future[None]
     client: Client | None = None
     tools: list[ToolDescription] = field(default_factory=list)
+    log: TextIO = field(default_factory=lambda: tempfile.TemporaryFile("w", encoding="utf-8"))  # noqa: SIM115  closed with the servers
 
     def last_words(self) -> str:
         """Return the end of what the server wrote to its standard error."""
-        with contextlib.suppress(OSError):
-            if self.log is not None and (text := self.log.read_text(encoding="utf-8", errors="replace").strip()):
-                return f"; it last wrote: {text[-_MOST_LOG:]}"
+        with contextlib.suppress(OSError, ValueError):  # closed already
+            number = self.log.fileno()
+            end = os.pread(number, _MOST_LOG, max(0, os.fstat(number).st_size - _MOST_LOG))
+            if text := end.decode("utf-8", "replace").strip():
+                return f"; it last wrote: {text}"
         return ""
 
 
-def connector(server: StdioServer | HttpServer, log: Path) -> Connect:
-    """Return how to reach a configured server; a process writes its standard error to `log`."""
+def connector(server: StdioServer | HttpServer) -> Connect:
+    """Return how to reach a configured server."""
 
-    def connect(stack: contextlib.AsyncExitStack) -> Target:
+    def connect(stack: contextlib.AsyncExitStack, errors: TextIO) -> Target:
         if isinstance(server, HttpServer):
             http = httpx2.AsyncClient(headers=server.headers, timeout=httpx2.Timeout(30.0, read=300.0))
             stack.push_async_exit(http)
             return streamable_http_client(server.url, http_client=http)
-        errors = stack.enter_context(log.open("w", encoding="utf-8"))
         parameters = StdioServerParameters(command=server.command, args=server.args, env=server.env, cwd=server.cwd)
         return stdio_client(parameters, errlog=errors)
 
@@ -114,11 +121,11 @@ def _flat(error: BaseException) -> str:
 class Servers:
     """The running servers of one instance."""
 
-    def __init__(self, connects: Mapping[str, Connect], start_timeout_s: float, logs: Mapping[str, Path] | None = None) -> None:
-        """Begin to start the servers; returns at once. `logs` are their standard-error files, for error messages."""
+    def __init__(self, connects: Mapping[str, Connect], start_timeout_s: float) -> None:
+        """Begin to start the servers; returns at once."""
         self._timeout = start_timeout_s
         self._connects = dict(connects)
-        self._logs = dict(logs or {})
+        self._lost: ServerError | None = None
         self._links: dict[str, _Link] = {}
         self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -145,7 +152,7 @@ class Servers:
         self._main_task = asyncio.current_task()
         self._stop = asyncio.Event()
         for name, connect in self._connects.items():
-            self._links[name] = _Link(name, connect, self._logs.get(name), self._loop.create_future())
+            self._links[name] = _Link(name, connect, self._loop.create_future())
         keepers = [asyncio.create_task(self._keep(link), name=f"mcp-{link.name}") for link in self._links.values()]
         standing = asyncio.gather(*(link.ready for link in self._links.values()))
         try:
@@ -173,7 +180,7 @@ class Servers:
         assert self._stop is not None
         try:
             async with contextlib.AsyncExitStack() as stack:
-                client = Client(link.connect(stack), read_timeout_seconds=self._timeout)
+                client = Client(link.connect(stack, link.log), read_timeout_seconds=self._timeout)
                 await stack.enter_async_context(client)
                 link.tools = await _all_tools(client)
                 link.client = client
@@ -192,31 +199,59 @@ class Servers:
             raise ServerError(f"MCP servers did not start within {self._timeout:g} s") from error
 
     def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
-        """Call a tool of `tools` and wait at most about `timeout_s` seconds; raises ServerError if its server is gone."""
+        """Call a tool of `tools` and wait at most about `timeout_s` seconds; raises ServerError if its server is or was gone."""
         self.wait_started()
         tool = self.tools[name]
         link = self._links[tool.server]
-        assert self._loop is not None and link.client is not None
+        assert link.client is not None
         began = time.monotonic()
-        coroutine = link.client.call_tool(tool.name_there, arguments, read_timeout_seconds=timeout_s)
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            return _result(future.result(timeout_s + _GRACE_S))
+            return _result(self._asked(link, link.client.call_tool(tool.name_there, arguments, read_timeout_seconds=timeout_s), timeout_s))
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
-                raise ServerError(f"MCP server {tool.server!r} is gone ({error}){link.last_words()}") from error
             if error.code == REQUEST_TIMEOUT:
                 return ToolResult(f"The tool {name!r} did not answer within {timeout_s:g} s.", is_error=True)
             return ToolResult(f"The server refused the call: {error.message}", is_error=True)
         except concurrent.futures.TimeoutError:
-            future.cancel()
             return ToolResult(f"The tool {name!r} did not answer within {time.monotonic() - began:.0f} s.", is_error=True)
+
+    def check_alive(self) -> None:
+        """Return if every server still answers, a refusal or a delay included; raises ServerError if one is or was gone."""
+        self.wait_started()
+        for link in self._links.values():
+            assert link.client is not None
+            question = link.client.session.send_request(
+                ListToolsRequest(), ListToolsResult, request_read_timeout_seconds=_ALIVE_TIMEOUT_S
+            )
+            with contextlib.suppress(MCPError, concurrent.futures.TimeoutError):  # it refuses, or is busy with a call that took too long
+                self._asked(link, question, _ALIVE_TIMEOUT_S)
+
+    def _asked(self, link: _Link, question: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Return a server's answer; raises MCPError or TimeoutError for one that lives, ServerError from now on for one that is gone."""
+        if self._lost is not None:
+            question.close()
+            raise ServerError(f"this instance has lost a server: {self._lost}")
+        try:
+            return self._answer(link, question, timeout_s)
+        except ServerError as error:
+            self._lost = error
+            raise
+
+    def _answer(self, link: _Link, question: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        assert self._loop is not None
+        future = asyncio.run_coroutine_threadsafe(question, self._loop)
+        try:
+            return future.result(timeout_s + _GRACE_S)
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise ServerError(f"MCP server {link.name!r} is gone ({error}){link.last_words()}") from error
+            raise
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise
         except ValidationError as error:
-            raise ServerError(
-                f"MCP server {tool.server!r} answered {name!r} with a malformed result: {error.errors()[0]['msg']}"
-            ) from error
+            raise ServerError(f"MCP server {link.name!r} answered with a malformed result: {error.errors()[0]['msg']}") from error
         except (OSError, httpx2.HTTPError, concurrent.futures.CancelledError) as error:
-            raise ServerError(f"MCP server {tool.server!r} cannot be reached: {_flat(error)}{link.last_words()}") from error
+            raise ServerError(f"MCP server {link.name!r} cannot be reached: {_flat(error)}{link.last_words()}") from error
 
     def close(self) -> None:
         """Stop the servers and wait for their end; may be called twice."""
@@ -229,6 +264,8 @@ class Servers:
         self._thread.join(_STOP_TIMEOUT_S)
         if self._thread.is_alive():
             logger.error("the MCP servers %s did not stop within %g s", ", ".join(self._connects), _STOP_TIMEOUT_S)
+        for link in self._links.values():
+            link.log.close()
 
 
 async def _all_tools(client: Client) -> list[ToolDescription]:

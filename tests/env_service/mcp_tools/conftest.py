@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -21,13 +21,13 @@ from env_service.environments.mcp_tools.servers import Connect
 Make = Callable[..., McpEnv]
 
 
-def in_memory(config: McpConfig, config_dir: Path, folder: Path) -> tuple[dict[str, Connect], dict[str, Path]]:
+def in_memory(config: McpConfig, config_dir: Path, folder: Path) -> dict[str, Connect]:
     """The notes server in this process instead of a child: same server, same client, no second interpreter to start."""
 
-    def connect(stack: contextlib.AsyncExitStack) -> Any:
+    def connect(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:
         return build_server(folder / "notes.json")
 
-    return {"notes": connect}, {}
+    return {"notes": connect}
 
 
 @pytest.fixture

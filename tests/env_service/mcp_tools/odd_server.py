@@ -10,6 +10,8 @@ if sys.argv[1:] == ["silent"]:
     time.sleep(600)
 if sys.argv[1:] == ["broken"]:
     sys.exit("no licence file found")
+if sys.argv[1:] == ["loud"]:
+    print("my key is 42", file=sys.stderr, flush=True)
 if sys.argv[1:] == ["stubborn"]:
     import signal
 

@@ -115,6 +115,46 @@ def test_a_server_killed_between_calls_is_an_error(start: Start) -> None:
         env.step(calling(("pid", {})))
 
 
+@pytest.mark.parametrize("final", [True, False])
+def test_an_episode_whose_server_died_has_no_grade(start: Start, final: bool) -> None:
+    env = start({"odd": odd()})
+    env.get_init_state()
+    pid = int(text_of(env, "pid"))
+    os.kill(pid, signal.SIGKILL)
+    assert vanish([pid])
+    if final:
+        with pytest.raises(ServerError, match="'odd' is gone"):
+            env.step(said("Answer: x"))
+    for _ in range(2):
+        with pytest.raises(ServerError, match="'odd' is gone"):
+            env.evaluate()
+
+
+def test_an_episode_that_was_graded_keeps_its_grade_when_its_server_dies(start: Start) -> None:
+    env = start({"odd": odd()})
+    env.get_init_state()
+    pid = int(text_of(env, "pid"))
+    assert env.step(said("Answer: x"))["reward"] == 1.0
+    os.kill(pid, signal.SIGKILL)
+    assert vanish([pid])
+    assert env.evaluate() == 1.0
+
+
+def test_a_busy_server_is_not_a_dead_one(start: Start) -> None:
+    env = start({"odd": odd()}, call_timeout_s=0.5)
+    env.get_init_state()
+    text_of(env, "sleep", seconds=2)
+    assert env.step(said("Answer: x"))["reward"] == 1.0
+
+
+def test_what_a_server_logs_lies_in_no_folder_that_a_tool_is_given(start: Start) -> None:
+    env = start({"odd": odd("loud")})
+    env.get_init_state()
+    assert list(env._record.folder.iterdir()) == []
+    with pytest.raises(ServerError, match="my key is 42"):
+        text_of(env, "die")
+
+
 @pytest.mark.parametrize(
     ("server", "message"),
     [
@@ -244,7 +284,7 @@ def test_another_generation_of_the_sdk_is_refused_with_what_to_install() -> None
 
 
 def test_a_caller_is_never_left_waiting_by_a_loop_that_failed() -> None:
-    def connect(stack: Any) -> Any:
+    def connect(stack: Any, errors: Any) -> Any:
         raise RuntimeError("no transport")
 
     servers = Servers({"bad": connect}, 5.0)

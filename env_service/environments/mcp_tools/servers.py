@@ -219,9 +219,7 @@ class Servers:
         self.wait_started()
         for link in self._links.values():
             assert link.client is not None
-            question = link.client.session.send_request(
-                ListToolsRequest(), ListToolsResult, request_read_timeout_seconds=_ALIVE_TIMEOUT_S
-            )
+            question = link.client.session.send_request(ListToolsRequest(), ListToolsResult, request_read_timeout_seconds=_ALIVE_TIMEOUT_S)
             with contextlib.suppress(MCPError, concurrent.futures.TimeoutError):  # it refuses, or is busy with a call that took too long
                 self._asked(link, question, _ALIVE_TIMEOUT_S)
 

@@ -2,7 +2,8 @@ r"""Whether an answer equals the reference: `exact` text, `numeric` value, or `m
 
 numeric: integers must match exactly, other numbers within a relative 1e-6 (or the task's absolute tolerance). Understood are
 integers, decimals, powers of ten, fractions (`3/4`, `\frac{3}{4}`), per cent, thousands separators, and `x = 3`.
-math-verify parses LaTeX, so it runs in a sandbox of its own: an answer that hangs or floods it is a wrong answer, not a failure.
+math-verify parses LaTeX and computes, so an answer must also state a value (not `(7*8-50)/2` or `4=3` for 3), and it runs in a
+sandbox of its own: an answer that hangs or floods it is a wrong answer, not a failure.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 from fractions import Fraction
+from pathlib import Path
 
 from env_service.environments.python_tool.packages import GRADER_PACKAGES, metadata_of, paths_of
 from env_service.environments.python_tool.sandbox.host import Sandbox
@@ -20,6 +22,7 @@ RELATIVE_TOLERANCE = Fraction(1, 10**6)
 _LONGEST_ANSWER = 2000
 _LONGEST_NUMBER = 400
 _LARGEST_EXPONENT = 400
+_GRADER = Path(__file__).with_name("expressions.py")
 _GRADER_LIMITS = Limits(wall_s=30.0, cpu_s=30)
 
 _FRACTION = re.compile(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
@@ -89,15 +92,6 @@ def same_text(reference: str, answer: str) -> bool:
     return _comparable(reference) == _comparable(answer)
 
 
-_GRADER = """
-from math_verify import LatexExtractionConfig, parse, verify
-config = [LatexExtractionConfig(boxed_match_priority=0)]
-gold = parse("\\\\boxed{" + REFERENCE + "}", config)
-verdict = "unreadable" if not gold else verify(gold, parse("\\\\boxed{" + ANSWER + "}", config))
-print(NONCE, verdict)
-"""
-
-
 def _is_one_expression(answer: str) -> bool:
     """Refuse text that would leave its box: several candidates must not be graded as one."""
     depth = 0
@@ -109,14 +103,17 @@ def _is_one_expression(answer: str) -> bool:
 
 
 def same_expression(reference: str, answer: str) -> bool:
-    """Whether math-verify holds both for the same expression; raises ValueError if it cannot read the reference."""
+    """Whether math-verify holds both for the same expression and the answer is worked out (`expressions.is_worked_out`).
+
+    Raises ValueError if it cannot read the reference.
+    """
     if not _is_one_expression(answer):
         return False
     nonce = secrets.token_hex(8)
-    constants = f"REFERENCE, ANSWER, NONCE = {reference!r}, {answer!r}, {nonce!r}\n"
+    source = _GRADER.read_text(encoding="utf-8") + f"\nprint({nonce!r}, verdict({reference!r}, {answer!r}))\n"
     sandbox = Sandbox(_GRADER_LIMITS, [*paths_of(GRADER_PACKAGES), metadata_of("antlr4-python3-runtime")])
     try:
-        result = sandbox.run(constants + _GRADER)
+        result = sandbox.run(source)
     finally:
         sandbox.close()
     if f"{nonce} unreadable" in result.output:

@@ -94,6 +94,49 @@ def test_expressions_are_compared_by_value() -> None:
 
 @needs_math_verify
 @pytest.mark.service
+@pytest.mark.parametrize("answer", ["(7*8-50)/2", "4=3"])
+def test_the_arithmetic_is_not_left_to_the_grader(answer: str) -> None:
+    assert same_expression("3", "3")
+    assert not same_expression("3", answer)
+
+
+UNFINISHED = {
+    "3": "(7*8-50)/2 4=3 1+2 10-7 2+1=3 x=1+2 x=1+2=3 x+1=3 4\\equiv3 \\sqrt{9} 3\\cdot1+0 \\max(1,3) \\log_2{8} |-3| \\int_0^1{3dx}",
+    "1024": "2^{10} 4^5",
+    "120": "5! 1\\cdot2\\cdot3\\cdot4\\cdot5",
+    "x+3": "x+1+2",
+    "6x": "2\\cdot3x",
+    "\\{1,2\\}": "\\{1,1+1\\}",
+    "\\frac{3+\\sqrt{5}}{2}": "\\frac{3+\\sqrt{1+4}}{2} \\frac{1+2+\\sqrt{5}}{2}",
+}
+FINISHED = {
+    "3": "3 3.0 x=3 f(x)=3 (3) 3^\\circ 3\\text{m} x=y=3",
+    "-\\frac{3}{4}": "-3/4 -\\frac{3}{4} \\frac{-3}{4} -0.75 \\frac{3}{-4}",
+    "300000": "3\\times10^5 3\\cdot10^{5} 300,000",
+    "1\\frac{1}{2}": "3/2 1.5",
+    "\\frac{3+\\sqrt{5}}{2}": "\\frac{3+\\sqrt{5}}{2} \\frac{1}{2}(3+\\sqrt{5}) 1.5+\\frac{\\sqrt{5}}{2}",
+    "\\frac{\\sqrt{2}}{2}": "\\frac{1}{\\sqrt{2}}",
+    "x^2+2x+1": "(x+1)^2",
+    "\\frac{3}{2x}": "\\frac{3}{2x} \\frac{1.5}{x}",
+    "y=2x+3": "y=2x+3 2x+3=y",
+    "2^{10}": "1024 4^5",
+    "\\{1,2\\}": "\\{2,1\\}",
+    "\\begin{pmatrix}1\\\\2\\end{pmatrix}": "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+}
+
+
+@needs_math_verify
+@pytest.mark.parametrize(
+    ("reference", "answers", "right"), [*((k, v, "False") for k, v in UNFINISHED.items()), *((k, v, "True") for k, v in FINISHED.items())]
+)
+def test_an_answer_states_a_value(reference: str, answers: str, right: str) -> None:
+    from env_service.environments.python_tool.expressions import verdict
+
+    assert {answer: verdict(reference, answer) for answer in answers.split()} == dict.fromkeys(answers.split(), right)
+
+
+@needs_math_verify
+@pytest.mark.service
 def test_an_answer_that_hangs_the_comparison_is_wrong() -> None:
     started = time.monotonic()
     assert not same_expression("x + 1", "9^{9^{9^{9}}}")

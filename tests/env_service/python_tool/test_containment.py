@@ -49,6 +49,7 @@ X86_64 = {
     "process_vm_readv": (310, "1, 0, 0, 0, 0, 0"),
     "open_by_handle_at": (304, "0, 0, 0"),
     "mknod": (133, "0, 0, 0"),
+    "setsockopt": (54, "0, 1, 7, 0, 0"),
     "prctl of the parent-death signal": (157, "1, 0, 0, 0, 0"),
     "ioctl TIOCSTI": (16, "0, 0x5412, 0"),
 }
@@ -86,6 +87,11 @@ def test_no_socket_can_be_opened_but_asyncio_works(run: Run) -> None:
     assert "PermissionError" in run("import socket\nsocket.socket()").output
     assert "PermissionError" in run("import socket\nsocket.create_connection(('127.0.0.1', 80))").output
     assert run("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 7\nasyncio.run(f())").output == "7\n"
+
+
+def test_the_kernel_holds_no_memory_for_the_code_in_the_buffers_of_its_sockets(run: Run) -> None:
+    code = "import socket\na, b = socket.socketpair()\na.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**26)"
+    assert "PermissionError" in run(code).output
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ sched_getscheduler:145:120 sched_getparam:143:121 getcpu:309:168 getrlimit:97:16
 getrusage:98:165 sysinfo:99:179 uname:63:160 getrandom:318:278 futex:202:98 futex_waitv:449:449 set_robust_list:273:99
 get_robust_list:274:100 set_tid_address:218:96 rseq:334:293 membarrier:324:283 arch_prctl:158:- restart_syscall:219:128 exit:60:93
 exit_group:231:94 wait4:61:260 waitid:247:95 sendto:44:206 recvfrom:45:207 sendmsg:46:211 recvmsg:47:212 shutdown:48:210
-getsockopt:55:209 setsockopt:54:208 getsockname:51:204 getpeername:52:205
+getsockopt:55:209 getsockname:51:204 getpeername:52:205
 """
 """name:number on x86_64:number on aarch64, from the kernel's unistd headers; - where the architecture has no such call."""
 

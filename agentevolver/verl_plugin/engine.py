@@ -15,9 +15,8 @@ import torch.distributed as dist
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry
 
-from agentevolver.verl_plugin.resharding import ReshardingEngine
-
 from agentevolver.verl_plugin import log_probs, value_head
+from agentevolver.verl_plugin.resharding import ReshardingEngine
 
 
 def init_gloo_process_group() -> None:

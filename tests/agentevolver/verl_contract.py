@@ -196,15 +196,24 @@ def names_of(tree: ast.Module) -> tuple[dict[str, tuple[str, str]], dict[str, st
 def uses() -> dict[str, bool]:
     """Everything of theirs that our code names, and whether its body matters: `module:name` or `module:Class.member`."""
     found = dict.fromkeys(CALLED, False)
-    for _, tree in our_modules():
-        names, modules = names_of(tree)
+    sources = [(tree, *names_of(tree)) for _, tree in our_modules()]
+    above = {  # classes of ours that others of ours may be made of, and theirs above them
+        node.name: names[base.id]
+        for tree, names, _ in sources
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if isinstance(base, ast.Name) and base.id in names
+    }
+    for tree, names, modules in sources:
         found |= {f"{module}:{name}": False for module, name in names.values()}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
                 found[f"{modules[node.value.id]}:{node.attr}"] = False
             elif isinstance(node, ast.ClassDef):
-                for base in (base.id for base in node.bases if isinstance(base, ast.Name) and base.id in names):
-                    for path, closely in members_used(node, *names[base]):
+                for base in (base.id for base in node.bases if isinstance(base, ast.Name)):
+                    theirs = names.get(base) or above.get(base)
+                    for path, closely in members_used(node, *theirs) if theirs else ():
                         found[path] = found.get(path, False) or closely
     return found | dict.fromkeys(READ_CLOSELY, True)
 

@@ -1,7 +1,11 @@
-"""What the device groups for NVIDIA GPUs load in every worker (`actor_rollout_ref.model.external_lib`): fast kernels without flash-attn."""
+"""What the device groups for NVIDIA GPUs load in every worker (`actor_rollout_ref.model.external_lib`).
 
-from agentevolver.verl_plugin import log_probs, value_head, varlen_attention
+Fast kernels without flash-attn, and an engine that goes on from a checkpoint of another number of GPUs.
+"""
+
+from agentevolver.verl_plugin import log_probs, resharding, value_head, varlen_attention
 
 varlen_attention.register()
 log_probs.install()
+resharding.register()
 value_head.leave_trl_alone()

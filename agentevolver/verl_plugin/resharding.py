@@ -1,4 +1,4 @@
-"""Resuming on another number of ranks than the checkpoint was written by. Loaded in every worker by `actor_rollout_ref.model.external_lib`.
+"""Resuming on another number of ranks than the checkpoint was written by.
 
 verl's FSDP2 checkpoint is one file a rank, each with that rank's piece of every tensor, and is loaded by as many ranks again. Here each
 rank reads the pieces of all (memory-mapped, one tensor in memory at a time), joins them, and keeps the piece that is its own now. No
@@ -111,8 +111,6 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
             self.lr_scheduler.load_state_dict(extra["lr_scheduler"])
 
 
-# verl looks for an engine of the device's vendor before one of the device, where its own is registered.
-@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")
 class ReshardingEngine(FSDPEngineWithLMHead):
     """verl's engine with a checkpoint manager that loads what another number of ranks has saved."""
 
@@ -128,6 +126,11 @@ class ReshardingEngine(FSDPEngineWithLMHead):
             checkpoint_config=theirs.checkpoint_config,
             trust_remote_code=theirs.trust_remote_code,
         )
+
+
+def register() -> None:
+    """Put `ReshardingEngine` in the place of verl's engine on NVIDIA devices: verl looks for one of the vendor before one of the device."""
+    EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")(ReshardingEngine)
 
 
 def _read(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:

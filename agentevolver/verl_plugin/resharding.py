@@ -114,6 +114,8 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
 class ReshardingEngine(FSDPEngineWithLMHead):
     """verl's engine with a checkpoint manager that loads what another number of ranks has saved."""
 
+    checkpoint_manager: Any
+
     def initialize(self) -> None:
         """Build the model and its optimiser."""
         super().initialize()

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.runs import command_of, launch
 from tests.e2e.test_exactness import furthest, model_after, samples
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1800)]
 KEYS = ("trainer.val_before_train=false", "trainer.test_freq=-1", "trainer.save_freq=1")
 
 
@@ -22,7 +22,7 @@ def ranks_of(run, step):
 def test_two_ranks_train_two_engines_and_one_rank_goes_on(tmp_path):
     both = launch(tmp_path, "ranks", "trainer.n_gpus_per_node=2", "trainer.total_training_steps=2", *KEYS)
     try:
-        both.wait_for(both.steps_done, "step", timeout_s=600)
+        both.wait_for(both.steps_done, "step", timeout_s=900)
         assert len(engines(both)) == 2
         assert both.wait() == 0, both.output
     finally:

@@ -41,6 +41,11 @@ def test_the_same_configuration_differs_in_nothing_however_often_it_is_composed(
     assert changes(before, resolved()) == []
 
 
+def test_the_number_of_gpus_and_nodes_is_no_other_experiment(before: dict[str, Any]) -> None:
+    """Composed anew: verl's configuration copies them to other places."""
+    assert changes(before, resolved("trainer.n_gpus_per_node=2", "trainer.nnodes=2")) == []
+
+
 @pytest.mark.parametrize(
     "override",
     [

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ PROJECT = "gpu_step"
 LEAST_S = 60.0
 # What is kept of a launcher's output.
 OUTPUT_BYTES = 400_000
+SAID_LINES = 12
 KNOWN = ("seed", *SHAPES)
 
 CONF: dict[str, Any] = {
@@ -111,6 +113,8 @@ class Measured:
     gpu_utilisation: float | None = None
     records: list[dict[str, float]] = field(default_factory=list)
     table: list[Row] = field(default_factory=list)
+    # The end of the launcher's output.
+    said: str = ""
 
     @property
     def first_step_s(self) -> float | None:
@@ -174,8 +178,6 @@ def free_port() -> int:
 def overrides_of(arguments: argparse.Namespace, shape: str, model: Path) -> list[str]:
     """What a run is told beside the configuration, weakest first."""
     lora = [f"actor_rollout_ref.model.lora_rank={arguments.lora_rank}"] if arguments.lora_rank else []
-    if lora and arguments.device == "cpu":
-        lora.append("actor_rollout_ref.model.lora.merge=true")
     return [
         f"actor_rollout_ref.model.path={model}",
         f"trainer.total_training_steps={arguments.steps}",
@@ -191,6 +193,7 @@ def measure(shape: str, condition: Condition, arguments: argparse.Namespace, mod
     """Launch one run and wait for its end, `left_s` seconds at most."""
     name = f"{shape}-{condition.name}-{time.time_ns()}"
     conf = folder / "gpu_step.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
     conf.write_text(yaml.safe_dump(CONF), encoding="utf-8")
     own = [*overrides_of(arguments, shape, model), *condition.overrides]
     command = [sys.executable, str(ROOT / "launcher.py"), "--conf", str(conf), f"device={arguments.device}"]
@@ -207,6 +210,7 @@ def measure(shape: str, condition: Condition, arguments: argparse.Namespace, mod
     if memory.samples:
         measured.gpu_memory_mib = max(used for used, _ in memory.samples)
         measured.gpu_utilisation = sum(utilisation for _, utilisation in memory.samples) / len(memory.samples)
+    measured.said = "\n".join(output.read_text(encoding="utf-8", errors="replace").splitlines()[-SAID_LINES:])
     keep(arguments.out, name, directory, output)
     return measured
 
@@ -282,6 +286,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, default=570.0, help="seconds for everything")
     parser.add_argument("--peak-tflops", type=float, help="what MFU is a share of; by default by the device's name")
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "gpu_step_models", help="where policies are kept")
+    parser.add_argument("--experiments", type=Path, help="folder to keep the runs' experiments in; by default they go")
     parser.add_argument("--out", type=Path, help="folder for results.json, table.txt and the runs' records")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parsed = parser.parse_intermixed_args(arguments)
@@ -305,7 +310,7 @@ def main() -> int:
         arguments.out.mkdir(parents=True, exist_ok=True)
     done: list[Measured] = []
     complete = True
-    with tempfile.TemporaryDirectory(prefix="gpu-step-") as folder:
+    with nullcontext(arguments.experiments) if arguments.experiments else tempfile.TemporaryDirectory(prefix="gpu-step-") as folder:
         for shape in arguments.shape:
             model = policy(shape, arguments.device, arguments.models)
             config = Decoder.of(json.loads((model / "config.json").read_text(encoding="utf-8")))
@@ -322,6 +327,7 @@ def main() -> int:
                     complete = False
                     console.print(f"{shape}, {condition.name}: no step in {measured.seconds:.0f} s (exit code {measured.returncode})")
                     console.print(stages([*measured.timeline, (measured.seconds, "its end")]), highlight=False)
+                    console.print(measured.said, highlight=False, markup=False)
                 else:
                     by_condition.setdefault(condition.name, []).extend(measured.records)
                     measured.table = rows(measured.records, config, lora=bool(arguments.lora_rank), peak=peak)

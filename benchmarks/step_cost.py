@@ -25,7 +25,10 @@ TITLES = {
     "adv": "advantages",
     "update_actor": "update",
     "save_checkpoint": "checkpoint",
-    "update_weights": "weights into vLLM, waking included",
+    "update_weights": "weights into vLLM, the rest",
+    "update_weights/wake_weights": "vLLM woken for weights",
+    "update_weights/send": "weights sent",
+    "update_weights/wake_kv_cache": "vLLM woken for its cache",
     "end_step": "end of the step",
 }
 # Forward passes that a phase's FLOPs are worth: a backward pass is two, and one where only adapters learn. Recomputation counts nothing.
@@ -66,11 +69,12 @@ def rows(records: Sequence[Record], shape: Decoder, *, lora: bool, peak: float |
         return [record.get(f"timing_s/{key}", 0.0) for record in records]
 
     step = column("step")
-    seconds = {name: column(name) for name in PHASES if any(column(name))}
-    if "gen" in seconds:
-        sleep = column("gen/sleep")
-        parts = {"gen": [whole - part for whole, part in zip(seconds["gen"], sleep, strict=True)], "gen/sleep": sleep}
-        seconds = {key: values for name, old in seconds.items() for key, values in (parts if name == "gen" else {name: old}).items()}
+    seconds: dict[str, list[float]] = {}
+    for name in PHASES:
+        if any(column(name)):
+            parts = {key: column(key) for key in TITLES if key.startswith(f"{name}/") and any(column(key))}
+            seconds[name] = [whole - sum(part) for whole, *part in zip(column(name), *parts.values(), strict=True)]
+            seconds |= parts
     timed = [sum(values) for values in zip(*seconds.values(), strict=True)]
     seconds["untimed"] = [whole - part for whole, part in zip(step, timed, strict=True)]
     seconds["step"] = step

@@ -73,8 +73,8 @@ def examine(config: DictConfig, environment: Mapping[str, str], *, ask_hub: bool
     if memory is not None:
         if (reason := need.problem(memory)) is not None:
             problems.append(LaunchError(reason))
-        elif (warning := need.warning(memory)) is not None:
-            lines.append(warning)
+        elif (tight := need.warning(memory)) is not None:
+            lines.append(tight)
     return Report(problems, lines)
 
 
@@ -93,8 +93,8 @@ def check_gpus(config: DictConfig, environment: Mapping[str, str], run: Run) -> 
         raise LaunchError(f"trainer.n_gpus_per_node={wanted}, and {len(found)} can be seen: set trainer.n_gpus_per_node={len(found)}")
     if built_for is None and importlib.util.find_spec("torch") is not None:
         raise LaunchError("device=cuda, and the installed torch is built without CUDA: `bash install.sh --cuda`, or run with device=cpu")
-    if installed is not None and built_for is not None and (reason := driver_problem(installed, built_for)) is not None:
-        raise LaunchError(reason)
+    if installed is not None and built_for is not None and (too_old := driver_problem(installed, built_for)) is not None:
+        raise LaunchError(too_old)
     return None if found is None else min(gpu.memory for gpu in found[:wanted])
 
 

@@ -46,6 +46,7 @@ def timed_whole(trainer: Trainer) -> Trainer:
         setattr(trainer, method, _timed(name, getattr(trainer, method)))
     trainer.on_step_begin = _with_gap(trainer.on_step_begin)  # type: ignore[attr-defined]
     trainer.on_step_end = _marking_the_end(trainer.on_step_end)  # type: ignore[attr-defined]
+    trainer._init_resource_pool_mgr = _with_timed_workers(trainer._init_resource_pool_mgr)  # type: ignore[attr-defined]
     trainer._compute_metrics = _with_untimed(trainer._compute_metrics)  # type: ignore[attr-defined]
     return trainer
 
@@ -69,8 +70,9 @@ def _timed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 def _with_gap(on_step_begin: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(on_step_begin)
     def inner(self: Any) -> None:
-        ended, timing = getattr(self, "_step_ended", (None, {}))
-        if ended is not None:
+        before: tuple[float, dict[str, float]] | None = getattr(self, "_step_ended", None)
+        if before is not None:
+            ended, timing = before
             self.timing_raw["between_steps"] = time.perf_counter() - ended - timing.get("testing", 0.0)
         on_step_begin(self)
 
@@ -81,7 +83,26 @@ def _marking_the_end(on_step_end: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(on_step_end)
     def inner(self: Any) -> None:
         on_step_end(self)
+        for seconds in self.actor_rollout_wg.sync_seconds():
+            for part, value in seconds.items():  # of the slowest rank
+                self.timing_raw[f"update_weights/{part}"] = max(value, self.timing_raw.get(f"update_weights/{part}", 0.0))
         self._step_ended = (time.perf_counter(), self.timing_raw)
+
+    return inner
+
+
+def _with_timed_workers(init_resource_pool_mgr: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init_resource_pool_mgr)
+    def inner(self: Any) -> None:
+        import ray
+        from verl.trainer.ppo.utils import Role
+
+        from agentevolver.trainer.timed_worker import TimedWorker
+
+        init_resource_pool_mgr(self)
+        for role in (Role.ActorRollout, Role.ActorRolloutRef):
+            if role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(TimedWorker)
 
     return inner
 

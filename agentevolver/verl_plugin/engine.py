@@ -1,17 +1,22 @@
 """verl's FSDP2 engine on a CPU, loaded in every worker by `actor_rollout_ref.model.external_lib`.
 
-Two things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine, with `log_probs` for its loop:
+Three things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine, with `log_probs` for its loop:
 - its process group names the device twice ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips that when a group exists;
-- the reference model is offloaded through pinned memory, which needs an accelerator; it is left unwrapped instead.
+- the reference model is offloaded through pinned memory, which needs an accelerator; it is left unwrapped instead;
+- adapters merged into the weights for vLLM are rounded to bf16, which would make another policy of one that is rolled out in fp32.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
+from verl.utils.model import convert_weight_keys
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry
 
@@ -37,6 +42,7 @@ class CpuEngine(ReshardingEngine):
     """FSDP2 on gloo for the model that trains; the plain module for one that is only read (`forward_only`)."""
 
     device_mesh: Any
+    module: Any
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if not self.engine_config.forward_only:
@@ -57,6 +63,13 @@ class CpuEngine(ReshardingEngine):
             return read_only
         finally:
             self.device_mesh = mesh
+
+    def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the policy's weights by their names in Hugging Face's form, adapters merged in and nothing rounded; each is a copy."""
+        with merged_lora_context(self.module, backup_adapters=True):
+            weights = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), self.module)
+            for name, weight in weights.items():
+                yield name, (weight.full_tensor() if isinstance(weight, DTensor) else weight).detach().clone()
 
 
 init_gloo_process_group()

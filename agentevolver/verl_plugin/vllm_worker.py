@@ -21,10 +21,10 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
     ) -> None:
         """Receive all buckets from the trainer through shared memory, then reload layer by layer.
 
-        Raises ValueError for LoRA adapters, which vLLM's CPU build reloads by another path that is not supported here.
+        Raises ValueError for LoRA adapters that come apart from the weights: merged into them they are weights like any other.
         """
         if peft_config:
-            raise ValueError("LoRA weights cannot be synchronised to vLLM on a CPU: set actor_rollout_ref.model.lora_rank to 0")
+            raise ValueError("LoRA adapters reach vLLM on a CPU merged into the weights: set actor_rollout_ref.model.lora.merge to true")
         weights: list[tuple[str, torch.Tensor]] = []
 
         def keep(bucket: list[tuple[str, torch.Tensor]], is_last: bool) -> None:

@@ -1,11 +1,14 @@
 """A real run: what was trained on is what was sampled, and what was sampled came from the weights that were trained."""
 
+import itertools
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.offline import seed_policy_path
 from agentevolver.tracking import read_jsonl
+from agentevolver.trainer.timing import phases
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -46,6 +49,19 @@ def test_the_run_ends_well_and_leaves_its_records(basic_run):
     assert list((basic_run.directory / "tensorboard").rglob("events*"))
     assert len(read_jsonl(basic_run.directory / "trajectories" / "step_1.jsonl")) == 16
     assert len(read_jsonl(basic_run.directory / "validation" / "step_3.jsonl")) == 16
+
+
+def test_every_second_of_a_step_is_in_a_phase(basic_run):
+    records = [record for record in read_jsonl(basic_run.directory / "metrics.jsonl") if "timing_s/step" in record]
+    for record in records:
+        timing = {key.removeprefix("timing_s/"): value for key, value in record.items() if key.startswith("timing_s/")}
+        assert {"submit", "gen", "collect", "old_log_prob", "update_actor", "save_checkpoint", "update_weights"} <= set(phases(timing))
+        assert timing["untimed"] == pytest.approx(timing["step"] - sum(phases(timing).values()), abs=1e-6)
+        assert 0 <= timing["untimed"] <= 0.03 * timing["step"]
+        assert 0 < timing["gen/sleep"] < timing["gen"] and 0 < timing["update_weights/send"] <= timing["update_weights"]
+    for before, record in itertools.pairwise(records):  # a step and what precedes it are all that passes, validation apart
+        told = record["timing_s/step"] + record["timing_s/between_steps"] + record.get("timing_s/testing", 0.0)
+        assert told == pytest.approx(record["time"] - before["time"], rel=0.05)
 
 
 def test_nothing_is_left_behind(basic_run):

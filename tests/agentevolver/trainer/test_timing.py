@@ -24,14 +24,24 @@ def clock(monkeypatch):
     return clock
 
 
+class Workers:
+    """The policy's workers on two ranks."""
+
+    def sync_seconds(self):
+        return [{"send": 2.0, "wake_weights": 5.0}, {"send": 3.0, "wake_weights": 4.0}]
+
+
 class Loop:
     """verl's loop, as far as timers go: which methods it calls, and which of them within a timer of its own."""
 
     def __init__(self, clock):
-        self.clock, self.logged = clock, []
+        self.clock, self.logged, self.actor_rollout_wg = clock, [], Workers()
 
     def timer(self, name, began):
         self.timing_raw[name] = self.timing_raw.get(name, 0.0) + self.clock.now - began
+
+    def _init_resource_pool_mgr(self):
+        self.role_worker_mapping = {}
 
     def on_step_begin(self):
         self.clock.spend(1)
@@ -87,6 +97,7 @@ def test_phases_and_what_is_left_are_the_step(clock):
     assert first["untimed"] == untimed(first) == 0.25
     assert sum(expected.values()) + first["untimed"] == first["step"]
     assert first["gen/sleep"] == 3, "a part of gen, counted once"
+    assert first["update_weights/send"] == 3 and first["update_weights/wake_weights"] == 5, "of the slowest rank"
 
 
 def test_what_lies_between_two_steps_is_said_by_the_second_and_holds_no_validation(clock):
@@ -107,7 +118,8 @@ def test_the_methods_that_are_timed_are_those_of_verls_loop():
     from agentevolver.trainer.timing import PART_OF, PHASE_OF, PHASES
 
     loop = "".join(inspect.getsource(part) for part in (PPOTrainerSync.fit, PPOTrainerSync.step, PPOTrainerSync._step_once))
-    for method in (*PHASE_OF, *PART_OF, "_compute_metrics"):
+    loop += inspect.getsource(PPOTrainerSync._setup)
+    for method in (*PHASE_OF, *PART_OF, "_compute_metrics", "_init_resource_pool_mgr"):
         assert f"self.{method}(" in loop, f"verl's loop does not call {method} any more"
     timers = {line.split('marked_timer("')[1].split('"')[0] for line in loop.splitlines() if 'marked_timer("' in line}
     assert timers - {"step", "testing"} <= set(PHASES), "a timer of verl's that is counted in no phase"

@@ -32,12 +32,14 @@ from agentevolver.launcher.stack import (
     experience_service,
     is_described,
     logview_service,
+    nursery_service,
     ray_head,
     teacher_service,
     user_service,
 )
 from agentevolver.layers import ConfigError, one_line, select
 from agentevolver.llm.settings import TeacherSettings
+from agentevolver.preload import SOCKET, executable_of
 from env_service.registry import RegistryError, known_environments, resolve
 
 
@@ -61,6 +63,8 @@ class RaySection(Protocol):
     def num_cpus(self) -> int: ...
     @property
     def num_gpus(self) -> int: ...
+    @property
+    def preload(self) -> bool: ...
     @property
     def dashboard(self) -> bool: ...
     @property
@@ -159,7 +163,8 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     env = _environment(configuration, options)
     # Services of the user's own, and that of experience, need no cluster when they are all that is started.
     alone = options.conf is None and not registered
-    cluster = _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env)
+    preloads = configuration.ray.preload and options.conf is not None
+    cluster = _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env, preloads=preloads)
     service = configuration.env_service
     services, reused = [*cluster.services], [*cluster.reused]
     if presence is Presence.REUSE and not alone:
@@ -283,8 +288,8 @@ class _Cluster:
     dashboard: str | None = None
 
 
-def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str]) -> _Cluster:
-    """Describe the Ray cluster that is joined or started; its `env` is what every process of the run gets."""
+def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str], *, preloads: bool) -> _Cluster:
+    """Describe the Ray cluster that is joined or started, with the nursery of its workers; every process of the run gets its `env`."""
     if section.address is not None:
         return _Cluster(section.address, env | {"RAY_ADDRESS": section.address}, reused=(f"the Ray cluster at {section.address}",))
     temp_dir, token = temp_dir_for(run_id), None
@@ -293,6 +298,9 @@ def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry
         # Ray listens on all interfaces; without the token nobody gets in.
         token = registry.token_path(run_id).resolve()
         env = env | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    services: tuple[ServiceSpec, ...] = ()
+    if preloads:
+        services, env = (nursery_service(temp_dir / "nursery", logs=logs, env=env),), env | {SOCKET: str(temp_dir / "nursery")}
     head = ray_head(
         num_cpus=section.num_cpus,
         num_gpus=section.num_gpus,
@@ -303,7 +311,7 @@ def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry
         logs=logs,
         env=env,
     )
-    return _Cluster(head.address, env | {"RAY_ADDRESS": head.address}, (head.spec,), (), temp_dir, token, head.dashboard)
+    return _Cluster(head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard)
 
 
 def _owner(env_url: str, registry: RunRegistry) -> str:
@@ -339,7 +347,8 @@ def _main_job(options: Options, folder: Path, env: Mapping[str, str]) -> JobSpec
     if sys.stdout.isatty():
         # Its output goes through a pipe, so it cannot see the terminal itself.
         shown |= {"FORCE_COLOR": "1", "COLUMNS": str(shutil.get_terminal_size().columns)}
-    argv = (sys.executable, "-m", options.target, "--config", str(folder / "config.yaml"))
+    python = str(executable_of(env[SOCKET])) if SOCKET in env else sys.executable
+    argv = (python, "-m", options.target, "--config", str(folder / "config.yaml"))
     return JobSpec(name="main", argv=argv, cwd=Path.cwd(), log=folder / "logs" / "main.log", env=shown)
 
 

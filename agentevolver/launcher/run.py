@@ -29,6 +29,7 @@ from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_loc
 from agentevolver.launcher.service import Service, ServiceDied, State
 from agentevolver.launcher.shared_memory import attached, remove_unused
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
+from agentevolver.preload import SOCKET, write_executable
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +107,8 @@ class _Ledger:
         if plan.temp_dir is not None:
             plan.temp_dir.mkdir(mode=0o700)
             (plan.temp_dir / "tmp").mkdir()
+            if plan.job is not None and SOCKET in plan.job.env:
+                write_executable(plan.job.env[SOCKET])
         if plan.token is not None:
             with open(plan.token, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(secrets.token_hex(32))

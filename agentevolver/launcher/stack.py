@@ -78,6 +78,22 @@ def ray_head(
     return RayHead(spec, f"127.0.0.1:{gcs}", url)
 
 
+def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
+    """Describe the process that the main job, Ray's workers and vLLM's engine are forked from.
+
+    Nothing waits for it to be up, and what cannot reach it starts as if it were not there.
+    """
+    return ServiceSpec(
+        name="preload",
+        argv=(sys.executable, "-m", "agentevolver.preload", str(socket)),
+        cwd=Path.cwd(),
+        log=logs / "preload.log",
+        env=env,
+        title="imports once what the run's processes need, and forks them",
+        needed=False,
+    )
+
+
 def environment_service(
     url: str,
     names: Sequence[str],

@@ -13,12 +13,22 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
 from agentevolver.errors import TrainingFailed, last_line
+from agentevolver.preload import SOCKET, executable_of
 from agentevolver.settings import ConfigError, Settings
 
 logger = logging.getLogger(__name__)
 
 # What workers inherit of this process's environment, beside the device's own variables.
-PASSED_ON = ("TENSORBOARD_DIR", "PYTHONPATH", "TMPDIR", "AGENTEVOLVER_RUN_ID", "ENV_SERVICE_TOKEN", "RAY_DEBUG_POST_MORTEM", "DEBUG_TAGS")
+PASSED_ON = (
+    "TENSORBOARD_DIR",
+    "PYTHONPATH",
+    "TMPDIR",
+    "AGENTEVOLVER_RUN_ID",
+    "ENV_SERVICE_TOKEN",
+    "RAY_DEBUG_POST_MORTEM",
+    "DEBUG_TAGS",
+    SOCKET,
+)
 
 _VerlTaskRunner: Any = TaskRunnerV1.__ray_metadata__.modified_class
 
@@ -66,6 +76,8 @@ def _place_in_cluster(config: DictConfig, settings: Settings) -> None:
         ray_init = config.ray_kwargs.ray_init
         ray_init.runtime_env.env_vars = {**settings.device_env, **environment}
         ray_init.log_to_driver = False
+        if SOCKET in os.environ:
+            ray_init.runtime_env.py_executable = str(executable_of(os.environ[SOCKET]))
         if address:
             ray_init.address = address
             ray_init.pop("num_cpus", None)

@@ -1,6 +1,6 @@
 """verl's FSDP2 engine on a CPU, loaded in every worker by `actor_rollout_ref.model.external_lib`.
 
-Three things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine, with `log_probs` for its loop:
+Three things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine, `log_probs` for its loop:
 - its process group names the device twice ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips that when a group exists;
 - the reference model is offloaded through pinned memory, which needs an accelerator; it is left unwrapped instead;
 - adapters merged into the weights for vLLM are rounded to bf16, which would make another policy of one that is rolled out in fp32.

@@ -140,6 +140,7 @@ class RaySection:
     address: str | None = None
     num_cpus: int = 4
     num_gpus: int = 1
+    preload: bool = False
     dashboard: bool = False
     dashboard_port: int = 0
     object_store_memory: int | None = 100_000_000

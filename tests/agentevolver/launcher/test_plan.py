@@ -13,6 +13,7 @@ from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan,
 from agentevolver.launcher.preflight import Presence
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.llm.settings import TeacherSettings
+from agentevolver.preload import SOCKET
 from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration, RaySection, free_port
 
 CONF = Options(conf=Path("x.yaml"))
@@ -42,6 +43,18 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
     assert made.job.argv[1:] == ("-m", "agentevolver.main", "--config", str(made.config_path))
     assert all(spec.env["TMPDIR"] == f"{made.temp_dir}/tmp" for spec in (*made.services, made.job))
     assert made.job.env["RAY_ADDRESS"] == address and made.job.env["OMP_NUM_THREADS"] == "1"
+
+
+def test_with_preload_the_nursery_comes_first_and_the_job_out_of_it(configuration: FakeConfiguration) -> None:
+    made = plan(replace(configuration, ray=RaySection(preload=True)))
+    assert [spec.name for spec in made.services] == ["preload", "ray", "env_service"]
+    nursery, ray, _ = made.services
+    assert nursery.argv[1:] == ("-m", "agentevolver.preload", f"{made.temp_dir}/nursery")
+    assert nursery.health_urls == () and not nursery.needed
+    assert made.job is not None and made.job.argv[:3] == (f"{made.temp_dir}/python", "-m", "agentevolver.main")
+    assert made.job.env[SOCKET] == ray.env[SOCKET] == nursery.argv[-1] and nursery.env["OMP_NUM_THREADS"] == "1"
+    joined = plan(replace(configuration, ray=RaySection(preload=True, address="10.0.0.1:6379")))
+    assert [spec.name for spec in joined.services] == ["env_service"]
 
 
 def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configuration: FakeConfiguration) -> None:

@@ -1,0 +1,112 @@
+"""An executable that stands where `python` stands and has the nursery fork the process; the standard library alone, and little of it.
+
+It hands over its arguments, environment, folder, niceness and open files, passes signals on, and ends as the forked process ended. What the
+nursery is not meant for, and everything when it cannot be reached, is carried out by the real Python.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+import sys
+
+TYPE_CHECKING = False  # as type checkers take it, without importing `typing`
+if TYPE_CHECKING:
+    from typing import TextIO
+
+FLAGS = ("-B", "-E", "-s", "-S", "-I", "-u", "-q", "-O")
+FLAGS_WITH_VALUE = ("-X", "-W")
+RAY_WORKER = os.path.join("ray", "_private", "workers", "default_worker.py")
+SPAWNED = "--multiprocessing-fork"
+MODULES = ("agentevolver.main",)
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def without_flags(arguments: list[str]) -> list[str]:
+    """Return the arguments from the script, `-c` or `-m` on."""
+    rest = list(arguments)
+    while rest and (rest[0] in FLAGS or rest[0].startswith(FLAGS_WITH_VALUE)):
+        rest = rest[2:] if rest[0] in FLAGS_WITH_VALUE else rest[1:]
+    return rest
+
+
+def is_for_nursery(arguments: list[str]) -> bool:
+    """Whether a process with these arguments (without flags) is one of a run that imports what the nursery has imported."""
+    if not arguments:
+        return False
+    if arguments[0] == "-m":
+        return len(arguments) > 1 and arguments[1] in MODULES
+    return arguments[0].endswith(RAY_WORKER) or (arguments[0] == "-c" and SPAWNED in arguments)
+
+
+def inherited_files() -> list[int]:
+    """Return the open file descriptors that a program started from here would have."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) <= 2 or os.get_inheritable(int(name)):
+                found.append(int(name))
+        except OSError:  # the one that listed the folder
+            continue
+    return sorted(found)
+
+
+def ask(path: str, arguments: list[str]) -> socket.socket:
+    """Ask the nursery at `path` for a process; returns the connection, on which its process id and then its end are told.
+
+    In the place of a process id there may be the socket of another nursery that is to be asked.
+    """
+    files = inherited_files()
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    wanted = {"argv": arguments, "env": dict(os.environ), "cwd": os.getcwd(), "nice": os.nice(0), "files": files}
+    text = json.dumps(wanted).encode()
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))]
+    connection.sendmsg([len(text).to_bytes(8, "big")], ancillary)
+    connection.sendall(text)
+    return connection
+
+
+def attend(pid: int, replies: TextIO) -> int:
+    """Pass signals on until the process ends; returns its exit status as `os.waitpid` has it, that of SIGKILL when the nursery is lost."""
+
+    def forward(number: int, _: object) -> None:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return
+
+    for number in FORWARDED if pid else ():
+        signal.signal(number, forward)
+    return int(replies.readline() or signal.SIGKILL)
+
+
+def main() -> None:
+    """Become the process that the arguments ask for, as far as anybody can tell who waits for it."""
+    real, path, *arguments = sys.argv[1:]
+    rest = without_flags(arguments)
+    connection = None
+    first = ""
+    if is_for_nursery(rest):
+        try:
+            while not first or first.startswith("/"):
+                connection = ask(first or path, rest)
+                replies = connection.makefile("r")
+                first = replies.readline().strip() or "0"
+        except OSError:
+            connection = None
+    if connection is None:
+        os.execv(real, [real, *arguments])
+    status = attend(int(first), replies)
+    if os.WIFSIGNALED(status):
+        if os.WTERMSIG(status) in FORWARDED:
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
+
+
+if __name__ == "__main__":
+    main()

@@ -164,6 +164,10 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     # Services of the user's own, and that of experience, need no cluster when they are all that is started.
     alone = options.conf is None and not registered
     preloads = configuration.ray.preload and options.conf is not None
+    if preloads and configuration.device != "cpu":
+        raise UsageError(
+            f"ray.preload=true on {configuration.device}: what importing sets up there does not survive a fork; set it to false"
+        )
     cluster = _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env, preloads=preloads)
     service = configuration.env_service
     services, reused = [*cluster.services], [*cluster.reused]

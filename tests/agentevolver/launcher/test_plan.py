@@ -57,6 +57,11 @@ def test_with_preload_the_nursery_comes_first_and_the_job_out_of_it(configuratio
     assert [spec.name for spec in joined.services] == ["env_service"]
 
 
+def test_preload_is_for_a_cpu_alone(configuration: FakeConfiguration) -> None:
+    with pytest.raises(UsageError, match=r"^ray\.preload=true on cuda: .* set it to false$"):
+        plan(replace(configuration, device="cuda", ray=RaySection(preload=True)))
+
+
 def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configuration: FakeConfiguration) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

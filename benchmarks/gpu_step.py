@@ -244,7 +244,7 @@ def describe(measured: Measured, device: str, shape: Decoder, console: Console) 
         )
         peaks = {name: last.get(f"actor/perf/max_memory_{name}_gb") for name in ("allocated", "reserved")}
         facts += [f"torch's peak in the actor: {value:.1f} GiB {name}" for name, value in peaks.items() if value is not None]
-    if (verl := last.get("perf/mfu/actor")) is not None:
+    if measured.gpu_memory_mib is not None and (verl := last.get("perf/mfu/actor")) is not None:
         facts.append(f"verl's own MFU of the update's computation {verl:.1%}")
     for fact in facts:
         console.print(fact, highlight=False)

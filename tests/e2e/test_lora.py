@@ -1,12 +1,12 @@
 """LoRA on a CPU, from the benchmark of whole steps to an exported adapter; with it the benchmark itself."""
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from agentevolver.offline import seed_policy_path
@@ -86,8 +86,16 @@ def test_a_run_goes_on_from_its_adapters_and_the_exported_ones_are_the_trained_p
     assert [record["step"] for record in read_jsonl(directory / "metrics.jsonl")] == [1, 2, 3]
     actor = directory / "checkpoints" / "global_step_2" / "actor"
     call("-m", "verl.model_merger", "merge", "--backend=fsdp", f"--local_dir={actor}", f"--target_dir={tmp_path}")
-    base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
-    merged = PeftModel.from_pretrained(base, tmp_path / "lora_adapter").merge_and_unload().eval()
     rows = samples(Run(directory), 3)
-    assert furthest(merged, rows, "old_log_probs") <= 1e-4 and furthest(merged, rows, "rollout_log_probs") <= 1e-4
-    assert os.path.getsize(tmp_path / "lora_adapter" / "adapter_model.safetensors") < 2_000_000
+    base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32).eval()
+    assert furthest(base, rows, "old_log_probs") > 1e-2
+    policy = PeftModel.from_pretrained(base, tmp_path / "lora_adapter").merge_and_unload().eval()
+    assert furthest(policy, rows, "old_log_probs") <= 1e-3, "verl exports adapters in bf16, which is all the difference there may be"
+    exported = load_file(tmp_path / "lora_adapter" / "adapter_model.safetensors")
+    kept = torch.load(actor / "model_world_size_1_rank_0.pt", weights_only=False)
+    trained = {name.replace(".default.weight", ".weight"): weight.to_local() for name, weight in kept.items() if "lora_" in name}
+    assert exported.keys() == trained.keys() and all(torch.equal(exported[name], trained[name].bfloat16()) for name in trained)
+    save_file(trained, tmp_path / "lora_adapter" / "adapter_model.safetensors")
+    base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
+    policy = PeftModel.from_pretrained(base, tmp_path / "lora_adapter").merge_and_unload().eval()
+    assert furthest(policy, rows, "old_log_probs") <= 1e-4 and furthest(policy, rows, "rollout_log_probs") <= 1e-4

@@ -12,6 +12,8 @@ import threading
 import traceback
 from pathlib import Path
 
+import setproctitle
+
 from agentevolver.preload.nursery import Nursery, Request, become
 
 # Nine tenths of the time that the run's processes spend on importing, and nothing that loads Ray: its library reads the job's number and
@@ -59,6 +61,7 @@ def serve(listening: socket.socket, path: Path) -> Request:
 
 def run(request: Request) -> int:
     """Run what was asked for to its end; returns its exit code."""
+    setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))
     try:
         become(request)()
         return 0
@@ -73,6 +76,7 @@ def run(request: Request) -> int:
 
 def main() -> None:
     """Never returns."""
+    setproctitle.getproctitle()  # finds its place in memory from the environment as it was at the start, which a forked process replaces
     path = Path(sys.argv[1])
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)

@@ -48,13 +48,15 @@ def test_a_process_comes_out_of_the_nursery_as_it_was_asked_for(
     nursery: subprocess.Popen[bytes], socket_path: Path, tmp_path: Path
 ) -> None:
     read, write = os.pipe()
-    code = (
-        f"import os, sys; os.write({write}, b'here'); print('this' in sys.modules, sys.argv, os.environ['MINE'], os.getcwd(), os.getppid())"
-    )
+    code = f"""import os, sys
+os.write({write}, b'here')
+print('this' in sys.modules, sys.argv, os.environ['MINE'], os.getcwd(), os.getppid())
+print(open('/proc/self/cmdline').read())"""
     process = start(socket_path, code, "x y", cwd=tmp_path, env={"MINE": "1", SOCKET: str(socket_path)}, pass_fds=(write,))
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert out.split("\n")[0] == f"True {['-c', SPAWNED, 'x y']} 1 {tmp_path} {nursery.pid}"
+    assert out.split("\n")[1].startswith(f"{sys.executable} -c import os")
     os.close(write)
     assert os.read(read, 10) == b"here"
     os.close(read)
@@ -79,6 +81,8 @@ def test_signals_are_passed_on_and_a_lost_client_takes_its_process_along(nursery
     killed.kill()
     killed.wait(30)
     assert ended(forked)
+    asked.communicate()
+    killed.communicate()
 
 
 def test_the_end_of_the_nursery_is_the_end_of_what_it_forked(nursery: subprocess.Popen[bytes], socket_path: Path) -> None:
@@ -88,6 +92,7 @@ def test_the_end_of_the_nursery_is_the_end_of_what_it_forked(nursery: subprocess
     nursery.kill()
     assert process.wait(30) != 0
     assert ended(forked)
+    process.communicate()
 
 
 def test_without_a_nursery_the_real_python_does_it(socket_path: Path) -> None:

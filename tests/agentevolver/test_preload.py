@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,9 +40,9 @@ def nursery(socket_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def start(socket_path: Path, code: str, *arguments: str, **options: object) -> subprocess.Popen[str]:
+def start(socket_path: Path, code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     command = [str(executable_of(socket_path)), "-B", "-X", "utf8", "-c", code, SPAWNED, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def test_a_process_comes_out_of_the_nursery_as_it_was_asked_for(

@@ -9,7 +9,6 @@ raises ValueError; a worker that dies, or an AppWorld that fails, raises `worker
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from functools import lru_cache
@@ -19,11 +18,9 @@ from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.appworld import prompts
 from env_service.environments.appworld.actions import parse
 from env_service.environments.appworld.folders import EpisodeFolder
-from env_service.environments.appworld.installation import Installation
+from env_service.environments.appworld.installation import Installation, confinement
 from env_service.environments.appworld.settings import AppworldParams, difficulty_of, split_name
 from env_service.environments.appworld.workers import Worker, WorkerDied, WorkerTimeout, ask_once
-
-log = logging.getLogger(__name__)
 
 # Code that swallows AppWorld's own time limit is given this much longer; then its process is killed.
 KILL_AFTER_S = 5.0
@@ -60,9 +57,8 @@ class AppworldEnv(BaseEnv):
             directory=str(self._folder.path),
             is_open_query=settings.is_open_query,
             random_seed=settings.random_seed,
+            confinement=confinement(),
         )
-        if not facts["is_confined"]:
-            log.warning("this kernel has no Landlock: an agent's code could read the answers of AppWorld's tasks from disk")
         state = prompts.opening(facts, is_simple=settings.simple, with_prompt=settings.prompt, is_open_query=settings.is_open_query)
         info = {
             "instance_id": self.instance_id,

@@ -16,6 +16,21 @@ _TASK_ID = re.compile(r"[A-Za-z0-9]+_[0-9]+")
 SETUP = "bash env_service/environments/appworld/setup.sh"
 
 
+CONFINEMENTS = ("namespaces", "landlock", "none")
+
+
+def confinement() -> str:
+    """Return what keeps an agent's code in (`APPWORLD_CONFINEMENT`, by default namespaces); raises AppworldMisconfigured."""
+    kind = os.environ.get("APPWORLD_CONFINEMENT") or CONFINEMENTS[0]
+    if kind not in CONFINEMENTS:
+        raise AppworldMisconfigured(f"APPWORLD_CONFINEMENT={kind!r} is unknown; use one of {', '.join(CONFINEMENTS)}")
+    return kind
+
+
+class AppworldMisconfigured(RuntimeError):
+    """A variable of the service has a value that means nothing."""
+
+
 class AppworldNotInstalled(RuntimeError):
     """The venv or the data of AppWorld is missing."""
 

@@ -32,6 +32,7 @@ REPLY_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 10.0
 GRACE_S = 10.0
 _WORKER_FOLDER = Path(__file__).resolve().parent / "worker"
+_SANDBOX_FOLDER = _WORKER_FOLDER.parents[1] / "python_tool" / "sandbox"
 # What the worker needs of our environment. Everything else stays out of reach of the agent's code: keys and tokens above all.
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
@@ -211,7 +212,7 @@ def ask_once(installation: Installation, operation: str, timeout_s: float = REPL
 def _fingerprint(installation: Installation) -> str:
     """Name what must be equal for a server to be shared: interpreter, data, and the worker's own code."""
     digest = hashlib.sha256(f"{installation.python}\0{installation.root}".encode())
-    for source in sorted(_WORKER_FOLDER.glob("*.py")):
+    for source in (*sorted(_WORKER_FOLDER.glob("*.py")), *sorted(_SANDBOX_FOLDER.glob("*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -90,7 +90,7 @@ def test_no_socket_can_be_opened_but_asyncio_works(run: Run) -> None:
 
 
 def test_the_kernel_holds_no_memory_for_the_code_in_the_buffers_of_its_sockets(run: Run) -> None:
-    code = "import socket\na, b = socket.socketpair()\na.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**26)"
+    code = "import socket\na, b = socket.socketpair()\nwith a, b:\n    a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**26)"
     assert "PermissionError" in run(code).output
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from no_namespaces import FORBID_NAMESPACES
 
 from env_service.environments.python_tool.env import PythonEnv
 from env_service.environments.python_tool.sandbox import host
@@ -25,17 +26,6 @@ pytestmark = pytest.mark.service
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SYSTEM_PYTHON = "/usr/bin/python3"
-
-FORBID_NAMESPACES = """
-    import ctypes, errno, struct
-    from env_service.environments.python_tool.sandbox import linux, seccomp
-    UNSHARE = {"x86_64": 272, "aarch64": 97}[linux.machine()]
-    steps = [(0x20, 0, 0, 0), (0x15, 0, 1, UNSHARE), (6, 0, 0, 0x50000 | errno.EPERM), (6, 0, 0, 0x7FFF0000)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *step) for step in steps), 32)
-    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    program = seccomp._Program(4, ctypes.cast(code, ctypes.c_void_p))
-    assert linux.libc.prctl(22, ctypes.c_ulong(2), ctypes.byref(program), 0, 0) == 0
-"""
 
 
 def _python(source: str, *prefix: str, executable: str = sys.executable) -> subprocess.CompletedProcess[str]:
@@ -79,7 +69,7 @@ def test_without_namespaces_the_environment_fails_at_creation() -> None:
     [
         ("launcher.seccomp.install = lambda threads: None", "a socket can be opened; a process can be created"),
         ("launcher.view.enter = lambda packages, size: None; launcher.view.SCRATCH = '/'", "host files are visible"),
-        ("launcher.linux.drop_capabilities = lambda: None; launcher._spare_uid = lambda: 0", "privileges are left"),
+        ("launcher.linux.drop_capabilities = lambda: None; launcher.layers.spare_uid = lambda: 0", "privileges are left"),
     ],
 )
 def test_a_sandbox_that_lacks_a_layer_fails_its_own_test(monkeypatch: pytest.MonkeyPatch, missing: str, leak: str) -> None:

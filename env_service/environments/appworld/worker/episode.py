@@ -1,18 +1,18 @@
 """One world, open for one episode, in a process that ends with it.
 
 The process sees a root of its own under `directory`: links to the data it needs, and no ground truth, so that an agent cannot read the
-answer through AppWorld's own modules; `sandbox.confine` bars the way around. AppWorld writes the state of the world there after every
+answer through AppWorld's own modules; `walls.confine` bars the way around. AppWorld writes the state of the world there after every
 execution, and grading reads it from there in another process.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from . import sandbox
+from . import sandbox, walls
 from .layout import EXPERIMENT, WrongRequest, data_folder, episode_root
 
 OPEN_INSTRUCTION = "There is no task in this session. Explore the apps."
@@ -36,24 +36,18 @@ def _move_into(directory: str) -> None:
     os.chdir(root)
 
 
-def _readable() -> list[str]:
-    import sys
-
-    system = ["/usr", "/lib", "/lib64", "/etc/localtime", "/dev/urandom"]
-    return [sys.prefix, sys.base_prefix, str(Path(__file__).parent), *system]
-
-
 class Episode:
     """An open `AppWorld` and what is done with it."""
 
-    def __init__(self, task_id: str, directory: str, is_open_query: bool, random_seed: int) -> None:
-        """Open the world; raises whatever AppWorld raises, OSError if the kernel refuses the fence."""
+    def __init__(self, task_id: str, directory: str, is_open_query: bool, random_seed: int, confinement: str) -> None:
+        """Open the world behind the walls of a kind (`walls.confine`); raises whatever AppWorld raises, walls.Unconfined without them."""
         from appworld import AppWorld  # type: ignore[import-not-found]
 
         allowed = _link_data(task_id, directory)
-        _move_into(directory)
         sandbox.limit_resources()
-        self.is_confined = sandbox.confine([*_readable(), *allowed], [directory, "/dev/null"])
+        answers = str(data_folder() / "tasks" / task_id / "ground_truth")
+        walls.confine(confinement, [sys.prefix, "/etc/localtime", *allowed], directory, [answers])
+        _move_into(directory)
         self._world = AppWorld(
             task_id,
             experiment_name=EXPERIMENT,
@@ -76,7 +70,6 @@ class Episode:
             "supervisor": {key: str(task.supervisor[key]) for key in ("first_name", "last_name", "email", "phone_number")},
             "datetime": task.datetime.isoformat(),
             "app_descriptions": dict(task.app_descriptions),
-            "is_confined": self.is_confined,
         }
 
     def execute(self, code: str, limit_s: int, max_chars: int) -> dict[str, Any]:

@@ -1,9 +1,7 @@
-"""Narrows what a process that executes an agent's code can reach, as far as the kernel allows without privileges.
+"""Limits of a process that executes an agent's code, and Landlock: the weaker fence for where `walls` cannot be put up.
 
-AppWorld replaces dangerous functions by name, in the process itself; that keeps an honest agent from harm, but a policy under training
-finds any gap that pays, and the first one is the file that holds the answer. Landlock (Linux 5.13 or newer) closes it: files outside the
-given folders cannot be opened, TCP is closed, and signals and abstract sockets stay inside. Where the kernel has no Landlock, `confine`
-says so and only the limits on memory and file size hold. It is no substitute for a container when agents are hostile.
+Landlock (Linux 5.13 or newer) closes files outside the given folders, TCP, and signals and abstract sockets across its border. It does
+not close UDP, unix sockets that have a path, changes of file modes, or the making of processes.
 """
 
 from __future__ import annotations
@@ -12,11 +10,14 @@ import ctypes
 import os
 import resource
 import struct
+import sys
 from collections.abc import Iterable
 
 MEMORY_LIMIT_BYTES = 4 * 1024**3
 FILE_LIMIT_BYTES = 1024**3
 OOM_SCORE = "500"
+SYSTEM = (sys.base_prefix, "/usr", "/lib", "/lib64", "/dev/urandom")
+"""What a process under Landlock reads beside its own files."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PR_SET_NO_NEW_PRIVS = 38

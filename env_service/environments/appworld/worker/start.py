@@ -1,6 +1,7 @@
 """Starts the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`, run by the AppWorld venv's Python.
 
-The folder is loaded as the package `appworld_worker` without touching `sys.path`, so `import appworld` can only find the pip package.
+The folder is loaded as the package `appworld_worker` without touching `sys.path`, so `import appworld` can only find the pip package;
+the python tool's sandbox, which needs nothing of the project either, as `python_sandbox`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,25 @@ import sys
 from pathlib import Path
 
 PACKAGE = "appworld_worker"
+SANDBOX = "python_sandbox"
 
 
-def load_package() -> None:
-    """Make this folder importable as `appworld_worker`."""
+def load_packages() -> None:
+    """Make this folder importable as `appworld_worker`, and the sandbox as `python_sandbox`."""
     folder = Path(__file__).resolve().parent
-    spec = importlib.util.spec_from_file_location(PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    _load(PACKAGE, folder)
+    _load(SANDBOX, folder.parents[1] / "python_tool" / "sandbox")
+
+
+def _load(name: str, folder: Path) -> None:
+    spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
     if spec is None or spec.loader is None:
         raise ImportError(f"{folder} is not a package")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[PACKAGE] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
 
 
 if __name__ == "__main__":
-    load_package()
+    load_packages()
     sys.exit(importlib.import_module(f"{PACKAGE}.forkserver").main(sys.argv[1:]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from . import linux
 
@@ -91,16 +92,17 @@ def _recreate_library_links(root: str) -> None:
             os.symlink(os.readlink(link), root + link)
 
 
-def enter(packages: list[str], scratch_mb: int) -> None:
+def enter(packages: list[str], scratch_mb: int, shown: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
     """Build the view in this process's own mount namespace and make it the root; afterwards the host has no path here.
 
-    `packages` are host paths of package folders or single modules. Raises SandboxSetupError.
+    `packages` are host paths of package folders or single modules; `shown` are further folders and files that appear where they
+    are, read-only, and `writable` folders that stay writable. Raises SandboxSetupError.
     """
     library = _standard_library()
     prefix_lib = os.path.dirname(library[0])
     folders = sorted(_loaded_library_folders() - {prefix_lib, *library})
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    root = _mount_point([*library, *folders, *packages])
+    root = _mount_point([*library, *folders, *packages, *shown, *writable])
     linux.mount("none", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=755")
     os.umask(0o022)
     for folder in library:
@@ -108,14 +110,18 @@ def enter(packages: list[str], scratch_mb: int) -> None:
         _hide_site_packages(root, folder)
     _bind_libraries_of(root, prefix_lib)
     for folder in folders:
-        if not any(folder.startswith(parent + "/") for parent in library):
+        if not any(f"{folder}/".startswith(parent + "/") for parent in (*library, *shown)):
             _bind(root, folder)
     _recreate_library_links(root)
     for path in packages:
         _bind(root, path, f"{PACKAGES}/{os.path.basename(path)}")
-    for path in _DATA:
-        if os.path.isdir(path):
+    for path in (*_DATA, *shown):
+        if os.path.exists(path):
             _bind(root, path)
+    for path in writable:
+        os.makedirs(root + path, exist_ok=True)
+        linux.mount(path, root + path, None, linux.MS_BIND)
+        linux.lock_mount(root + path, linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV, recursive=False)
     for path in _DEVICES:
         _bind_device(root, path)
     _finish(root, scratch_mb)
@@ -125,6 +131,7 @@ def _finish(root: str, scratch_mb: int) -> None:
     os.mkdir(root + SCRATCH)
     options = f"size={scratch_mb}m,nr_inodes=4096,mode=777"
     linux.mount("none", root + SCRATCH, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC, options)
-    os.symlink(SCRATCH.lstrip("/"), root + "/tmp")
+    if not os.path.lexists(root + "/tmp"):  # a folder that is shown may lie there
+        os.symlink(SCRATCH.lstrip("/"), root + "/tmp")
     linux.lock_mount(root, _READ_ONLY, recursive=False)
     linux.pivot_into(root)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.options import Options, parse
+from agentevolver.masking import MASK, masked_arguments, masked_text
 
 if TYPE_CHECKING:
     from agentevolver.launcher.plan import Configuration, Plan
@@ -62,7 +63,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     if options.dry_run:
         print(_dry_run(options, configuration, registry))
         return 0
-    from agentevolver.launcher.plan import resolve_config, shown_arguments
+    from agentevolver.launcher.plan import resolve_config
     from agentevolver.launcher.preflight import check_disk
     from agentevolver.launcher.run import carry_out
 
@@ -73,7 +74,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
         refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
     plan = asyncio.run(_plan(options, configuration, registry))
     logger.info("run %s on %s, writes to %s", plan.run_id, plan.device, configuration.experiment_dir)
-    return carry_out(plan, registry, shown_arguments(arguments), root)
+    return carry_out(plan, registry, masked_arguments(arguments), root)
 
 
 def _view(options: Options) -> int:
@@ -162,7 +163,9 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
         obstacles.append(f"as things are now, a start would fail: {error}")
         presence = Presence.START if is_local(configuration.env_service.env_url) else Presence.REUSE
         plan = make_plan(options, configuration, presence, registry)
-    return "\n".join([plan.describe(), *facts, *obstacles, "", "# the resolved configuration", masked(plan.config)])
+    return "\n".join(
+        [masked_text("\n".join([plan.describe(), *facts, *obstacles])), "", "# the resolved configuration", masked(plan.config)]
+    )
 
 
 def _status(registry: RunRegistry) -> str:
@@ -194,7 +197,7 @@ def _as_started(options: Options, folder: Path) -> Options:
     from agentevolver.launcher.experiment import last_launch
 
     record = last_launch(folder)
-    hidden = next((item for item in record["argv"] if item.endswith("=***")), None)
+    hidden = next((item for item in record["argv"] if MASK in item), None)
     if hidden is not None:
         raise UsageError(f"--resume {folder}: {hidden.partition('=')[0]} was given on the command line and is not written down; use --conf")
     before = parse(record["argv"])

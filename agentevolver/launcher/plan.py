@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -22,7 +22,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.devices import DESCRIPTIONS
 from agentevolver.launcher.errors import UsageError
-from agentevolver.launcher.masking import is_secret, masked_tree
 from agentevolver.launcher.options import LOGVIEW, REME, Options
 from agentevolver.launcher.preflight import Presence, is_local
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
@@ -39,6 +38,7 @@ from agentevolver.launcher.stack import (
 )
 from agentevolver.layers import ConfigError, one_line, select
 from agentevolver.llm.settings import TeacherSettings
+from agentevolver.masking import masked_tree
 from agentevolver.preload import SOCKET, executable_of
 from env_service.registry import RegistryError, known_environments, resolve
 
@@ -270,14 +270,8 @@ def as_yaml(tree: Mapping[str, Any]) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(dict(tree)))
 
 
-def shown_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return a command line that may be written down: values whose key says that they are secret are left out."""
-    parted = (item.partition("=") for item in arguments)
-    return [f"{key}=***" if mark and is_secret(key) else f"{key}{mark}{value}" for key, mark, value in parted]
-
-
 def masked(tree: Mapping[str, Any]) -> str:
-    """Return a configuration's yaml for the screen: values whose key says that they are secret are not shown."""
+    """Return a configuration's yaml for the screen and for records, without secrets."""
     return as_yaml(masked_tree(tree))
 
 

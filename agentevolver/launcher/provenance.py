@@ -1,8 +1,8 @@
 """What ran: the code's commit and changes, the installed packages, the machine. Written beside the run's results.
 
 One file per launch, `launches/<run id>.json`; beside it the uncommitted changes as `<run id>.diff`, the resolved configuration as
-`<run id>.yaml`, and all installed packages in a file that is named by their hash. A fact that cannot be found out is null; recording never
-stops a run.
+`<run id>.yaml`, and all installed packages in a file that is named by their hash. Secrets are masked, in the changes too. A fact that
+cannot be found out is null; recording never stops a run.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from agentevolver.masking import masked_text
 
 SHOWN = ("torch", "vllm", "verl", "ray", "transformers")
 MAX_DIFF_BYTES = 2_000_000
@@ -42,7 +44,8 @@ class LaunchRecord:
             "hardware": hardware(),
         }
         if diff:
-            self._path.with_suffix(".diff").write_bytes(diff)
+            patch = masked_text(diff.decode("utf-8", "surrogateescape"))
+            self._path.with_suffix(".diff").write_bytes(patch.encode("utf-8", "surrogateescape"))
         if config_text:
             self._path.with_suffix(".yaml").write_text(config_text, encoding="utf-8")
         self._path.with_name(f"packages-{self._facts['packages']['sha256'][:12]}.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")

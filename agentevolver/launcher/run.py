@@ -23,7 +23,7 @@ from agentevolver.launcher.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.health import all_unhealthy
 from agentevolver.launcher.identity import ProcessId, end_carriers, identify
-from agentevolver.launcher.plan import Plan
+from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.provenance import LaunchRecord, now
 from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir
 from agentevolver.launcher.service import Service, ServiceDied, State
@@ -44,7 +44,7 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
         LaunchError: the run could not start or go on; everything has been stopped.
     """
     with experiment_lock(plan.experiment_dir, registry):
-        record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root, plan.config_text)
+        record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root, masked(plan.config))
         code = LaunchError.exit_code
         try:
             code = asyncio.run(_go(plan, registry))

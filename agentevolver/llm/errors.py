@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-_LOOKS_SECRET = re.compile(r"(?i)(bearer\s+)[^\s'\",}]+|\b(sk-|hf_|gsk_)[A-Za-z0-9_\-]{6,}[*A-Za-z0-9_\-]*|(://)[^/@\s]+@")
+from agentevolver.masking import MASK, masked_text
+
 _MAX_TEXT = 400
 
 
@@ -57,7 +57,6 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return one line of bounded length without the secrets, nor anything that looks like a key."""
     for secret in secrets:
         if len(secret) >= 4:
-            text = text.replace(secret, "***")
-    text = _LOOKS_SECRET.sub(lambda m: f"{m[1] or ''}{m[3] or ''}***{'@' if m[3] else ''}", text)
-    line = " ".join(text.split())
+            text = text.replace(secret, MASK)
+    line = " ".join(masked_text(text).split())
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 3] + "..."

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from agentevolver.launcher.identity import ProcessId, carriers
-from agentevolver.launcher.masking import masked_tree
+from agentevolver.masking import masked_tree
 from agentevolver.view.errors import NotAnExperiment, Unreadable
 from agentevolver.view.lines import signature
 
@@ -52,7 +52,7 @@ class Experiment:
             return {}
 
     def shown_config(self) -> str:
-        """Return the configuration as yaml for the screen, without values whose key says that they are secret; raises Unreadable."""
+        """Return the configuration as yaml for the screen, without secrets; raises Unreadable."""
         return yaml.dump(masked_tree(self._read_config()), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
     def setting(self, *keys: str) -> Any:
@@ -69,7 +69,7 @@ class Experiment:
     def launches(self) -> list[dict[str, Any]]:
         """Return what is recorded of each launch, the newest last."""
         found = [_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]
-        return sorted((launch for launch in found if "started_at" in launch), key=lambda launch: str(launch["started_at"]))
+        return sorted((masked_tree(launch) for launch in found if "started_at" in launch), key=lambda launch: str(launch["started_at"]))
 
     def processes(self) -> set[ProcessId]:
         """Return the processes of the newest launch that run on this machine, this one left out."""

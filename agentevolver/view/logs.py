@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from agentevolver.masking import masked_text
 from agentevolver.view.errors import NotThere
 
 # The beginning of a long log is not sent; so much of its end is, and so much in one answer after that.
@@ -30,7 +31,7 @@ class Logs:
         return sorted(found, key=lambda file: -float(file["modified"]))
 
     def read(self, name: str, offset: int | None = None) -> dict[str, Any]:
-        """Return a log's whole lines from a byte offset, without colours and what a progress bar overwrote.
+        """Return a log's whole lines from a byte offset, without colours, what a progress bar overwrote, and secrets.
 
         Args:
             name: as in `files`; anything else is not there.
@@ -58,7 +59,7 @@ class Logs:
             raw = b""
         elif whole:
             raw = raw[:whole]
-        return {"text": _plain(raw.decode("utf-8", "replace")), "start": start, "next": start + len(raw), "size": size}
+        return {"text": masked_text(_plain(raw.decode("utf-8", "replace"))), "start": start, "next": start + len(raw), "size": size}
 
 
 def _plain(text: str) -> str:

@@ -47,7 +47,9 @@ def test_the_answer_cannot_be_read_from_disk(confined: AppworldEnv, tiny: Instal
     assert answer.is_file()
     text = output(confined, f"import pathlib\nprint(pathlib.Path({str(answer)!r}).read_text())")
     assert "No such file" in text
-    others = output(confined, f"from appworld.evaluator import os\nprint([found.name for found in os.scandir({str(tiny.root / 'data' / 'tasks')!r})])")
+    others = output(
+        confined, f"from appworld.evaluator import os\nprint([found.name for found in os.scandir({str(tiny.root / 'data' / 'tasks')!r})])"
+    )
     assert "['contactnumber_1']" in others
 
 

@@ -26,7 +26,7 @@ _VALUE = re.compile(
 )
 _LOOKS = re.compile(
     r"(?P<scheme>\b(?:bearer|basic)\s+)[\w.~+/=*-]{6,}"
-    r"|(?P<userinfo>://)[^/\s@\"'<>]+@"
+    r"|(?P<userinfo>://)(?:[^/\s@\"'<>]+|[^/\s:@\"'<>]+:(?!\d)[^\s@\"'<>]*)@"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?<![A-Za-z0-9])(?:(?:sk|gsk|rk|pk)[-_][A-Za-z0-9_*-]{8,}|hf_[A-Za-z0-9_*-]{8,}|(?-i:A[KS]IA)[A-Z0-9]{16}"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|(?-i:AIza)[\w-]{30,}"

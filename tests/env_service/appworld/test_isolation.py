@@ -50,7 +50,7 @@ def test_the_answer_cannot_be_read_from_disk(confined: AppworldEnv, tiny: Instal
     others = output(
         confined, f"from appworld.evaluator import os\nprint([found.name for found in os.scandir({str(tiny.root / 'data' / 'tasks')!r})])"
     )
-    assert "['contactnumber_1']" in others
+    assert '["contactnumber_1"]' in others
 
 
 def test_neither_our_environment_nor_our_dotenv_reaches_the_agent(tiny: Installation, confined: AppworldEnv, tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def serve(listening: socket.socket, path: Path) -> Request:
 
 def run(request: Request) -> int:
     """Run what was asked for to its end; returns its exit code."""
-    setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))
+    if request.argv[0] in ("-m", "-c"):  # Ray titles its workers itself, with a library that finds no place after this one
+        setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))
     try:
         become(request)()
         return 0
@@ -76,7 +77,6 @@ def run(request: Request) -> int:
 
 def main() -> None:
     """Never returns."""
-    setproctitle.getproctitle()  # finds its place in memory from the environment as it was at the start, which a forked process replaces
     path = Path(sys.argv[1])
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)

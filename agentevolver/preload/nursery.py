@@ -117,6 +117,7 @@ class Nursery:
         close_all(request.files.values())
         if job not in self._jobs:
             self._jobs[job] = f"{path}.{job}"
+            Path(self._jobs[job]).unlink(missing_ok=True)
             listening = socket.socket(socket.AF_UNIX)
             listening.bind(self._jobs[job])
             listening.listen(64)

@@ -1,6 +1,7 @@
 """The pins are complete, agree with what the code declares and with what verl asks for, and hold no CUDA where there is none."""
 
 import re
+import sysconfig
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -81,7 +82,9 @@ def test_the_cuda_lock_is_what_verl_asks_for() -> None:
 
 def test_what_is_installed_is_what_is_pinned() -> None:
     pinned = {**pins("cpu.lock"), **pins("dev.lock")} if metadata.version("torch").endswith("+cpu") else pins("cuda.lock")
-    installed = {canonicalize_name(item.metadata["Name"]): item.version for item in metadata.distributions()}
+    # setuptools, once imported, shows what it carries along as if it were installed.
+    found = metadata.distributions(path=[sysconfig.get_path("purelib")])
+    installed = {canonicalize_name(item.metadata["Name"]): item.version for item in found}
     assert {name: (version, installed.get(name)) for name, version in pinned.items() if installed.get(name) != version} == {}
 
 

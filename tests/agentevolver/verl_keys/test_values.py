@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.layers import FREE_FORM, compose_defaults, compose_verl
+from agentevolver.loss_modes import BOOSTED
 from agentevolver.places import own_places
-from agentevolver.sections import BOOSTED_LOSS_MODES
 from agentevolver.settings import ConfigError, load
 from agentevolver.verl_keys import values
 from agentevolver.verl_keys.check import _check_value
@@ -168,7 +168,7 @@ def test_the_loggers_are_verls():
 
 def test_the_loss_modes_are_verls_and_ours():
     found = set(re.findall(r'@register_policy_loss\("(\w+)"\)', source("verl", "trainer/ppo/core_algos.py")))
-    assert set(CHOICES[f"{ACTOR}.policy_loss.loss_mode"]) == found | {"trajectory"} and "trajectory" in BOOSTED_LOSS_MODES
+    assert set(CHOICES[f"{ACTOR}.policy_loss.loss_mode"]) == found | {"trajectory"} and "trajectory" in BOOSTED
 
 
 def test_the_estimators_are_verls_but_for_those_that_lack_their_data():

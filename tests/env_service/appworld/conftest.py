@@ -22,7 +22,10 @@ sys.path.append(str(Path(__file__).parent))
 from env_service.environments.appworld.env import AppworldEnv
 from env_service.environments.appworld.installation import AppworldNotInstalled, Installation
 from env_service.environments.appworld.workers import ForkServer
+from env_service.environments.python_tool import sandbox
 
+# The worker finds the sandbox under the name that its `start.py` loads it by.
+sys.modules.setdefault("python_sandbox", sandbox)
 OUTSIDE = {name: os.environ.get(name) for name in ("APPWORLD_PYTHON", "APPWORLD_ROOT")}
 
 

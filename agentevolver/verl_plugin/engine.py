@@ -20,7 +20,7 @@ from verl.utils.model import convert_weight_keys
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry
 
-from agentevolver.verl_plugin import log_probs, value_head
+from agentevolver.verl_plugin import log_probs, value_head, varlen_attention
 from agentevolver.verl_plugin.resharding import ReshardingEngine
 
 
@@ -28,6 +28,14 @@ def init_gloo_process_group() -> None:
     """Join the worker group that Ray laid out (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), once per process."""
     if os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ and not dist.is_initialized():
         dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+
+
+def own_threads() -> int:
+    """Return how many threads a rank of the actor computes with: its share of the CPUs, 4 at most.
+
+    vLLM idles while the actor computes, and the other way round, so each may have all of them; vLLM's own are bound by OMP_NUM_THREADS.
+    """
+    return max(1, min(4, len(os.sched_getaffinity(0)) // int(os.environ.get("WORLD_SIZE", "1"))))
 
 
 class _EveryRankLoads:
@@ -43,6 +51,11 @@ class CpuEngine(ReshardingEngine):
 
     device_mesh: Any
     module: Any
+
+    def initialize(self) -> None:
+        """Build the model as verl does, and compute with the rank's share of the CPUs from then on."""
+        super().initialize()
+        torch.set_num_threads(own_threads())
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if not self.engine_config.forward_only:
@@ -74,4 +87,5 @@ class CpuEngine(ReshardingEngine):
 
 init_gloo_process_group()
 log_probs.install()
+varlen_attention.register()
 value_head.leave_trl_alone()

@@ -125,7 +125,7 @@ def test_a_dry_run_prints_plan_and_configuration_and_does_nothing(
     assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--dry-run"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
     assert plan.index("starts ray") < plan.index("starts env_service") < plan.index("-m agentevolver.main --config")
-    assert f"trains {tmp_path / 'model'}: " in plan and "attention sdpa, 1 device(s) a node" in plan
+    assert f"trains {tmp_path / 'model'}: " in plan and "attention torch_varlen, 1 device(s) a node" in plan
     config = OmegaConf.create(text)
     assert config.trainer.total_epochs == 3 and config.actor_rollout_ref.model.path == str(tmp_path / "model")
     assert sorted(tmp_path.rglob("*")) == before

@@ -45,6 +45,6 @@ def test_a_run_on_real_ray_leaves_no_process_no_port_and_no_folder(tmp_path: Pat
     assert carriers(run_id) == set()
     assert not (Path("/tmp") / f"ae-{run_id}").exists()
     assert not list((ROOT / ".agentevolver" / "run").glob(f"{run_id}*"))
-    assert sorted(path.name for path in (experiment / "logs").iterdir()) == ["env_service.log", "main.log", "ray.log"]
+    assert sorted(path.name for path in (experiment / "logs").iterdir()) == ["env_service.log", "main.log", "preload.log", "ray.log"]
     written = [path for path in experiment.rglob("*") if path.is_file()]
     assert [path for path in written if path.name != "main.log" and b"sk-very-secret" in path.read_bytes()] == []

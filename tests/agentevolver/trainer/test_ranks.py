@@ -103,4 +103,4 @@ def test_a_checkpoint_is_resumed_on_another_number_of_ranks(runs, saved_by, load
     saved, loaded = runs[saved_by], runs[loaded_by]
     assert furthest_state(saved["saved"], loaded["loaded"]) == 0
     assert furthest_state(saved["after saving"], loaded["after loading"]) <= 1e-6
-    assert furthest_state(saved["saved"], saved["after saving"]) > 1e-6, "the step after it changed nothing"
+    assert furthest(saved["saved"]["weights"], saved["after saving"]["weights"]) > 1e-6, "the step after it changed nothing"

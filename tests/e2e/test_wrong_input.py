@@ -24,7 +24,7 @@ def run(tmp_path, *arguments, conf="examples/basic.yaml"):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["data.max_prompt_length=3"], "data.max_prompt_length = 3, but the opening messages of task"),
+        (["data.max_prompt_length=3"], "data.max_prompt_length = 3, but the opening messages of 8 of 8 tasks of pocket are longer"),
         (["env_service.env_params.slak=3"], "did you mean 'slack'"),
         (["data.val_splits=[nowhere]"], "nowhere"),
     ],

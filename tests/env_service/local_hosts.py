@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
+import psutil
 import uvicorn
 
 from env_service.api import Gate
@@ -145,6 +146,16 @@ class Http:
         options["headers"] = {**self._headers, **options.get("headers", {})}
         async with self._session.get(self.url + path, **options) as response:
             return response.status, await response.text()
+
+
+def started_here() -> list[psutil.Process]:
+    """Return the processes that this one started, directly or not, but for Python's tracker of shared memory, which stays once it runs."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if not any("multiprocessing.resource_tracker" in part for part in process.cmdline()):
+                found.append(process)
+    return found
 
 
 def say(text: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from local_hosts import LONELY, Http, Running, eventually, say, serving
+from local_hosts import LONELY, Http, Running, eventually, say, serving, started_here
 
 from env_service.errors import EnvironmentFailed, InstanceLost, ServiceError
 from env_service.wire import unpack
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.service
 
 def descendants() -> list[psutil.Process]:
     """Return every living process that this one started, directly or not."""
-    return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in started_here() if p.status() != psutil.STATUS_ZOMBIE]
 
 
 async def process_of(running: Running, name: str, env_type: str = "lonely") -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from local_hosts import started_here
 
 from env_service.environments.mcp_tools.env import McpEnv
 from env_service.environments.mcp_tools.servers import ServerError, Servers
@@ -176,7 +177,7 @@ def test_a_server_that_never_answers_is_given_up_and_killed(start: Start) -> Non
     with pytest.raises(ServerError, match="did not start"):
         env.get_init_state()
     assert time.monotonic() - began < 20
-    children = [child.pid for child in psutil.Process().children(recursive=True)]
+    children = [child.pid for child in started_here()]
     env.close()
     assert vanish(children)
 
@@ -184,7 +185,7 @@ def test_a_server_that_never_answers_is_given_up_and_killed(start: Start) -> Non
 def test_an_instance_closed_while_it_starts_leaves_nothing(start: Start) -> None:
     env = start({"odd": odd("silent")}, start_timeout_s=30.0)
     time.sleep(0.3)
-    children = [child.pid for child in psutil.Process().children(recursive=True)]
+    children = [child.pid for child in started_here()]
     began = time.monotonic()
     env.close()
     assert children

@@ -8,6 +8,7 @@ that had none keeps the one it was started with.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,15 @@ def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
     return distribute_tensor(whole, model.device_mesh, model.placements, src_data_rank=None).to(model.device)
 
 
+def leave_attention_open(path: Path) -> None:
+    """Take the attention's implementation out of a model's `config.json`, if there is one: it is no property of the weights."""
+    if not path.is_file():
+        return
+    config = json.loads(path.read_text(encoding="utf-8"))
+    kept = {key: value for key, value in config.items() if key not in ("attn_implementation", "_attn_implementation")}
+    path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+
+
 class ReshardingCheckpointManager(FSDPCheckpointManager):
     """verl's checkpoint manager, which also loads what another number of ranks has saved."""
 
@@ -83,6 +93,14 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
         if self.should_load_extra:
             self._load_extra(folder, layout.ranks)
         torch.distributed.barrier()
+
+    def save_checkpoint(
+        self, local_path: str, hdfs_path: str | None = None, global_step: int = 0, max_ckpt_to_keep: int | None = None
+    ) -> None:
+        """Save as verl does; the policy's `config.json` does not name the attention that training used, which other programs lack."""
+        super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
+        if self.rank == 0:
+            leave_attention_open(Path(local_path) / "huggingface" / "config.json")
 
     def _load_model(self, saved: Sequence[Mapping[str, Any]]) -> None:
         own = self.model.state_dict()

@@ -79,8 +79,9 @@ def attend(pid: int, replies: TextIO) -> int:
         except ProcessLookupError:
             return
 
-    for number in FORWARDED if pid else ():
+    for number in FORWARDED:
         signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     return int(replies.readline() or signal.SIGKILL)
 
 
@@ -91,14 +92,19 @@ def main() -> None:
     connection = None
     first = ""
     if is_for_nursery(rest):
+        # Until it is known to whom they are passed on.
+        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         try:
             while not first or first.startswith("/"):
                 connection = ask(first or path, rest)
                 replies = connection.makefile("r")
-                first = replies.readline().strip() or "0"
+                first = replies.readline().strip()
+                if not first:
+                    raise ConnectionResetError("the nursery ended; what it forked and told nobody of ended with it")
         except OSError:
             connection = None
     if connection is None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         os.execv(real, [real, *arguments])
     status = attend(int(first), replies)
     if os.WIFSIGNALED(status):

@@ -10,12 +10,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.layers import FREE_FORM, ConfigError, select
-from agentevolver.verl_keys.ignored import IGNORED, Ignored
+from agentevolver.verl_keys.ignored import ACTOR, IGNORED, MODEL, Ignored
 from agentevolver.verl_keys.kinds import kind_of
 from agentevolver.verl_keys.values import CHOICES, KINDS, LOGGERS, bound_of, items_of
 
 # Ours by their place in `Settings`, but chosen by the device group and not by hand.
 _CHOSEN_BY_GROUP = ("device_name",)
+_SAVED, _RANK = f"{ACTOR}.checkpoint.save_contents", f"{MODEL}.lora_rank"
 _MISSING = object()
 
 
@@ -51,6 +52,11 @@ def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, our
                 raise ConfigError(f"{source}: `{path}` {row.why}")
         if not own and not _is_within(path, FREE_FORM):
             _check_value(path, value, source, defaults)
+            if path == _SAVED and "hf_model" in items_of(value) and OmegaConf.select(config, _RANK):
+                raise ConfigError(
+                    f"{source}: {path}: hf_model does not go with {_RANK} above 0, verl would write the adapter's names into a model that "
+                    f"has none: leave it out, and merge a checkpoint with `python -m verl.model_merger`"
+                )
 
 
 def _keys(layers: Sequence[Layer]) -> dict[str, int]:

@@ -193,3 +193,12 @@ def test_the_names_of_kl_estimates_are_verls():
 def test_the_load_formats_are_vllms():
     (found,) = re.findall(r"LoadFormats = Literal(\[.*?\])", source("vllm", "model_executor/model_loader/__init__.py"), re.DOTALL)
     assert set(CHOICES[f"{ROLLOUT}.load_format"]) == set(ast.literal_eval(found))
+
+
+def test_an_adapter_is_not_saved_as_a_whole_model():
+    contents = "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]"
+    with pytest.raises(
+        ConfigError, match=r"save_contents: hf_model does not go with actor_rollout_ref\.model\.lora_rank above 0, .* leave it out"
+    ):
+        load(BASIC, ["device=cpu", contents, "actor_rollout_ref.model.lora_rank=8"])
+    load(BASIC, ["device=cpu", contents])

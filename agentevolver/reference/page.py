@@ -145,7 +145,11 @@ def _preset_table() -> str:
 
 def _verl(defaults: _Defaults, readers: Readers) -> str:
     read = {key.path: key for key in sizes().keys}
-    comments = {**_comments(CONFIG_DIR / "device" / "cpu.yaml"), **_comments(CONFIG_DIR / "agentevolver.yaml")}
+    comments = {
+        **_comments(CONFIG_DIR / "device" / "seed_policy.yaml"),
+        **_comments(CONFIG_DIR / "device" / "cpu.yaml"),
+        **_comments(CONFIG_DIR / "agentevolver.yaml"),
+    }
     lines = [
         "## verl's keys that we set",
         "",

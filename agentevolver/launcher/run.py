@@ -27,13 +27,13 @@ from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.provenance import LaunchRecord, now
 from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir
 from agentevolver.launcher.service import Service, ServiceDied, State
-from agentevolver.launcher.shared_memory import attached, remove_unused
+from agentevolver.launcher.shared_memory import SegmentWatch, attached, remove_unused
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.preload import SOCKET, write_executable
 
 logger = logging.getLogger(__name__)
 
-NOTE_EVERY_S = 10.0
+LOOK_EVERY_S = 0.25
 T = TypeVar("T")
 
 
@@ -136,7 +136,7 @@ class _Run:
         self._watches: list[asyncio.Task[Any]] = []
         self._job: Child | None = None
         self._ended_well = False
-        self._segments: set[Path] = set()
+        self._shared_memory = SegmentWatch(plan.run_id)
         self._noting = asyncio.create_task(self._note_shared_memory())
 
     async def work(self) -> int:
@@ -176,7 +176,7 @@ class _Run:
         await asyncio.gather(*background, return_exceptions=True)
         temp_dir = None if self._ended_well else self._plan.temp_dir
         exits = {} if temp_dir is None else await asyncio.to_thread(unintended_exits, temp_dir)
-        self._segments |= await asyncio.to_thread(attached, self._plan.run_id)
+        segments = self._shared_memory.segments | await asyncio.to_thread(attached, self._plan.run_id)
         survivors: set[ProcessId] = set()
         if self._job is not None:
             survivors |= await self._job.stop(self._signals.hurry)
@@ -189,13 +189,13 @@ class _Run:
         if survivors:
             logger.error("these processes outlive SIGKILL: %s", ", ".join(str(process.pid) for process in survivors))
         else:
-            await asyncio.to_thread(remove_unused, self._segments)
+            await asyncio.to_thread(remove_unused, segments)
             self._ledger.close()
 
     async def _note_shared_memory(self) -> None:
         while True:
-            await asyncio.sleep(NOTE_EVERY_S)
-            self._segments |= await asyncio.to_thread(attached, self._plan.run_id)
+            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.to_thread(self._shared_memory.look)
 
     async def _run_job(self) -> int:
         job = self._plan.job

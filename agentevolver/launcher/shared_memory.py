@@ -23,6 +23,24 @@ def attached(run_id: str) -> set[Path]:
     return _mapped(pids) | {path for path in Path(FOLDER).glob("sem.*-*") if pids & {int(n) for n in re.findall(r"-(\d+)-", path.name)}}
 
 
+class SegmentWatch:
+    """The segments of a run, noted as they appear. While none does, a look costs one listing of /dev/shm."""
+
+    def __init__(self, run_id: str) -> None:
+        self.segments: set[Path] = set()
+        self._run_id = run_id
+        self._listed: set[int] = set()
+        self._again = False
+
+    def look(self) -> None:
+        """Note new segments of the run; one that is made while this looks is found by the next look."""
+        listed = {entry.inode() for entry in os.scandir(FOLDER)}
+        new = not listed <= self._listed
+        if new or self._again:
+            self.segments |= attached(self._run_id)
+        self._listed, self._again = listed, new
+
+
 def remove_unused(segments: Iterable[Path]) -> None:
     """Remove those segments that no process maps."""
     left = {path for path in segments if path.exists()}

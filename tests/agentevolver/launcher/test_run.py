@@ -77,6 +77,27 @@ def test_a_service_that_is_needed_ends_the_run_also_while_another_one_starts(tmp
     assert left_nothing(one)
 
 
+def test_a_semaphore_of_a_process_that_lived_seconds_is_removed(tmp_path: Path, launch: Launcher) -> None:
+    """As vLLM's engine in a short run: made under the start method "spawn", killed along with Python's tracker of such things."""
+    name = tmp_path / "name"
+    code = (
+        "import multiprocessing, os, pathlib, signal, time\n"
+        "from multiprocessing import resource_tracker\n"
+        f"name = pathlib.Path({str(name)!r})\n"
+        "if not (pid := os.fork()):\n"
+        "    lock = multiprocessing.get_context('spawn').Lock()\n"
+        "    name.write_text('/dev/shm/sem.' + lock._semlock.name[1:])\n"
+        "    os.kill(resource_tracker._resource_tracker._pid, signal.SIGKILL)\n"
+        "    time.sleep(1.5)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.waitpid(pid, 0)\n"
+        "assert os.path.exists(name.read_text())\n"
+    )
+    one = launch(job=job(tmp_path, code))
+    assert one.wait() == 0, one.said
+    assert not Path(name.read_text()).exists()
+
+
 def test_every_process_knows_its_run_and_the_jobs_own_variables(tmp_path: Path, launch: Launcher) -> None:
     names = ["AGENTEVOLVER_RUN_ID", "AGENTEVOLVER_SERVICE", "MINE"]
     code = f"import os; print(*(os.environ[name] for name in {names}), os.getpgid(0) == os.getpid())"

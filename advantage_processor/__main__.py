@@ -29,7 +29,7 @@ def _explain(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from advantage_processor.explain import explanation, overview
-    from agentevolver.tracking import read_jsonl
+    from agentevolver.utils.files import read_jsonl
 
     console = Console(
         force_terminal=True if options.color == "always" else None, no_color=options.color == "never", highlight=False, soft_wrap=False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import orjson
 
 from advantage_processor.labels import Attribution
+from agentevolver.utils.files import whole
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,9 @@ class ExchangeLog:
             "exchanges": list(exchanges),
         }
         path = self._directory / f"step_{step:06d}" / f"{trajectory['trajectory_id'].replace('/', '-')}.json"
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
-            draft.replace(path)
+            with whole(path, durable=False) as draft:
+                draft.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
         except OSError as error:
             if not self._failed:
                 logger.warning("the records of label calls cannot be written to %s, they are left out: %s", self._directory, error)

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import orjson
 from rich.console import Console as RichConsole
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from agentevolver.utils.files import parse
 
 REFRESH_S = 0.5
 PHASES = {
@@ -99,7 +100,7 @@ class Console:
         except OSError:
             return []
         self._offset += len(whole) + 1 if whole else 0
-        return [orjson.loads(line) for line in whole.splitlines()]
+        return [record for line in whole.splitlines() if (record := parse(line)) is not None and "step" in record]
 
 
 def line_of(record: dict[str, Any]) -> str:

@@ -21,7 +21,8 @@ from agentevolver.llm import LLM, LLMError
 from agentevolver.schema import Task
 from agentevolver.settings import Settings
 from agentevolver.synthetic import record_path, synthetic_tasks
-from agentevolver.tracking import Status, write_json
+from agentevolver.tracking import Status
+from agentevolver.utils.files import write_json
 from agentevolver.watchdog import Watchdog
 from task_manager.configuration import Configuration, from_settings
 from task_manager.journal import JournalError, fingerprint

@@ -6,22 +6,21 @@ step, appended and flushed. A resumed run moves the metrics of the steps it repe
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
-import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from numbers import Number
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
+from agentevolver.utils.files import append_jsonl, parse, whole, write_json
 
 logger = logging.getLogger(__name__)
+
+METRICS = "metrics.jsonl"
+SUPERSEDED = "metrics.superseded.jsonl"
 
 
 class Logger(Protocol):
@@ -30,51 +29,6 @@ class Logger(Protocol):
     def log(self, data: dict[str, Any], step: int) -> None: ...
 
     def finish(self, exit_code: int = ...) -> None: ...
-
-
-def free_bytes(folder: Path) -> int:
-    """Return how much is free where a folder lies, or will lie."""
-    existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
-    return shutil.disk_usage(existing).free
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Give the path of a draft that takes the place of `path` when the block ends, and is removed if it fails (a full disk)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield draft
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one JSON object, whole or not at all."""
-    with whole(path) as draft:
-        draft.write_text(json.dumps(content), encoding="utf-8")
-
-
-def write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line, whole or not at all."""
-    with whole(path) as draft, draft.open("wb") as file:
-        for record in records:
-            file.write(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
-
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read a JSONL file; a torn last line (the writer was killed) is left out, a broken line before it raises ValueError."""
-    lines = path.read_bytes().splitlines()
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            records.append(orjson.loads(line))
-        except orjson.JSONDecodeError as error:
-            if number < len(lines):
-                raise ValueError(f"{path}:{number}: {error}") from error
-    return records
 
 
 def plain_number(value: Any) -> float | int | None:
@@ -97,16 +51,14 @@ class RunLog:
     """
 
     def __init__(self, directory: Path, backend: Logger) -> None:
-        self._path = directory / "metrics.jsonl"
+        self._path = directory / METRICS
         self._backend = backend
 
     def log(self, data: dict[str, Any], step: int) -> None:
         """Append one object `{"step", "time", metric: number…}` and pass the numbers on."""
         numbers = {key: number for key, value in data.items() if (number := plain_number(value)) is not None}
         record = {"step": step, "time": round(time.time(), 3), **numbers}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            file.write(orjson.dumps(record) + b"\n")
+        append_jsonl(self._path, record)
         self._backend.log(data=numbers, step=step)
 
     def finish(self, exit_code: int = 0) -> None:
@@ -115,17 +67,44 @@ class RunLog:
 
 
 def supersede_metrics(directory: Path, last_kept_step: int) -> int:
-    """Move the metrics after `last_kept_step` out of metrics.jsonl, for a run that repeats those steps; returns how many."""
-    path = directory / "metrics.jsonl"
+    """Move the metrics after `last_kept_step` out of metrics.jsonl, for a run that repeats those steps; returns how many.
+
+    One line is in memory at a time. Lines that are no record of a step (torn by a kill, or by a full disk) are moved too, and said.
+    """
+    path, aside = directory / METRICS, directory / SUPERSEDED
+    repeated = broken = 0
     if not path.exists():
         return 0
-    records = read_jsonl(path)
-    repeated = [record for record in records if record["step"] > last_kept_step]
-    if repeated:
-        with (directory / "metrics.superseded.jsonl").open("ab") as file:
-            file.writelines(orjson.dumps(record) + b"\n" for record in repeated)
-    write_jsonl(path, [record for record in records if record["step"] <= last_kept_step])
-    return len(repeated)
+    with path.open("rb") as lines:
+        if all((step := _step_of(line)) is not None and step <= last_kept_step for line in lines):
+            return 0
+        lines.seek(0)
+        with whole(path) as draft, draft.open("wb") as kept, aside.open("ab") as moved:
+            for line in lines:
+                step = _step_of(line)
+                target = kept if step is not None and step <= last_kept_step else moved
+                target.write(line.rstrip(b"\n") + b"\n")
+                repeated += target is moved and step is not None
+                broken += step is None
+            moved.flush()
+            os.fsync(moved.fileno())
+    if broken:
+        logger.warning("%d lines of %s are no record of a step; they were moved to %s", broken, path, aside.name)
+    return repeated
+
+
+def last_step(directory: Path) -> int | None:
+    """Return the greatest step that metrics.jsonl holds, None if it holds none; broken lines are passed over."""
+    try:
+        with (directory / METRICS).open("rb") as lines:
+            return max((step for line in lines if (step := _step_of(line)) is not None), default=None)
+    except FileNotFoundError:
+        return None
+
+
+def _step_of(line: bytes) -> int | None:
+    step = (parse(line) or {}).get("step")
+    return step if isinstance(step, int) else None
 
 
 class Status:
@@ -151,4 +130,4 @@ class Status:
 
     def _write(self) -> None:
         stuck = {} if self._stuck is None else {"stuck": self._stuck}
-        write_json(self._path, {**({"phase": "starting"} | self._last), "time": round(time.time(), 3), **stuck})
+        write_json(self._path, {**({"phase": "starting"} | self._last), "time": round(time.time(), 3), **stuck}, durable=False)

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import t
 
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 
 BASE, BASELINE = "base", "basic"
 CONDITIONS = (BASE, BASELINE, "questioning", "navigating", "attributing", "overall")

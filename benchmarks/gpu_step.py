@@ -33,7 +33,7 @@ from rich.console import Console
 
 from agentevolver.decoder import Decoder
 from agentevolver.offline import seed_policy_path
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from benchmarks.random_policy import SHAPES
 from benchmarks.run_within import run_within
 from benchmarks.step_cost import Row, peak_flops, ratios, rows, table_of

@@ -19,7 +19,7 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 
 Curve = dict[int, float]
 WINDOW = 9

@@ -28,7 +28,7 @@ from uuid import uuid4
 from rich.console import Console
 from rich.table import Table
 
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 
 PHASES = {
     "rollout (gen)": "timing_s/gen",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from experience_manager.configuration import Configuration
 from experience_manager.errors import ExperienceError
 from experience_manager.exchange import read_dump, write_dump

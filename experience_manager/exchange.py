@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from agentevolver.tracking import write_jsonl
+from agentevolver.utils.files import write_jsonl
 from experience_manager.errors import ExperienceError, StoreUnwritable
 from experience_manager.record import Experience, from_reme, to_reme
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from agentevolver.schema import Task
+from agentevolver.utils.files import move, write_text
 from task_manager.configuration import Configuration
 from task_manager.profile import TaskPreference, profile_for, save_profile
 from task_manager.tasks import read_objectives
@@ -85,7 +86,7 @@ class BackgroundQuestioning:
         unfinished = self._target.with_name(self._target.name + ".unfinished")
         if not unfinished.exists():
             return []
-        unfinished.replace(self._target)
+        move(unfinished, self._target)
         return read_objectives(self._target)
 
     def stop(self) -> None:
@@ -119,5 +120,5 @@ class BackgroundQuestioning:
         section = settings.model_copy(update=changes)
         tree = self._configuration.model_copy(update={"task_manager": section}).model_dump(mode="json")
         path = self._folder / f"round{number}.yaml"
-        path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+        write_text(path, yaml.safe_dump(tree, sort_keys=False))
         return path

@@ -7,7 +7,6 @@ tasks are written as AgentEvolver writes them (`{"task", "confidence", "reward"}
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentevolver.schema import Task
+from agentevolver.utils.files import write_text
 
 
 class TaskLister(Protocol):
@@ -49,10 +49,7 @@ async def environment_tasks(
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
     """Write a task file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text("".join(json.dumps(task.to_dict(), ensure_ascii=False) + "\n" for task in tasks), encoding="utf-8")
-    draft.replace(path)
+    write_text(path, "".join(json.dumps(task.to_dict(), ensure_ascii=False) + "\n" for task in tasks))
 
 
 def read_tasks(path: Path) -> list[Task]:
@@ -68,11 +65,8 @@ def read_tasks(path: Path) -> list[Task]:
 
 def write_objectives(path: Path, tasks: Iterable[Task]) -> None:
     """Write synthetic tasks, whole or not at all, in AgentEvolver's format."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     records = ({"task": task.to_dict(), "confidence": task.metadata.get("confidence"), "reward": None} for task in tasks)
-    draft.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
-    draft.replace(path)
+    write_text(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
 
 def read_objectives(path: Path) -> list[Task]:

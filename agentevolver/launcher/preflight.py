@@ -13,8 +13,8 @@ from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.health import is_loopback, reachable, unhealthy
 from agentevolver.launcher.ports import port_is_free
 from agentevolver.launcher.stack import health_url
-from agentevolver.tracking import free_bytes
 from agentevolver.trainer.shards import check_ranks, checkpoint_of
+from agentevolver.utils.files import free_bytes
 
 MIN_FREE_GB = 2.0
 

@@ -8,7 +8,6 @@ cannot be found out is null; recording never stops a run.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.masking import masked_text
+from agentevolver.utils.files import write_json
 
 SHOWN = ("torch", "vllm", "verl", "ray", "transformers")
 MAX_DIFF_BYTES = 2_000_000
@@ -57,7 +57,7 @@ class LaunchRecord:
         self._write()
 
     def _write(self) -> None:
-        self._path.write_text(json.dumps(self._facts, indent=2) + "\n", encoding="utf-8")
+        write_json(self._path, self._facts, indent=2)
 
 
 def now() -> str:

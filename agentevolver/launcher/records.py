@@ -23,6 +23,7 @@ from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.identity import ProcessId, boot_id, carriers, end, end_carriers, send, wait_gone
 from agentevolver.launcher.shared_memory import attached, remove_unused
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
+from agentevolver.utils.files import write_json
 
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0
@@ -82,10 +83,7 @@ class RunRegistry:
 
     def write(self, record: RunRecord) -> None:
         """Store or replace a run's record."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        part = self.folder / f".{record.run_id}.part"
-        part.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
-        part.replace(self._path(record.run_id))
+        write_json(self._path(record.run_id), asdict(record), indent=1)
 
     def remove(self, run_id: str) -> None:
         """Forget a run."""

@@ -30,6 +30,7 @@ from agentevolver.launcher.service import Service, ServiceDied, State
 from agentevolver.launcher.shared_memory import SegmentWatch, attached, remove_unused
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.preload import SOCKET, write_executable
+from agentevolver.utils.files import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -247,4 +248,4 @@ def _write_config(plan: Plan) -> None:
     if plan.config_path.exists() and plan.config_path.read_text(encoding="utf-8") != plan.config_text:
         forget_listing(plan.experiment_dir, plan.config)
         keep_history(plan.config_path)
-    plan.config_path.write_text(plan.config_text, encoding="utf-8")
+    write_text(plan.config_path, plan.config_text)

@@ -19,8 +19,8 @@ from ray.exceptions import RayError
 
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.settings import Settings
-from agentevolver.tracking import free_bytes, whole
 from agentevolver.trainer.shards import MARKER
+from agentevolver.utils.files import free_bytes, whole
 
 STATE = "trainer.pt"
 

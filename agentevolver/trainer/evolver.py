@@ -34,7 +34,7 @@ from agentevolver.navigating import scout_path, warm_start_path
 from agentevolver.schema import Task
 from agentevolver.settings import of_verl
 from agentevolver.synthetic import funnel_metrics
-from agentevolver.tracking import RunLog, Status, supersede_metrics, write_jsonl
+from agentevolver.tracking import RunLog, Status, supersede_metrics
 from agentevolver.trainer.checkpoint import mend_marker, pool_of, restore_state, save_state, saving
 from agentevolver.trainer.credit import assign, synthetic_scales
 from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, finish_metrics, selective_ppo_loss
@@ -45,6 +45,7 @@ from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
 from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
 from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
+from agentevolver.utils.files import write_jsonl
 from agentevolver.watchdog import Watchdog
 from experience_manager.allocate import validation_rollouts
 from task_manager.dataset import ROLLOUTS_KEY, row_of

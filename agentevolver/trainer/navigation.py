@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from agentevolver.errors import TrainingFailed
 from agentevolver.schema import Task
 from agentevolver.settings import Settings
-from agentevolver.tracking import write_json, write_jsonl
+from agentevolver.utils.files import write_json, write_jsonl
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
+from agentevolver.utils.files import parse
 
 # So many bytes before the offset are compared, to tell a file that grew from another one of the same name.
 _MEMORY = 256
@@ -66,15 +66,6 @@ class GrowingFile:
         if self._offset:
             self.generation += 1
             self._offset, self._before, self.broken = 0, b"", 0
-
-
-def parse(raw: bytes) -> dict[str, Any] | None:
-    """Return the object of a line, None if it holds none."""
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def read_at(path: Path, offset: int) -> dict[str, Any] | None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from agentevolver.utils.files import parse
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.lines import parse
 
 # Tokens of a row that are sent: the end of the prompt, the beginning of what follows.
 PROMPT_TOKENS = 2000

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentevolver.utils.files import parse
 from agentevolver.view.errors import BadRequest, NotThere
-from agentevolver.view.lines import parse, read_at, signature
+from agentevolver.view.lines import read_at, signature
 
 FOLDERS = {"training": "trajectories", "validation": "validation"}
 _FILE = re.compile(r"step_(\d+)\.jsonl")

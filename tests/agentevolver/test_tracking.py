@@ -3,12 +3,14 @@
 import errno
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from agentevolver.console import line_of, short_name
-from agentevolver.tracking import RunLog, Status, plain_number, read_jsonl, supersede_metrics, write_jsonl
+from agentevolver.tracking import SUPERSEDED, RunLog, Status, last_step, plain_number, supersede_metrics
+from agentevolver.utils.files import read_jsonl, write_jsonl
 
 
 class Backend:
@@ -61,8 +63,52 @@ def test_a_resumed_run_moves_the_steps_it_repeats_aside(tmp_path):
     assert [r["step"] for r in read_jsonl(tmp_path / "metrics.superseded.jsonl")] == [3, 4]
 
 
+def test_a_broken_line_does_not_block_a_resume(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step":1}\n{"step":2,"lo\n[2]\n{"step":"x"}\n\n{"step":3}\n{"step":4}\n{"st')
+    assert last_step(tmp_path) == 4
+    assert supersede_metrics(tmp_path, 3) == 1
+    assert path.read_bytes() == b'{"step":1}\n{"step":3}\n'
+    assert (tmp_path / SUPERSEDED).read_bytes() == b'{"step":2,"lo\n[2]\n{"step":"x"}\n\n{"step":4}\n{"st\n', "nothing is lost"
+    assert "5 lines" in caplog.text
+
+
+LINES = [b'{"step":%d,"reward":0.5}\n' % step for step in range(6)]
+
+
+@pytest.mark.parametrize("kept", [-1, 0, 2, 5, 9])
+def test_wherever_the_file_is_torn_a_resume_goes_on_with_whole_records_of_the_steps_it_keeps(tmp_path, kept):
+    content = b"".join(LINES)
+    for cut in range(len(content) + 1):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        (folder / "metrics.jsonl").write_bytes(content[:cut])
+        complete = [step for step in range(6) if len(b"".join(LINES[: step + 1])) - 1 <= cut]
+        assert supersede_metrics(folder, kept) == sum(step > kept for step in complete)
+        RunLog(folder, Backend()).log({"reward": 1.0}, step=kept + 1)
+        assert [r["step"] for r in read_jsonl(folder / "metrics.jsonl")] == [*(step for step in complete if step <= kept), kept + 1]
+
+
+def test_a_long_file_is_gone_through_line_by_line(tmp_path):
+    with (tmp_path / "metrics.jsonl").open("wb") as file:
+        file.writelines(b'{"step":%d,"text":"%s"}\n' % (step, b"x" * 1000) for step in range(20_000))
+    tracemalloc.start()
+    assert supersede_metrics(tmp_path, 19_990) == 9
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20, "the file has 20 MB"
+    assert last_step(tmp_path) == 19_990
+
+
+def test_a_file_of_kept_steps_is_not_written_anew(tmp_path):
+    RunLog(tmp_path, Backend()).log({"a": 1}, step=1)
+    before = (tmp_path / "metrics.jsonl").stat().st_ino
+    assert supersede_metrics(tmp_path, 1) == 0 and not (tmp_path / SUPERSEDED).exists()
+    assert (tmp_path / "metrics.jsonl").stat().st_ino == before
+
+
 def test_a_new_run_has_nothing_to_supersede(tmp_path):
-    assert supersede_metrics(tmp_path, 0) == 0
+    assert supersede_metrics(tmp_path, 0) == 0 and last_step(tmp_path) is None
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path):

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from agentevolver.launcher.identity import ProcessId, identify, send
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from tests.e2e.runs import ROOT, Launched, command_of, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from tests.e2e.runs import ROOT, Launched, free_port, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1200)]

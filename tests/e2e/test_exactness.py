@@ -7,8 +7,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentevolver.offline import seed_policy_path
-from agentevolver.tracking import read_jsonl
 from agentevolver.trainer.timing import phases
+from agentevolver.utils.files import read_jsonl
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

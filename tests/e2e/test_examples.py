@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from tests.e2e.runs import ROOT, Launched
 from tests.e2e.tiny_model import build
 from tests.env_service import tiny_world

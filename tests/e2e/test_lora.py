@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from agentevolver.offline import seed_policy_path
-from agentevolver.tracking import read_jsonl
 from agentevolver.trainer.timing import PHASES
+from agentevolver.utils.files import read_jsonl
 from tests.e2e.runs import ROOT
 from tests.e2e.test_exactness import furthest, samples
 

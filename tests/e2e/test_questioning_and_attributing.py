@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from agentevolver.offline import seed_policy_path
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from experience_manager.inject import without
 from experience_manager.store import Store
 from tests.e2e.conftest import Finished

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.identity import send
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from tests.e2e.runs import Launched, command_of, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]

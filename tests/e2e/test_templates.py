@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 
 from agentevolver.offline import seed_policy_path
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from context_manager.registry import TEMPLATES
 from tests.e2e.runs import ROOT, launch
 from tests.e2e.test_exactness import furthest, model_after, samples

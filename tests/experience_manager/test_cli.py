@@ -16,7 +16,7 @@ from experience_fakes import AngleEncoder, experience, ids_of, insert, lesson, r
 from reme_bodies import retrieve
 
 from agentevolver.encoder import HashingEncoder
-from agentevolver.tracking import write_jsonl
+from agentevolver.utils.files import write_jsonl
 from experience_manager.cli import main
 from experience_manager.pool import Pool
 from experience_manager.record import Category, to_reme

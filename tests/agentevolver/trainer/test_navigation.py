@@ -9,8 +9,8 @@ import pytest
 from agentevolver.errors import TrainingFailed
 from agentevolver.schema import Task
 from agentevolver.settings import load
-from agentevolver.tracking import read_jsonl
 from agentevolver.trainer.navigation import CHUNK, Navigation, rollout_flags, row_flags
+from agentevolver.utils.files import read_jsonl
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 OPENING = ({"role": "system", "content": "site k1"}, {"role": "user", "content": "delete the note"})

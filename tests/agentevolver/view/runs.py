@@ -15,7 +15,8 @@ from advantage_processor.labels import Attribution, LabelStatus
 from agentevolver.encoder import HashingEncoder
 from agentevolver.llm.ledger import Ledger, Usage
 from agentevolver.schema import Outcome, Step, StopReason, Task, Trajectory
-from agentevolver.tracking import Status, write_jsonl
+from agentevolver.tracking import Status
+from agentevolver.utils.files import write_jsonl
 from experience_manager.inject import Guidance, inject
 from experience_manager.pool import Pool
 from experience_manager.record import Category, Experience

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import uvicorn
 
-from agentevolver.tracking import write_jsonl
+from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import create_app
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.guard import Guard

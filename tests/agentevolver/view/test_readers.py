@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver import offline
-from agentevolver.tracking import write_jsonl
+from agentevolver.utils.files import write_jsonl
 from agentevolver.view.errors import NotAnExperiment, NotThere, Unreadable
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.logs import TAIL_BYTES, Logs

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import agentevolver.view.trajectories as module
-from agentevolver.tracking import write_jsonl
+from agentevolver.utils.files import write_jsonl
 from agentevolver.view.errors import BadRequest, NotThere
 from agentevolver.view.trajectories import Filter, Trajectories, cursor
 from tests.agentevolver.view.runs import HOSTILE, N, make_records

@@ -1,0 +1,218 @@
+"""Files that outlive a kill, a full disk and a loss of power: what is synced, in which order, and who may read it."""
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentevolver.utils import files
+from agentevolver.utils.files import (
+    append_jsonl,
+    compress,
+    create,
+    make_private,
+    move,
+    read_jsonl,
+    remove_tree,
+    sync_tree,
+    whole,
+    write_json,
+    write_jsonl,
+    write_private,
+    write_text,
+)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is asked of the disk, in order: the names that are synced, and what takes whose place."""
+    seen = []
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (seen.append(("sync", Path(os.readlink(f"/proc/self/fd/{handle}")))), fsync(handle))[1])
+    monkeypatch.setattr(Path, "replace", lambda path, target: (seen.append(("replace", Path(target))), replace(path, target))[1])
+    return seen
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_whole_returns(tmp_path, calls):
+    path = tmp_path / "deep" / "x.json"
+    write_json(path, {"a": 1})
+    (synced, draft), replaced, folder = calls
+    assert synced == "sync" and draft.parent == path.parent and draft.name.startswith(".x.json.")
+    assert replaced == ("replace", path) and folder == ("sync", path.parent)
+    assert json.loads(path.read_text()) == {"a": 1} and list(path.parent.iterdir()) == [path]
+
+
+def test_what_is_written_again_soon_need_not_be_synced(tmp_path, calls):
+    write_json(tmp_path / "status.json", {"a": 1}, durable=False)
+    assert calls == [("replace", tmp_path / "status.json")]
+
+
+def test_a_tree_is_synced_files_first(tmp_path, calls):
+    for name in ("actor/model.pt", "actor/huggingface/config.json", "data.pt"):
+        (tmp_path / "c" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "c" / name).touch()
+    (tmp_path / "c" / "link").symlink_to("/nowhere")
+    sync_tree(tmp_path / "c")
+    order = [path.relative_to(tmp_path).as_posix() for _, path in calls]
+    assert sorted(order) == sorted(
+        ["c", "c/actor", "c/actor/huggingface", "c/actor/huggingface/config.json", "c/actor/model.pt", "c/data.pt"]
+    )
+    for path in order:
+        assert all(order.index(inner) < order.index(path) for inner in order if inner.startswith(f"{path}/"))
+
+
+def test_a_sync_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "x.txt"
+    write_text(path, "old")
+
+    def full(handle):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_text(path, "new")
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_system_without_a_sync_of_folders_is_no_obstacle_and_one_of_files_is(tmp_path, monkeypatch):
+    def no_folders(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", no_folders)
+    write_text(tmp_path / "x", "new")
+    assert (tmp_path / "x").read_text() == "new"
+
+
+def test_two_drafts_of_one_file_do_not_meet(tmp_path):
+    path = tmp_path / "x"
+    with whole(path) as first, whole(path) as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_line_after_a_torn_one_costs_no_second_record(tmp_path):
+    path = tmp_path / "x.jsonl"
+    append_jsonl(path, {"n": 1})
+    with path.open("ab") as file:
+        file.write(b'{"n": 2, "lo')
+    append_jsonl(path, {"n": 3})
+    assert path.read_bytes() == b'{"n":1}\n{"n": 2, "lo\n{"n":3}\n'
+
+
+def test_an_appended_line_is_synced(tmp_path, calls):
+    append_jsonl(tmp_path / "x.jsonl", {"n": 1})
+    assert calls == [("sync", tmp_path / "x.jsonl")]
+
+
+def test_a_line_that_only_fits_in_part_is_taken_back(tmp_path, monkeypatch):
+    path = tmp_path / "x.jsonl"
+    append_jsonl(path, {"n": 1})
+    write = os.write
+    monkeypatch.setattr(files.os, "write", lambda handle, data: write(handle, data[:4]))
+    with pytest.raises(OSError, match="only 4 of 8 bytes"):
+        append_jsonl(path, {"n": 2})
+    assert read_jsonl(path) == [{"n": 1}]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=st.lists(st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=8), max_size=3), max_size=5), data=st.data())
+def test_wherever_a_file_is_cut_whole_lines_stay_and_the_next_one_is_read(tmp_path, records, data):
+    path = tmp_path / "x.jsonl"
+    records = [record for record in records if all(not isinstance(v, int) or abs(v) < 2**63 for v in record.values())]
+    write_jsonl(path, records)
+    content = path.read_bytes()
+    cut = data.draw(st.integers(0, len(content)))
+    path.write_bytes(content[:cut])
+    kept = content[:cut].count(b"\n")
+    append_jsonl(path, {"next": 1})
+    found = [record for line in path.read_bytes().splitlines() if (record := files.parse(line)) is not None]
+    assert found[:kept] == records[:kept] and found[-1] == {"next": 1} and len(found) <= kept + 2
+
+
+def test_compressed_lines_are_read_like_others(tmp_path):
+    path = tmp_path / "step_1.jsonl"
+    records = [{"id": number, "text": "the same words " * 20} for number in range(50)]
+    write_jsonl(path, records)
+    size = path.stat().st_size
+    packed = compress(path)
+    assert packed.name == "step_1.jsonl.gz" and not path.exists() and packed.stat().st_size < size / 10
+    assert read_jsonl(packed) == records and list(tmp_path.iterdir()) == [packed]
+
+
+def test_a_tree_that_is_removed_is_gone_at_once_and_so_is_what_a_kill_left_of_another(tmp_path, monkeypatch):
+    folder, left = tmp_path / "global_step_2", tmp_path / ".global_step_2.gone"
+    for path in (folder, left):
+        path.mkdir()
+        (path / "x").touch()
+    remove_tree(folder)
+    assert list(tmp_path.iterdir()) == []
+    remove_tree(folder)
+    folder.mkdir()
+    monkeypatch.setattr(files.shutil, "rmtree", lambda *_, **__: None)  # killed before a file is gone
+    remove_tree(folder)
+    assert not folder.exists() and left.exists()
+
+
+def test_a_file_that_is_moved_is_synced_before_and_after(tmp_path, calls):
+    (tmp_path / "a").write_text("x")
+    move(tmp_path / "a", tmp_path / "b")
+    assert calls == [("sync", tmp_path / "a"), ("replace", tmp_path / "b"), ("sync", tmp_path)]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
+def test_what_is_private_is_so_whatever_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        write_private(tmp_path / "token", "secret")
+        make_private(tmp_path / "run")
+        os.close(create(tmp_path / "log", 0o640))
+    finally:
+        os.umask(before)
+    assert [mode_of(tmp_path / name) for name in ("token", "run", "log")] == [0o600, 0o700, 0o640]
+
+
+def test_a_private_draft_is_private_before_its_first_byte(tmp_path):
+    with whole(tmp_path / "token", mode=0o600) as draft:
+        assert mode_of(draft) == 0o600 and draft.stat().st_size == 0
+        draft.write_text("secret")
+
+
+def test_a_private_file_takes_the_place_of_one_that_others_could_read(tmp_path):
+    (tmp_path / "token").write_text("old")
+    (tmp_path / "token").chmod(0o644)
+    write_private(tmp_path / "token", "new")
+    assert mode_of(tmp_path / "token") == 0o600
+
+
+def test_a_new_file_is_really_new(tmp_path):
+    (tmp_path / "x").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        create(tmp_path / "x")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_folder_of_ones_own_is_closed_and_anothers_or_a_link_is_refused(tmp_path):
+    (tmp_path / "mine").mkdir(mode=0o755)
+    assert mode_of(make_private(tmp_path / "mine")) == 0o700
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    with pytest.raises(PermissionError, match="is a link or belongs to somebody else"):
+        make_private(tmp_path / "link")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
+def test_a_folder_of_somebody_else_is_not_taken_over(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    with pytest.raises(PermissionError, match="belongs to somebody else"):
+        make_private(tmp_path / "theirs")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 import sqlite3
 import threading
@@ -24,6 +23,8 @@ from typing import Any, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agentevolver.utils.secrets import secret
 
 logger = logging.getLogger(__name__)
 Vectors = NDArray[np.float32]
@@ -178,7 +179,7 @@ class EndpointEncoder:
     def _ask(self, texts: list[str]) -> Vectors:
         import httpx
 
-        key = os.environ.get(self._settings.api_key_env or "", "")
+        key = secret(self._settings.api_key_env or "")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         body = {"model": self._settings.model, "input": texts, "encoding_format": "float"}
         problem = ""

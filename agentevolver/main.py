@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -24,6 +25,7 @@ from agentevolver.probe import probe
 from agentevolver.schema import Task
 from agentevolver.settings import ConfigError, Settings, for_verl, from_config
 from agentevolver.tracking import Status
+from agentevolver.utils.secrets import adopt_secrets
 from context_manager.chat import ChatRenderer
 from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
 from task_manager.tasks import environment_tasks, read_tasks, write_tasks
@@ -43,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = OmegaConf.load(arguments.config)
         assert isinstance(config, DictConfig)
         settings = from_config(config)
+        if not settings.shared_files:
+            os.umask(0o077)
+        adopt_secrets()
         logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         check_stages(settings)
         prepare(config, settings)

@@ -10,6 +10,7 @@ PLACES: dict[str, str] = {
     "rollout.max_steps": "actor_rollout_ref.rollout.multi_turn.max_steps",
     "attribution": "attribution_driven_credit_assignment",
     "experiment_dir": "experiment.dir",
+    "shared_files": "experiment.shared_files",
     "sizes.train_batch_size": "data.train_batch_size",
     "sizes.ppo_mini_batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
     "sizes.n": "actor_rollout_ref.rollout.n",

@@ -171,6 +171,7 @@ class Settings(Section):
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
     experiment_dir: Path = Field(description="where everything of the run is written")
+    shared_files: bool = Field(False, description="files of the run have the modes of the umask; false: their owner alone may read them")
     device: Device = Field(description="the device group that was chosen; set by it, not by you (write `device`)")
     device_env: dict[str, str] = Field(description="environment variables of every process of the run")
 

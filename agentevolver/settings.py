@@ -6,7 +6,6 @@ of it. Nothing here imports torch, verl or ray, so a mistake is answered within 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +44,7 @@ from agentevolver.sections import (
     Settings,
     SizeSettings,
 )
+from agentevolver.utils.secrets import secret
 from agentevolver.verl_keys import Layer
 from agentevolver.verl_keys import check as check_verl_keys
 from experience_manager.allocate import guided_count, validation_rollouts
@@ -344,7 +344,7 @@ def _check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> No
             f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before training, or between "
             "rollouts), name another endpoint"
         )
-    if endpoint.key_variable is not None and not os.environ.get(endpoint.key_variable, "").strip():
+    if endpoint.key_variable is not None and not secret(endpoint.key_variable):
         raise ConfigError(
             f"the role {role.value} asks {endpoint.base_url}, whose key is missing: set {endpoint.key_variable} in .env, or "
             "llm.api_key_env: null if it wants none"

@@ -79,7 +79,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--idle-s", type=float, default=3600.0, metavar="S", help="release an instance that nobody has used for so long")
     add("--max-body-bytes", type=_positive, default=2 * 1024 * 1024, metavar="N", help="largest request body")
     add("--max-reply-bytes", type=_positive, default=16 * 1024 * 1024, metavar="N", help="largest reply of an environment")
-    add("--pass-env", action="append", default=[], metavar="NAME", help="let isolated environments see this secret variable")
+    add("--pass-env", action="append", default=[], metavar="NAME", help="let environments see this secret variable")
 
 
 def _positive(text: str) -> int:

@@ -7,13 +7,13 @@ retry only where that is safe (`exchange.py`), and keep connections open. A clie
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from agentevolver.utils.secrets import secret
 from env_service import exchange
 from env_service.base import InitState, Message, StepResult
 from env_service.client_errors import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout, EnvUnavailable
@@ -39,7 +39,7 @@ class _Base:
         self.timeout_s = timeout_s
         self.retry = retry or RetryPolicy()
         self._headers = {"Content-Type": "application/json"}
-        token = token or os.environ.get(exchange.TOKEN_VARIABLE)
+        token = token or secret(exchange.TOKEN_VARIABLE)
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._held: set[str] = set()

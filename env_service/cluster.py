@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from env_service.host import ZYGOTE_START_S, Description, Host, HostSpec
+from env_service.host import ZYGOTE_START_S, Description, HostActor, HostSpec
 from env_service.scratch import new_folder, remove_folder
 from env_service.wire import Address
 
@@ -180,14 +180,15 @@ class Cluster:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a private helper cluster has nothing to report to Ray's makers
             self._folder = new_folder()
             private = {"address": "local", "num_cpus": 1, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-            ray.init(_temp_dir=self._folder, **private, **common)
+            # Ray opens the folder that it is given to everybody, so that is not the one that keeps others out.
+            ray.init(_temp_dir=f"{self._folder}/ray", **private, **common)
         else:
             ray.init(address=self._address, **common)
         context = ray.get_runtime_context()
         self._node = context.get_node_id()
         self.interface = ray.util.get_node_ip_address()
         self.nodes = sum(node["Alive"] for node in ray.nodes())
-        self._actor_class = ray.remote(num_cpus=0, max_restarts=0, enable_task_events=False)(Host)
+        self._actor_class = ray.remote(num_cpus=0, max_restarts=0, enable_task_events=False)(HostActor)
         logger.info("Ray is ready at %s (namespace %s)", context.gcs_address, namespace)
 
     def _launch(self, spec: HostSpec) -> RayHost:

@@ -15,7 +15,8 @@ import sys
 import threading
 from typing import Any, NamedTuple
 
-from env_service.processes import limit_memory, silence, without_secrets
+from agentevolver.utils.secrets import forget, secret
+from env_service.processes import limit_memory, secret_variables, silence, without_secrets
 from env_service.registry import load
 from env_service.wire import Address, connect, pack, read_line, unpack
 from env_service.worker import Desk, serve_shared
@@ -26,7 +27,7 @@ _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from env_servi
 
 
 class HostSpec(NamedTuple):
-    """What a host needs to know; plain data, as it travels to other nodes."""
+    """What a host needs to know; plain data, as it travels to other nodes. `secrets`: the folder with the files of those in `pass_env`."""
 
     env_type: str
     module_class: str
@@ -35,6 +36,7 @@ class HostSpec(NamedTuple):
     shared_memory_mb: int = 4096
     max_reply_bytes: int = 16 * 1024 * 1024
     pass_env: tuple[str, ...] = ()
+    secrets: str | None = None
 
 
 class Description(NamedTuple):
@@ -113,6 +115,18 @@ class Host:
             self._control.sendall(pack(request) + b"\n")
         except OSError as error:
             raise RuntimeError(f"the zygote of {self.spec.env_type!r} is gone: {error}") from error
+
+
+class HostActor(Host):
+    """A host in a process of its own, which forgets before it imports an environment what environments may not see."""
+
+    def __init__(self, spec: HostSpec) -> None:
+        # Ray's own variables stay: it reads them later than this.
+        forget(name for name in secret_variables(os.environ, spec.pass_env) if not name.startswith("RAY_"))
+        for name in spec.pass_env:
+            if value := secret(name, spec.secrets):
+                os.environ[name] = value
+        super().__init__(spec)
 
 
 def _leave() -> None:

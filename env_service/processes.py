@@ -83,7 +83,13 @@ def children() -> set[int]:
     return found
 
 
+def secret_variables(environ: Mapping[str, str], keep: Iterable[str]) -> list[str]:
+    """Return the names of variables that look like secrets and are not in `keep`."""
+    return [name for name in environ if _SECRET.search(name) and name not in set(keep)]
+
+
 def without_secrets(environ: Mapping[str, str], keep: Iterable[str]) -> dict[str, str]:
     """Return the variables that a process with foreign code may see: no secrets unless named in `keep`, nothing of Ray's."""
-    allowed = set(keep)
-    return {name: value for name, value in environ.items() if name in allowed or not (_SECRET.search(name) or name.startswith("RAY_"))}
+    allowed = {*keep}
+    hidden = {*secret_variables(environ, allowed)}
+    return {name: value for name, value in environ.items() if name in allowed or not (name in hidden or name.startswith("RAY_"))}

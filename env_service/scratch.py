@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 PREFIX = "env_service-"
-MAX_ROOT_CHARS = 24  # a Unix socket's path may have 107 characters, and Ray appends about 80
+MAX_ROOT_CHARS = 10  # the path of a Unix socket may have 107 characters; our folder takes up to 29 of them, and Ray up to 68
 
 
 def new_folder() -> str:

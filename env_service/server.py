@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import resource
 import signal
 import socket
@@ -18,6 +17,7 @@ from typing import Any
 
 import uvicorn
 
+from agentevolver.utils.secrets import forget, secret
 from env_service.api import Gate
 from env_service.cluster import Cluster, HostFailed
 from env_service.service import Service
@@ -35,7 +35,8 @@ class StartError(Exception):
 
 def take_token(host: str) -> str | None:
     """Return the token from the environment and remove it there (environments must not see it); raise StartError if one is needed."""
-    token = os.environ.pop(TOKEN_VARIABLE, "").strip() or None
+    token = secret(TOKEN_VARIABLE) or None
+    forget([TOKEN_VARIABLE])
     if token is None and host not in LOOPBACK:
         raise StartError(
             f"--host {host} would let other machines run environments here: set {TOKEN_VARIABLE} to a long random text "

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import re
 import secrets
 import time
 from typing import Any
 
+from agentevolver.utils.secrets import SECRETS
 from env_service.cluster import Launcher
 from env_service.errors import (
     BadRequest,
@@ -308,6 +310,7 @@ class Service:
             shared_memory_mb=settings.shared_memory_mb,
             max_reply_bytes=settings.max_reply_bytes,
             pass_env=settings.pass_env,
+            secrets=os.environ.get(SECRETS),
         )
         first = await launcher.launch(spec)
         site = Site(spec, await first.describe(), launcher, self._switchboard, self._worker_lost)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 from agentevolver.utils.files import read_jsonl
+from agentevolver.utils.secrets import secret
 from experience_manager.configuration import Configuration
 from experience_manager.errors import ExperienceError
 from experience_manager.exchange import read_dump, write_dump
@@ -178,7 +178,7 @@ def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
     from experience_manager.server import serve
     from experience_manager.service import ExperienceService, create_app
 
-    token = os.environ.get(TOKEN_VARIABLE, "")
+    token = secret(TOKEN_VARIABLE)
     if options.host not in _LOOPBACK and not token:
         raise ExperienceError(f"--host {options.host} can be reached from elsewhere: set {TOKEN_VARIABLE}, or bind 127.0.0.1")
     with configuration.open_store(create=True) as store:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 import aiohttp
 
+from agentevolver.utils.secrets import secret
 from experience_manager import screen
 from experience_manager.backend import Settled
 from experience_manager.errors import ServiceError
@@ -142,7 +142,7 @@ class RemeBackend:
 
     async def _once(self, url: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._session is None:
-            token = os.environ.get(TOKEN_VARIABLE, "")
+            token = secret(TOKEN_VARIABLE)
             self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"} if token else {})
         async with self._session.post(url, json=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
             text = await response.text(errors="replace")

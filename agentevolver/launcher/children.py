@@ -41,7 +41,8 @@ class Child:
             LaunchError: the program or its folder is not there.
         """
         # SPT_NOENV: Ray and vLLM rename their processes, and would overwrite the environment that they are recognised by.
-        environment = {**os.environ, "SPT_NOENV": "1", **spec.env, RUN_ID: run_id, SERVICE: spec.name}
+        inherited = {name: value for name, value in os.environ.items() if name not in spec.withheld}
+        environment = {**inherited, "SPT_NOENV": "1", **spec.env, RUN_ID: run_id, SERVICE: spec.name}
         try:
             process = await asyncio.create_subprocess_exec(
                 *spec.argv,

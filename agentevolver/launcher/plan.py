@@ -10,7 +10,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -36,10 +36,12 @@ from agentevolver.launcher.stack import (
     teacher_service,
     user_service,
 )
-from agentevolver.layers import ConfigError, one_line, select
+from agentevolver.launcher.worker_logs import ray_folder
+from agentevolver.layers import ConfigError, one_line, paths, select
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.masking import masked_tree
 from agentevolver.preload import SOCKET, executable_of
+from agentevolver.utils.secrets import SECRETS, secrets_in
 from env_service.registry import RegistryError, known_environments, resolve
 
 
@@ -111,6 +113,10 @@ class Plan:
     token: Path | None
     dashboard: str | None
     reused: tuple[str, ...]
+    secrets: frozenset[str] = frozenset()
+    """Variables of the launcher that reach the run's processes as files (`agentevolver.utils.secrets`)."""
+    shared_files: bool = False
+    """Whether others may read what the run writes, as far as the umask lets them."""
 
     @cached_property
     def config_text(self) -> str:
@@ -161,6 +167,9 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     logs = folder / "logs"
     registered, own = _split_services(options)
     env = _environment(configuration, options)
+    hidden, kept = frozenset(secrets_in(os.environ, _key_variables(configuration.config))), registry.secrets_path(run_id).resolve()
+    if "HF_TOKEN" in hidden and "HF_TOKEN_PATH" not in os.environ:
+        env["HF_TOKEN_PATH"] = str(kept / "HF_TOKEN")
     # Services of the user's own, and that of experience, need no cluster when they are all that is started.
     alone = options.conf is None and not registered
     preload = None
@@ -169,6 +178,9 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     cluster = _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env, preload)
     service = configuration.env_service
     services, reused = [*cluster.services], [*cluster.reused]
+    if hidden:
+        cluster = replace(cluster, env=cluster.env | {SECRETS: str(kept)})
+    trusted = set()
     if presence is Presence.REUSE and not alone:
         reused.append(f"the environment service at {service.env_url}{_owner(service.env_url, registry)}")
     elif not alone:
@@ -202,6 +214,7 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
         if name == REME and serves_experience:
             services.append(experience_service(configuration.experience_url, folder / "config.yaml", logs=logs, env=cluster.env))
             continue
+        trusted.add(name)
         usual = f"{configuration.experience_url.rstrip('/')}/health" if name == REME else ""
         services.append(user_service(name, known=known_names(options), logs=logs, env=cluster.env, usual_health_url=usual))
     if LOGVIEW in options.services:
@@ -211,12 +224,14 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
         device=configuration.device,
         experiment_dir=folder,
         config=resolve_config(config),
-        services=tuple(services),
+        services=tuple(spec if spec.name in trusted else replace(spec, withheld=hidden) for spec in services),
         job=_main_job(options, folder, cluster.env) if options.conf is not None else None,
         temp_dir=cluster.temp_dir,
         token=cluster.token,
         dashboard=cluster.dashboard,
         reused=tuple(reused),
+        secrets=hidden,
+        shared_files=bool(select(configuration.config, "experiment.shared_files")),
     )
 
 
@@ -306,7 +321,7 @@ def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry
         dashboard=section.dashboard,
         dashboard_port=section.dashboard_port,
         object_store_memory=section.object_store_memory,
-        temp_dir=temp_dir,
+        temp_dir=ray_folder(temp_dir),
         logs=logs,
         env=env,
     )
@@ -339,6 +354,12 @@ def _environment(configuration: Configuration, options: Options) -> dict[str, st
     if options.debug_tags is not None:
         env |= {"RAY_DEBUG_POST_MORTEM": "1", "RAY_record_task_actor_creation_sites": "true", "DEBUG_TAGS": options.debug_tags}
     return env
+
+
+def _key_variables(config: DictConfig) -> set[str]:
+    """Return the variables that the configuration says hold keys, whatever they are called."""
+    tree = OmegaConf.to_container(config, resolve=False)
+    return {str(select(tree, path)) for path in paths(tree) if path.rpartition(".")[2] == "api_key_env"}
 
 
 def _main_job(options: Options, folder: Path, env: Mapping[str, str]) -> JobSpec:

@@ -24,6 +24,7 @@ from agentevolver.launcher.identity import ProcessId, boot_id, carriers, end, en
 from agentevolver.launcher.shared_memory import attached, remove_unused
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.utils.files import write_json
+from agentevolver.utils.secrets import remove_secrets
 
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0
@@ -83,6 +84,7 @@ class RunRegistry:
 
     def write(self, record: RunRecord) -> None:
         """Store or replace a run's record."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self._path(record.run_id), asdict(record), indent=1)
 
     def remove(self, run_id: str) -> None:
@@ -92,6 +94,10 @@ class RunRegistry:
     def token_path(self, run_id: str) -> Path:
         """Where the run's Ray token lies, readable by its owner alone."""
         return self.folder / f"{run_id}.token"
+
+    def secrets_path(self, run_id: str) -> Path:
+        """Where the run's other secrets lie, one file each (`agentevolver.utils.secrets`)."""
+        return self.folder / f"{run_id}.secrets"
 
     def records(self) -> list[RunRecord]:
         """Return the records that can be read, oldest first.
@@ -150,6 +156,7 @@ class RunRegistry:
             keep_worker_logs(Path(record.temp_dir), exits, Path(record.experiment_dir) / "logs" / "workers" / record.run_id)
             remove_temp_dir(Path(record.temp_dir))
         self.token_path(record.run_id).unlink(missing_ok=True)
+        remove_secrets(self.secrets_path(record.run_id))
         self.remove(record.run_id)
         return ended
 
@@ -187,7 +194,7 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
 def temp_dir_for(run_id: str) -> Path:
     """Return where all processes of a run keep temporary files; short, because the path of a socket in it may have 107 bytes."""
     parent = tempfile.gettempdir()
-    return Path(parent if len(parent) <= 20 else "/tmp") / f"{TEMP_PREFIX}{run_id}"
+    return Path(parent if len(parent) <= 16 else "/tmp") / f"{TEMP_PREFIX}{run_id}"
 
 
 def remove_temp_dir(folder: Path) -> None:

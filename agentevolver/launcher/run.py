@@ -12,7 +12,8 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from agentevolver.launcher.shared_memory import SegmentWatch, attached, remove_u
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import write_text
+from agentevolver.utils.secrets import remove_secrets, write_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
     Raises:
         LaunchError: the run could not start or go on; everything has been stopped.
     """
-    with experiment_lock(plan.experiment_dir, registry):
+    with _private_files(plan), experiment_lock(plan.experiment_dir, registry):
         record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root, masked(plan.config))
         code = LaunchError.exit_code
         try:
@@ -52,6 +54,20 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
         finally:
             record.finish(code)
     return code
+
+
+@contextmanager
+def _private_files(plan: Plan) -> Iterator[None]:
+    """Make what this process and all that it starts write readable by their owner alone, unless the plan shares the run's files."""
+    # Experiments of others may come to lie in the folders above.
+    plan.experiment_dir.parent.mkdir(parents=True, exist_ok=True)
+    before = os.umask(0o077)
+    try:
+        if plan.shared_files:
+            os.umask(before)
+        yield
+    finally:
+        os.umask(before)
 
 
 async def _go(plan: Plan, registry: RunRegistry) -> int:
@@ -107,12 +123,14 @@ class _Ledger:
         registry.write(self._record)
         if plan.temp_dir is not None:
             plan.temp_dir.mkdir(mode=0o700)
-            (plan.temp_dir / "tmp").mkdir()
+            (plan.temp_dir / "tmp").mkdir(mode=0o700)
             if plan.job is not None and SOCKET in plan.job.env:
                 write_executable(plan.job.env[SOCKET])
         if plan.token is not None:
             with open(plan.token, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(secrets.token_hex(32))
+        if plan.secrets:
+            write_secrets(registry.secrets_path(plan.run_id), {name: os.environ[name] for name in plan.secrets})
 
     def started(self, name: str, process: ProcessId) -> None:
         """Note a process."""
@@ -125,6 +143,7 @@ class _Ledger:
             remove_temp_dir(self._plan.temp_dir)
         if self._plan.token is not None:
             self._plan.token.unlink(missing_ok=True)
+        remove_secrets(self._registry.secrets_path(self._plan.run_id))
         self._registry.remove(self._record.run_id)
 
 

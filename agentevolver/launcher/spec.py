@@ -19,6 +19,8 @@ class JobSpec:
     cwd: Path
     log: Path
     env: Mapping[str, str] = field(default_factory=dict)
+    withheld: frozenset[str] = frozenset()
+    """Variables of the launcher that it does not inherit."""
     grace_s: float = 20.0
     """Seconds between SIGTERM and SIGKILL when it is stopped."""
 

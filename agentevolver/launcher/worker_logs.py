@@ -92,5 +92,10 @@ def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
     return content[begin : begin + half] + b"\n[...]\n" + content[-half:]
 
 
+def ray_folder(temp_dir: Path) -> Path:
+    """Where the run's Ray keeps its files: below the run's own folder, for Ray opens the folder that it is given to everybody."""
+    return temp_dir / "ray"
+
+
 def _logs(temp_dir: Path) -> Path:
-    return temp_dir / "session_latest" / "logs"
+    return ray_folder(temp_dir) / "session_latest" / "logs"

@@ -10,7 +10,6 @@ import asyncio
 import email.utils
 import itertools
 import logging
-import os
 import random
 import time
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from agentevolver.llm.boundary import translate
 from agentevolver.llm.errors import LLMError, LLMRefused, LLMReplyError, LLMUnavailable, Transient, redact
 from agentevolver.llm.replies import Answer, ServedModel
 from agentevolver.llm.settings import EXTRA_SAMPLING, EndpointSettings, Role
+from agentevolver.utils.secrets import secret
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def served_model(role: Role, settings: EndpointSettings, environ: Mapping[str, s
     name = settings.key_variable
     if name is None:
         return ServedModel(settings.base_url, settings.model)
-    key = (os.environ if environ is None else environ).get(name, "").strip()
+    key = secret(name) if environ is None else environ.get(name, "").strip()
     if not key:
         raise LLMRefused(
             f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there (.env), or set "

@@ -5,7 +5,6 @@ Strict, frozen, and documented where it is declared. It holds the *names* of key
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from agentevolver.utils.secrets import secret
 
 OFFLINE = "offline"
 POLICY = "policy"
@@ -190,10 +191,9 @@ class LLMSettings(EndpointSettings):
 
     def missing_keys(self, environ: Mapping[str, str] | None = None) -> dict[str, list[str]]:
         """Return the key variables that are not set, and which roles need each."""
-        environ = os.environ if environ is None else environ
         missing: dict[str, list[str]] = {}
         for role in Role:
             name = self.endpoint(role).key_variable
-            if name is not None and not environ.get(name, "").strip():
+            if name is not None and not (secret(name) if environ is None else environ.get(name, "").strip()):
                 missing.setdefault(name, []).append(role.value)
         return missing

@@ -15,6 +15,7 @@ from verl.utils.config import validate_config
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.settings import ConfigError, Settings
+from agentevolver.utils.secrets import SECRETS, adopt_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,8 @@ PASSED_ON = (
     "PYTHONPATH",
     "TMPDIR",
     "AGENTEVOLVER_RUN_ID",
-    "ENV_SERVICE_TOKEN",
+    SECRETS,
+    "HF_TOKEN_PATH",
     "RAY_DEBUG_POST_MORTEM",
     "DEBUG_TAGS",
     SOCKET,
@@ -40,6 +42,8 @@ class TaskRunner(_VerlTaskRunner):
         """Train to the end."""
         import agentevolver.trainer.evolver  # noqa: F401
 
+        # For what reports to others from here (Weights & Biases, say); every other worker asks for the secret that it needs.
+        adopt_secrets()
         super().run(config)
 
 

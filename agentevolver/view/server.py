@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from pathlib import Path
 
 import uvicorn
@@ -13,6 +12,7 @@ from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.ports import port_is_free, take_port_from
 from agentevolver.launcher.stack import LOGVIEW_PORT
 from agentevolver.serving import Server
+from agentevolver.utils.secrets import secret
 from agentevolver.view.app import create_app
 from agentevolver.view.errors import NotAnExperiment
 from agentevolver.view.experiment import Experiment
@@ -43,7 +43,7 @@ def view(folder: Path, host: str = HOST, port: int | None = None) -> None:
     chosen = take_port_from(LOGVIEW_PORT) if port is None else port
     if chosen is None or (port is not None and not port_is_free(port, host)):
         raise LaunchError(f"port {port or LOGVIEW_PORT} is taken; give another one with --port")
-    guard = Guard(host, os.environ.get(TOKEN_VARIABLE, ""))
+    guard = Guard(host, secret(TOKEN_VARIABLE))
     logger.info("watch %s at %s", experiment.name, address(guard, host, chosen))
     config = uvicorn.Config(
         create_app(experiment, guard), host=host, port=chosen, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_S

@@ -110,7 +110,7 @@ class RaySettings(Section):
     address: str | None = Field(description="join the cluster at HOST:PORT; null: the launcher starts one for the run")
     num_cpus: int = Field(ge=1, description="logical CPUs of the cluster that is started")
     num_gpus: int = Field(ge=1, description="its logical GPUs: one a rank, also on a machine without any")
-    preload: bool = Field(description="import everything once, and fork the main job, Ray's workers and vLLM's engine")
+    preload: bool = Field(description="import everything once, and fork the main job, Ray's workers and vLLM's engine; on a CPU alone")
     dashboard: bool = Field(description="serve Ray's dashboard")
     dashboard_port: int = Field(ge=0, le=65535, description="its port, or the first free one from there on; 0: any")
     object_store_memory: int | None = Field(default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice")

@@ -172,10 +172,13 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
         env["HF_TOKEN_PATH"] = str(kept / "HF_TOKEN")
     # Services of the user's own, and that of experience, need no cluster when they are all that is started.
     alone = options.conf is None and not registered
-    preload = None
-    if configuration.ray.preload and options.conf is not None:
-        preload = "cpu" if configuration.device == "cpu" else "cuda"
-    cluster = _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env, preload)
+    preloads = configuration.ray.preload and options.conf is not None
+    if preloads and configuration.device != "cpu":
+        raise UsageError(
+            f"ray.preload=true on {configuration.device}: importing torch's compiler and vLLM sets up the CUDA driver, "
+            "which no fork can use; set it to false"
+        )
+    cluster = _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env, preloads=preloads)
     service = configuration.env_service
     services, reused = [*cluster.services], [*cluster.reused]
     if hidden:
@@ -299,11 +302,8 @@ class _Cluster:
     dashboard: str | None = None
 
 
-def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str], preload: str | None) -> _Cluster:
-    """Describe the Ray cluster that is joined or started, with the nursery of its workers; every process of the run gets its `env`.
-
-    `preload` is the kind of device that the nursery imports for, None without one.
-    """
+def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str], *, preloads: bool) -> _Cluster:
+    """Describe the Ray cluster that is joined or started, with the nursery of its workers; every process of the run gets its `env`."""
     if section.address is not None:
         return _Cluster(section.address, env | {"RAY_ADDRESS": section.address}, reused=(f"the Ray cluster at {section.address}",))
     temp_dir, token = temp_dir_for(run_id), None
@@ -313,8 +313,8 @@ def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry
         token = registry.token_path(run_id).resolve()
         env = env | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     services: tuple[ServiceSpec, ...] = ()
-    if preload is not None:
-        services, env = (nursery_service(temp_dir / "nursery", preload, logs=logs, env=env),), env | {SOCKET: str(temp_dir / "nursery")}
+    if preloads:
+        services, env = (nursery_service(temp_dir / "nursery", logs=logs, env=env),), env | {SOCKET: str(temp_dir / "nursery")}
     head = ray_head(
         num_cpus=section.num_cpus,
         num_gpus=section.num_gpus,

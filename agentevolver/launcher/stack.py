@@ -78,14 +78,14 @@ def ray_head(
     return RayHead(spec, f"127.0.0.1:{gcs}", url)
 
 
-def nursery_service(socket: Path, device: str, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
+def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
     """Describe the process that the main job, Ray's workers and vLLM's engine are forked from.
 
     Nothing waits for it to be up, and what cannot reach it starts as if it were not there.
     """
     return ServiceSpec(
         name="preload",
-        argv=(sys.executable, "-m", "agentevolver.preload", str(socket), device),
+        argv=(sys.executable, "-m", "agentevolver.preload", str(socket)),
         cwd=Path.cwd(),
         log=logs / "preload.log",
         env=env,

@@ -2,7 +2,7 @@
 
 A run has a dozen Python processes that import torch, transformers, verl, Ray and vLLM, 7 to 14 seconds of CPU time each, most of them one
 after the other. With `ray.preload` one process, the *nursery*, imports them once, while Ray starts; the main job, Ray's workers and vLLM's
-engine are forks of it. A CUDA context does not survive a fork, so that nothing may touch the driver while it is imported.
+engine are forks of it. It needs a machine whose accelerator is not touched by importing (a CPU): a CUDA context does not survive a fork.
 """
 
 from __future__ import annotations

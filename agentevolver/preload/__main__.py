@@ -1,7 +1,4 @@
-"""`python -m agentevolver.preload SOCKET DEVICE`: listen, import, and fork what is asked for. Requests that come while it imports wait.
-
-On a GPU it ends where an import has touched the CUDA driver, which no fork could use; every process is then an ordinary Python of its own.
-"""
+"""`python -m agentevolver.preload SOCKET`: listen, import, and fork what is asked for. Requests that come while it imports wait."""
 
 from __future__ import annotations
 
@@ -25,62 +22,33 @@ FOREIGN = (
     *("torch._inductor.lowering", "torch.distributed.fsdp", "tensordict", "transformers.models.auto.auto_factory"),
     *("transformers.image_processing_utils", "transformers.models.qwen2.modeling_qwen2", "transformers.trainer_pt_utils"),
     *("openai", "fastapi", "uvicorn", "scipy.signal", "datasets", "hydra", "aiohttp", "jsonschema", "requests", "peft", "tensorboard"),
-    *("vllm.entrypoints.openai.api_server", "vllm.model_executor.models.qwen2"),
+    *("vllm.entrypoints.openai.api_server", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2"),
 )
-WORKER_OF_DEVICE = {"cpu": "vllm.v1.worker.cpu_worker", "cuda": "vllm.v1.worker.gpu_worker"}
 # The rest, for the workers of a job of Ray's. Not what does something that depends on the process while it is imported: verl_plugin.engine
-# joins the workers' process group, verl.trainer.main_ppo asks the CUDA driver what the GPU can do.
+# joins the workers' process group.
 OF_A_JOB = (
-    *("agentevolver.trainer.evolver", "agentevolver.rollout.worker", "verl.workers.engine_workers"),
+    *("agentevolver.trainer.run", "agentevolver.trainer.evolver", "agentevolver.rollout.worker", "verl.workers.engine_workers"),
     *("verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout"),
 )
-# As verl's runtime environment has them, for what reads them while it is imported; and torch is to ask NVML whether there is a GPU, not the
-# driver.
-VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-# Open in a process from the first call of the CUDA driver on, and not for NVML.
-DRIVER = "/dev/nvidia-uvm"
-
-
-class DriverTouched(Exception):
-    """An import has set up the CUDA driver, which does not survive a fork."""
-
-
-def has_open(path: str) -> bool:
-    """Whether this process has a file open whose path begins so."""
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            if os.readlink(f"/proc/self/fd/{number}").startswith(path):
-                return True
-        except OSError:  # the one that listed the folder
-            continue
-    return False
+# As verl's runtime environment has them, for what reads them while it is imported.
+VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
 
 
 def import_all(names: tuple[str, ...]) -> None:
-    """Import what is there of these modules, and leave what they made out of every later garbage collection.
-
-    Raises:
-        DriverTouched: by the module that it names.
-    """
+    """Import what is there of these modules, and leave what they made out of every later garbage collection."""
     for name in names:
         try:
             importlib.import_module(name)
         except ImportError as error:  # whoever needs it says so
             print(f"not preloaded: {name}: {error}", flush=True)
-        if has_open(DRIVER):
-            raise DriverTouched(f"importing {name} touched the CUDA driver; every process imports for itself")
     print(f"{len(sys.modules)} modules, {len(os.listdir('/proc/self/task'))} threads", flush=True)
     gc.collect()
     gc.freeze()
 
 
-def serve(listening: socket.socket, path: Path, device: str) -> Request:
-    """Be the nursery, and that of a job in a process of its own; returns in the processes that were asked for.
-
-    Raises:
-        DriverTouched: there can be none on this machine.
-    """
-    import_all((*FOREIGN, WORKER_OF_DEVICE[device]))
+def serve(listening: socket.socket, path: Path) -> Request:
+    """Be the nursery, and that of a job in a process of its own; returns in the processes that were asked for."""
+    import_all(FOREIGN)
     if "ray" in sys.modules:
         raise ImportError("one of FOREIGN imports ray, which must not be loaded before its job is known")
     request, listening_for_job = Nursery(listening, path).serve()
@@ -115,11 +83,7 @@ def main() -> None:
     listening.bind(str(path))
     listening.listen(64)
     os.environ.update({name: os.environ.get(name, value) for name, value in VARIABLES.items()})
-    try:
-        request = serve(listening, path, sys.argv[2])
-    except DriverTouched as reason:
-        sys.exit(f"not preloading: {reason}")
-    code = run(request)
+    code = run(serve(listening, path))
     # Not through the interpreter's own end, which takes apart what the nursery imported and complains of what it finds.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -49,18 +49,17 @@ def test_with_preload_the_nursery_comes_first_and_the_job_out_of_it(configuratio
     made = plan(replace(configuration, ray=RaySection(preload=True)))
     assert [spec.name for spec in made.services] == ["preload", "ray", "env_service"]
     nursery, ray, _ = made.services
-    assert nursery.argv[1:] == ("-m", "agentevolver.preload", f"{made.temp_dir}/nursery", "cpu")
+    assert nursery.argv[1:] == ("-m", "agentevolver.preload", f"{made.temp_dir}/nursery")
     assert nursery.health_urls == () and not nursery.needed
     assert made.job is not None and made.job.argv[:3] == (f"{made.temp_dir}/python", "-m", "agentevolver.main")
-    assert made.job.env[SOCKET] == ray.env[SOCKET] == nursery.argv[3] and nursery.env["OMP_NUM_THREADS"] == "1"
+    assert made.job.env[SOCKET] == ray.env[SOCKET] == nursery.argv[-1] and nursery.env["OMP_NUM_THREADS"] == "1"
     joined = plan(replace(configuration, ray=RaySection(preload=True, address="10.0.0.1:6379")))
     assert [spec.name for spec in joined.services] == ["env_service"]
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda_small"])
-def test_the_nursery_of_a_gpu_imports_what_a_gpu_needs(configuration: FakeConfiguration, device: str) -> None:
-    made = plan(replace(configuration, device=device, ray=RaySection(preload=True)))
-    assert made.services[0].argv[4] == "cuda"
+def test_preload_is_for_a_cpu_alone(configuration: FakeConfiguration) -> None:
+    with pytest.raises(UsageError, match=r"^ray\.preload=true on cuda: .* set it to false$"):
+        plan(replace(configuration, device="cuda", ray=RaySection(preload=True)))
 
 
 def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configuration: FakeConfiguration) -> None:

@@ -124,7 +124,7 @@ class Attributor:
         began = time.perf_counter()
         if not self._settings.labels_wanted(step):
             return Attribution.off(f"no attribution in training step {step}")
-        group = self._report(trajectory)
+        group = self._report(trajectory, step)
         if trajectory["outcome"] is None or not trajectory["steps"]:
             return Attribution.off("the rollout failed, there is nothing to attribute")
         reason = await self._skip_reason(trajectory, group)
@@ -147,13 +147,13 @@ class Attributor:
         """Close the label cache's file."""
         self._cache.close()
 
-    def _report(self, trajectory: Record) -> Group | None:
+    def _report(self, trajectory: Record, step: int) -> Group | None:
         """Tell the group how a rollout ended, where a skip rule depends on all of them."""
         if self._settings.adca_grpo.skip_type != "skip_small_adv":
             return None
         outcome = trajectory["outcome"]
         score = float(outcome["score"]) if outcome is not None and trajectory["steps"] else None
-        return self._groups.report(trajectory["group_id"], int(trajectory["rollout_id"]), score)
+        return self._groups.report(trajectory["group_id"], int(trajectory["rollout_id"]), score, step=step)
 
     async def _skip_reason(self, trajectory: Record, group: Group | None) -> str:
         """Return why the trajectory is not to be labelled, or ""."""

@@ -15,6 +15,7 @@ SMALL = 1e-8
 class Group:
     """How the rollouts of a group ended so far, and whether all have."""
 
+    step: int
     outcomes: dict[int, float | None] = field(default_factory=dict)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -23,16 +24,21 @@ class GroupOutcomes:
     """Where the rollouts of a group meet; all of them run on one event loop, and each reports once, failed ones included.
 
     Args:
-        size: rollouts of a group. A group is forgotten as soon as all of them have reported.
+        size: rollouts of a group. A group is forgotten as soon as all of them have reported, and with the next training step at the
+            latest: what never reports (a rollout that was cancelled) would be waited for to the end of the run.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._groups: dict[str, Group] = {}
+        self._step = 0
 
-    def report(self, group_id: str, rollout_id: int, outcome: float | None) -> Group:
-        """Say how a rollout ended: None when it failed and takes no part. The returned group is for `advantage`."""
-        group = self._groups.setdefault(group_id, Group())
+    def report(self, group_id: str, rollout_id: int, outcome: float | None, *, step: int) -> Group:
+        """Say how a rollout of a training step ended: None when it failed and takes no part. The returned group is for `advantage`."""
+        if step > self._step:
+            self._step = step
+            self._groups = {key: group for key, group in self._groups.items() if group.step >= step}
+        group = self._groups.setdefault(group_id, Group(step))
         group.outcomes[rollout_id] = outcome
         if len(group.outcomes) >= self._size:
             del self._groups[group_id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -13,8 +14,11 @@ from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.health import is_loopback, reachable, unhealthy
 from agentevolver.launcher.ports import port_is_free
 from agentevolver.launcher.stack import health_url
-from agentevolver.trainer.shards import check_ranks, checkpoint_of
+from agentevolver.trainer.resume import start_of
+from agentevolver.trainer.shards import check_ranks
 from agentevolver.utils.files import free_bytes
+
+logger = logging.getLogger(__name__)
 
 MIN_FREE_GB = 2.0
 
@@ -38,7 +42,7 @@ def check_model(path: str) -> None:
 
 
 def check_checkpoint(config: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that the run would go on from and that its ranks could not load; opens none of its files.
+    """Refuse to go on from a checkpoint that the ranks could not load, and to start over where steps were trained; loads nothing.
 
     Args:
         config: the composed configuration.
@@ -48,10 +52,12 @@ def check_checkpoint(config: Mapping[str, Any]) -> None:
     """
     trainer = config["trainer"]
     try:
-        checkpoint = checkpoint_of(trainer)
-        if checkpoint is not None:
+        start = start_of(trainer, Path(config["experiment"]["dir"]))
+        if start.warning is not None:
+            logger.warning("%s", start.warning)
+        if start.checkpoint is not None:
             contents = config["actor_rollout_ref"]["actor"]["checkpoint"]["load_contents"]
-            check_ranks(checkpoint / "actor", trainer["nnodes"] * trainer["n_gpus_per_node"], tuple(contents))
+            check_ranks(start.checkpoint / "actor", trainer["nnodes"] * trainer["n_gpus_per_node"], tuple(contents))
     except TrainingFailed as error:
         raise UsageError(str(error)) from error
 

@@ -7,10 +7,12 @@ when it is acknowledged. A checkpoint knows its revision, so that an older file 
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,10 @@ from ray.exceptions import RayError
 
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.settings import Settings
-from agentevolver.trainer.shards import MARKER
+from agentevolver.trainer.resume import STATE, begin, mark, retire, seal, set_aside, start_of, unmark
 from agentevolver.utils.files import free_bytes, whole
 
-STATE = "trainer.pt"
+logger = logging.getLogger(__name__)
 
 
 def pool_of(settings: Settings) -> Path | None:
@@ -46,15 +48,47 @@ def save_state(folder: Path, *, failed_in_a_row: int, pool: Path | None) -> None
         torch.save(state, draft)
 
 
+def prepare_start(trainer: Mapping[str, Any], experiment: Path) -> None:
+    """Make verl find the checkpoint that the run is to go on from, and none where it starts over.
+
+    Raises:
+        TrainingFailed: as `start_of`.
+    """
+    start, checkpoints = start_of(trainer, experiment), Path(trainer["default_local_dir"])
+    if start.warning is not None:
+        logger.warning("%s", start.warning)
+    if trainer["resume_mode"] == "auto":
+        if start.checkpoint is None:
+            unmark(checkpoints)
+        elif start.warning is not None:
+            mark(start.checkpoint)
+    elif trainer["resume_mode"] == "disable" and not trainer.get("val_only") and (aside := set_aside(checkpoints)) is not None:
+        logger.warning("starting over: the checkpoints of before are in %s", aside)
+
+
+def kept(trainer: Mapping[str, Any]) -> int | None:
+    """Return how many checkpoints are kept, None for all."""
+    number: int | None = 1 if trainer.get("remove_previous_ckpt_in_save") else trainer.get("max_actor_ckpt_to_keep")
+    return number
+
+
 @contextmanager
-def saving(folder: Path) -> Iterator[None]:
-    """Say in one line what kept a checkpoint from being written, and what to do.
+def saving(folder: Path, keep: int | None) -> Iterator[None]:
+    """Make room for a checkpoint, and seal it once it is written; or say in one line what kept it from that, and what to do.
+
+    Args:
+        folder: the checkpoint.
+        keep: how many are kept (`kept`); all but one of them while this one is written, as verl does.
 
     Raises:
         TrainingFailed: in the place of what the file system, torch or a worker of verl's raised.
     """
     try:
+        retire(folder.parent, keep - 1 if keep else None)
+        begin(folder)
         yield
+        seal(folder)
+        retire(folder.parent, keep)
     except (OSError, RuntimeError, RayError) as error:
         reason = last_line(getattr(error, "cause", None) or error)
         raise TrainingFailed(
@@ -71,13 +105,19 @@ def restore_state(folder: Path, *, pool: Path | None) -> int:
         pool: the file that the run goes on with; None: it is not compared.
 
     Raises:
-        TrainingFailed: the pool's file is older than the checkpoint.
+        TrainingFailed: the state cannot be read, or the pool's file is older than the checkpoint.
     """
     from experience_manager.store import revision_of
 
     if not (folder / STATE).exists():
         return 0
-    state: dict[str, Any] = torch.load(folder / STATE, weights_only=False)
+    try:
+        state: dict[str, Any] = torch.load(folder / STATE, weights_only=False)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise TrainingFailed(
+            f"{folder / STATE} cannot be read ({last_line(error)}): resume from another checkpoint with trainer.resume_from_path, or "
+            "remove this one, and the run goes on from the one before"
+        ) from error
     revision, known = None if pool is None else revision_of(pool), state["pool_revision"]
     if pool is not None and known is not None and (revision is None or revision < known):
         found = "is gone" if revision is None else f"is older (change {revision}, the checkpoint knows {known})"
@@ -89,23 +129,3 @@ def restore_state(folder: Path, *, pool: Path | None) -> int:
     np.random.set_state(state["rng"]["numpy"])
     torch.set_rng_state(state["rng"]["torch"])
     return int(state["failed_in_a_row"])
-
-
-def mend_marker(checkpoints: Path) -> int | None:
-    """Write verl's file that names the last checkpoint anew where a kill or a full disk has torn it.
-
-    Returns the step that it now names; None if the file was sound, is not there, or no checkpoint is whole. verl writes it in place, after
-    everything else of a checkpoint.
-    """
-    marker = checkpoints / MARKER
-    if not marker.exists() or marker.read_text(encoding="utf-8").strip().isdecimal():
-        return None
-    steps = [
-        int(path.parent.name.rpartition("_")[2]) for path in checkpoints.glob("global_step_*/data.pt") if (path.parent / "actor").is_dir()
-    ]
-    if not steps:
-        marker.unlink()
-        return None
-    with whole(marker) as draft:
-        draft.write_text(str(max(steps)), encoding="utf-8")
-    return max(steps)

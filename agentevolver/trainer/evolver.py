@@ -35,7 +35,7 @@ from agentevolver.schema import Task
 from agentevolver.settings import of_verl
 from agentevolver.synthetic import funnel_metrics
 from agentevolver.tracking import RunLog, Status, supersede_metrics
-from agentevolver.trainer.checkpoint import mend_marker, pool_of, restore_state, save_state, saving
+from agentevolver.trainer.checkpoint import kept, pool_of, prepare_start, restore_state, save_state, saving
 from agentevolver.trainer.credit import assign, synthetic_scales
 from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, finish_metrics, selective_ppo_loss
 from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation
@@ -188,22 +188,25 @@ class EvolverTrainer(PPOTrainerSync):
                     OmegaConf.update(self.config, f"{section}.total_training_steps", self.total_training_steps * self.parameter_sync_step)
 
     def _save_checkpoint(self) -> None:
-        folder = Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
-        with self._watchdog.phase("checkpoint", lambda: DISK), saving(folder):
+        checkpoints = Path(self.config.trainer.default_local_dir)
+        folder = checkpoints / f"global_step_{self.global_steps}"
+        with self._watchdog.phase("checkpoint", lambda: DISK), saving(folder, kept(self.config.trainer)):
             save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
             super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
-        checkpoints, own = Path(self.config.trainer.default_local_dir), self.config.trainer.resume_mode == "auto"
-        mend_marker(checkpoints)
+        trainer = self.config.trainer
+        own, validates = trainer.resume_mode == "auto", bool(trainer.get("val_only", False))
+        prepare_start(trainer, self.directory)
         super()._load_checkpoint()
-        repeated = supersede_metrics(self.directory, self.global_steps)
+        # A run that starts over repeats the validation before the first step as well; one that only validates repeats nothing.
+        repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
-            folder = checkpoints / f"global_step_{self.global_steps}" if own else Path(self.config.trainer.resume_from_path)
+            folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}") if own else Path(trainer.resume_from_path)
             self._failures.in_a_row = restore_state(folder, pool=pool_of(self.settings) if own else None)
             # A run that goes on was validated when it stopped; one that only validates is there for that.
-            self.config.trainer.val_before_train = bool(self.config.trainer.get("val_only", False))
+            trainer.val_before_train = validates
 
     def on_validate_begin(self) -> None:
         is_last = self.global_steps >= self.total_training_steps or self.config.trainer.get("val_only", False)

@@ -7,15 +7,11 @@ were. verl's `fsdp_config.json`, written after them, says whose are the newest.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from agentevolver.errors import TrainingFailed
 
-# verl's file that names the last checkpoint that is whole.
-MARKER = "latest_checkpointed_iteration.txt"
 LAYOUT = "fsdp_config.json"
 MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
 # What a checkpoint's contents are called in `checkpoint.save_contents` and `.load_contents`, and in file names.
@@ -28,23 +24,6 @@ class Layout:
 
     ranks: int
     fsdp: int
-
-
-def checkpoint_of(trainer: Mapping[str, Any]) -> Path | None:
-    """Return the checkpoint that a run goes on from by its section `trainer`, None if it starts over or the marker is torn.
-
-    Raises:
-        TrainingFailed: `resume_from_path` names none.
-    """
-    if trainer["resume_mode"] == "resume_path":
-        named = Path(str(trainer["resume_from_path"]))
-        if not (named / "actor").is_dir():
-            raise TrainingFailed(f"trainer.resume_from_path={named} is no checkpoint: give a folder global_step_N that holds actor/")
-        return named
-    marker = Path(trainer["default_local_dir"], MARKER)
-    if trainer["resume_mode"] != "auto" or not marker.exists() or not (step := marker.read_text(encoding="utf-8").strip()).isdecimal():
-        return None
-    return marker.parent / f"global_step_{step}"
 
 
 def layout_of(actor: Path) -> Layout | None:

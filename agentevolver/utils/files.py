@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import itertools
 import json
 import os
@@ -17,7 +18,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
@@ -138,7 +139,7 @@ def parse(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def open_lines(path: Path) -> IO[bytes]:
+def open_lines(path: Path) -> io.BufferedIOBase:
     """Open a file of lines for reading, one whose name ends in `.gz` as what was compressed."""
     return gzip.open(path, "rb") if path.suffix == COMPRESSED else path.open("rb")
 

@@ -73,17 +73,17 @@ def test_a_broken_line_does_not_block_a_resume(tmp_path, caplog):
     assert "5 lines" in caplog.text
 
 
-LINES = [b'{"step":%d,"reward":0.5}\n' % step for step in range(6)]
+LINES = [b'{"step":%d,"reward":0.5}\n' % step for step in range(4)]
 
 
-@pytest.mark.parametrize("kept", [-1, 0, 2, 5, 9])
+@pytest.mark.parametrize("kept", [-1, 1, 9])
 def test_wherever_the_file_is_torn_a_resume_goes_on_with_whole_records_of_the_steps_it_keeps(tmp_path, kept):
     content = b"".join(LINES)
     for cut in range(len(content) + 1):
         folder = tmp_path / str(cut)
         folder.mkdir()
         (folder / "metrics.jsonl").write_bytes(content[:cut])
-        complete = [step for step in range(6) if len(b"".join(LINES[: step + 1])) - 1 <= cut]
+        complete = [step for step in range(4) if len(b"".join(LINES[: step + 1])) - 1 <= cut]
         assert supersede_metrics(folder, kept) == sum(step > kept for step in complete)
         RunLog(folder, Backend()).log({"reward": 1.0}, step=kept + 1)
         assert [r["step"] for r in read_jsonl(folder / "metrics.jsonl")] == [*(step for step in complete if step <= kept), kept + 1]
@@ -91,13 +91,13 @@ def test_wherever_the_file_is_torn_a_resume_goes_on_with_whole_records_of_the_st
 
 def test_a_long_file_is_gone_through_line_by_line(tmp_path):
     with (tmp_path / "metrics.jsonl").open("wb") as file:
-        file.writelines(b'{"step":%d,"text":"%s"}\n' % (step, b"x" * 1000) for step in range(20_000))
+        file.writelines(b'{"step":%d,"text":"%s"}\n' % (step, b"x" * 2000) for step in range(5_000))
     tracemalloc.start()
-    assert supersede_metrics(tmp_path, 19_990) == 9
+    assert supersede_metrics(tmp_path, 4_990) == 9
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2**20, "the file has 20 MB"
-    assert last_step(tmp_path) == 19_990
+    assert peak < 2**20, "the file has 10 MB"
+    assert last_step(tmp_path) == 4_990
 
 
 def test_a_file_of_kept_steps_is_not_written_anew(tmp_path):

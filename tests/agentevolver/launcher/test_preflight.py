@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 import threading
+import zipfile
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,11 +91,25 @@ def test_a_checkpoint_that_these_ranks_cannot_load_is_refused_before_a_start(tmp
     folder = Path(config.trainer.default_local_dir)
     (folder / "global_step_4" / "actor").mkdir(parents=True)
     (folder / "latest_checkpointed_iteration.txt").write_text("4")
+    for name in ("data.pt", "trainer.pt", "actor/model_world_size_8_rank_0.pt"):
+        with zipfile.ZipFile(folder / "global_step_4" / name, "w"):
+            pass
     layout = folder / "global_step_4" / "actor" / "fsdp_config.json"
     layout.write_text(json.dumps({"FSDP_version": 2, "world_size": 4}))
     check_checkpoint(config)
     layout.write_text(json.dumps({"FSDP_version": 1, "world_size": 8}))
     with pytest.raises(UsageError, match="8 ranks of FSDP1 and can only be resumed on as many, not on 4"):
+        check_checkpoint(config)
+
+
+def test_a_torn_checkpoint_is_said_and_lost_ones_are_refused_before_a_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = load(None, ["device=cpu", f"experiment.root={tmp_path}"]).config
+    folder = Path(config.trainer.default_local_dir)
+    (folder / "global_step_4" / "actor").mkdir(parents=True)
+    check_checkpoint(config)
+    assert "global_step_4 has no policy in actor/; no step was finished, so the run starts over" in caplog.text
+    (Path(config.experiment.dir) / "metrics.jsonl").write_text('{"step": 4}\n')
+    with pytest.raises(UsageError, match="holds the metrics of 4 steps and no whole checkpoint"):
         check_checkpoint(config)
 
 

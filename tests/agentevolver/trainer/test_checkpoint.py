@@ -8,12 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from ray.exceptions import RayTaskError
 
 from agentevolver.errors import TrainingFailed
 from agentevolver.sections import WatchdogSettings
-from agentevolver.trainer.checkpoint import MARKER, STATE, mend_marker, restore_state, save_state, saving
+from agentevolver.trainer.checkpoint import restore_state, save_state, saving
+from agentevolver.trainer.resume import MANIFEST, MARKER, STATE, problem_with
 from agentevolver.trainer.rollouts import FailureGuard
+from agentevolver.utils.files import append_jsonl, read_jsonl
 from agentevolver.watchdog import Watchdog
 from experience_manager.store import Store, revision_of
 
@@ -80,18 +83,6 @@ def test_a_pool_is_read_while_another_process_has_it_open(pool):
     assert revision_of(pool.with_name("other.sqlite")) is None
 
 
-@pytest.mark.parametrize("torn", ["", "1\x00", "abc"])
-def test_a_marker_that_was_torn_names_the_last_checkpoint_that_is_whole(tmp_path, torn):
-    for step in (2, 4, 10):
-        (tmp_path / f"global_step_{step}" / "actor").mkdir(parents=True)
-        if step < 10:
-            (tmp_path / f"global_step_{step}" / "data.pt").touch()
-    assert mend_marker(tmp_path) is None, "none was written yet"
-    (tmp_path / MARKER).write_text(torn)
-    assert mend_marker(tmp_path) == 4
-    assert (tmp_path / MARKER).read_text() == "4" and mend_marker(tmp_path) is None
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -103,24 +94,26 @@ def test_a_marker_that_was_torn_names_the_last_checkpoint_that_is_whole(tmp_path
 def test_what_keeps_a_checkpoint_from_being_written_is_one_line(tmp_path, error, reason):
     folder = tmp_path / "not_even_made" / "global_step_4"
     message = rf"global_step_4 could not be written \({reason}\), \d+ MiB are free there: make room"
-    with pytest.raises(TrainingFailed, match=message) as caught, saving(folder):
+    with pytest.raises(TrainingFailed, match=message) as caught, saving(folder, None):
         raise error
     assert "\n" not in str(caught.value)
 
 
-def test_a_torn_marker_without_a_whole_checkpoint_is_no_marker(tmp_path):
-    (tmp_path / "global_step_2" / "actor").mkdir(parents=True)
-    (tmp_path / MARKER).write_text("")
-    assert mend_marker(tmp_path) is None and not (tmp_path / MARKER).exists()
+def test_a_state_that_cannot_be_read_is_one_line(folder):
+    save_state(folder, failed_in_a_row=1, pool=None)
+    (folder / STATE).write_bytes((folder / STATE).read_bytes()[:-200])
+    with pytest.raises(TrainingFailed, match=r"trainer\.pt cannot be read \(.*\): resume from another checkpoint") as caught:
+        restore_state(folder, pool=None)
+    assert "\n" not in str(caught.value)
 
 
-def trainer_in(folder, step):
+def trainer_in(folder, step, **options):
     """A trainer with nothing but what its checkpoints are made of."""
     from agentevolver.trainer.evolver import EvolverTrainer  # seconds of CPU, which the other tests do not need
 
     trainer = EvolverTrainer.__new__(EvolverTrainer)
-    options = {"default_local_dir": str(folder / "checkpoints"), "resume_mode": "auto", "val_before_train": True}
-    trainer.config = SimpleNamespace(trainer=SimpleNamespace(**options, get=options.get))
+    options = {"default_local_dir": str(folder / "checkpoints"), "resume_mode": "auto", "val_before_train": True} | options
+    trainer.config = OmegaConf.create({"trainer": options})
     trainer.settings = SimpleNamespace(exp_manager=SimpleNamespace(enabled=True, backend="embedded", store=None), experiment_dir=folder)
     trainer.directory, trainer.global_steps = folder, step
     trainer._failures = FailureGuard(0.5, 3)
@@ -128,25 +121,36 @@ def trainer_in(folder, step):
     return trainer
 
 
-def test_the_trainer_saves_its_state_before_verl_says_that_the_checkpoint_is_there_and_goes_on_with_it(tmp_path, pool, monkeypatch):
+@pytest.fixture
+def verl(tmp_path, monkeypatch):
+    """verl's part of a checkpoint, in small files."""
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+    checkpoints = tmp_path / "checkpoints"
+
     def save(self):
-        folder = tmp_path / "checkpoints" / f"global_step_{self.global_steps}"
-        assert (folder / STATE).exists()
+        folder = checkpoints / f"global_step_{self.global_steps}"
+        assert (folder / STATE).exists() and [path.name for path in folder.iterdir()] == [STATE]
         (folder / "actor").mkdir()
-        (folder / "data.pt").touch()
-        (tmp_path / "checkpoints" / MARKER).write_text("")  # and killed there
+        for name in ("actor/model_world_size_1_rank_0.pt", "data.pt"):
+            torch.save({"step": self.global_steps}, folder / name)
+        (checkpoints / MARKER).write_text(str(self.global_steps))
 
     def load(self):
-        self.global_steps = int((tmp_path / "checkpoints" / MARKER).read_text())
+        marker = checkpoints / MARKER
+        self.global_steps = int(marker.read_text()) if marker.exists() and self.config.trainer.resume_mode == "auto" else 0
 
     monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save)
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", load)
+    return checkpoints
+
+
+def test_the_trainer_saves_its_state_before_verl_says_that_the_checkpoint_is_there_and_goes_on_with_it(tmp_path, pool, verl):
     first = trainer_in(tmp_path, 4)
     first._failures.in_a_row = 2
     first._save_checkpoint()
     expected = draws()
+    (verl / MARKER).write_text("")  # torn
     second = trainer_in(tmp_path, 0)
     second._load_checkpoint()
     assert (second.global_steps, second._failures.in_a_row, second.config.trainer.val_before_train) == (4, 2, False)
@@ -154,3 +158,50 @@ def test_the_trainer_saves_its_state_before_verl_says_that_the_checkpoint_is_the
     pool.unlink()
     with pytest.raises(TrainingFailed, match="is gone"):
         trainer_in(tmp_path, 0)._load_checkpoint()
+
+
+def test_checkpoints_from_before_a_resume_count(tmp_path, pool, verl):
+    for step in (2, 4, 6, 8, 10):
+        trainer_in(tmp_path, step, max_actor_ckpt_to_keep=2)._save_checkpoint()  # a process each
+        kept = sorted(int(path.name.rpartition("_")[2]) for path in verl.glob("*_*_*") if path.is_dir())
+        assert kept == [2, 4, 6, 8, 10][max(0, step // 2 - 2) : step // 2]
+    assert all(problem_with(verl / f"global_step_{step}") is None for step in kept)
+
+
+def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(tmp_path, pool, verl):
+    trainer_in(tmp_path, 4)._save_checkpoint()
+    (verl / "global_step_4" / "actor" / "optim_world_size_1_rank_0.pt").touch()
+    trainer_in(tmp_path, 4)._save_checkpoint()
+    assert sorted(path.name for path in (verl / "global_step_4").rglob("*.*")) == sorted(
+        [MANIFEST, "data.pt", "model_world_size_1_rank_0.pt", STATE]
+    )
+
+
+def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_since(tmp_path, pool, verl, caplog):
+    for step in (2, 4):
+        trainer_in(tmp_path, step)._save_checkpoint()
+        for number in (step - 1, step):
+            append_jsonl(tmp_path / "metrics.jsonl", {"step": number})
+    (verl / "global_step_4" / STATE).unlink()
+    trainer = trainer_in(tmp_path, 0)
+    trainer._load_checkpoint()
+    assert trainer.global_steps == 2 and (verl / MARKER).read_text() == "2"
+    assert "global_step_4 lacks trainer.pt; going on from global_step_2" in caplog.text
+    assert [record["step"] for record in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_go_on_from_by_mistake(tmp_path, pool, verl):
+    trainer_in(tmp_path, 2)._save_checkpoint()
+    for step in range(3):
+        append_jsonl(tmp_path / "metrics.jsonl", {"step": step})
+    (verl / "global_step_2" / "data.pt").unlink()
+    with pytest.raises(TrainingFailed, match=r"metrics of 2 steps and no whole checkpoint \(global_step_2 lacks data\.pt\): give this run"):
+        trainer_in(tmp_path, 0)._load_checkpoint()
+    trainer = trainer_in(tmp_path, 0, resume_mode="disable", val_only=True)
+    trainer._load_checkpoint()
+    assert trainer.global_steps == 0 and len(read_jsonl(tmp_path / "metrics.jsonl")) == 3, "it only looks"
+    trainer = trainer_in(tmp_path, 0, resume_mode="disable")
+    trainer._load_checkpoint()
+    assert trainer.global_steps == 0 and read_jsonl(tmp_path / "metrics.jsonl") == []
+    assert [path.name for path in tmp_path.glob("checkpoints*")] == ["checkpoints.superseded-1"]
+    trainer_in(tmp_path, 0)._load_checkpoint()

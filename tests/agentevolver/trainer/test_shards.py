@@ -5,7 +5,7 @@ import json
 import pytest
 
 from agentevolver.errors import TrainingFailed
-from agentevolver.trainer.shards import KINDS, LAYOUT, MARKER, check_ranks, checkpoint_of, shard
+from agentevolver.trainer.shards import KINDS, LAYOUT, check_ranks, shard
 
 ALL = tuple(KINDS)
 
@@ -18,12 +18,7 @@ def save(folder, ranks, fsdp=2, step=4):
         for rank in range(ranks):
             shard(actor, kind, ranks, rank).touch()
     (actor / LAYOUT).write_text(json.dumps({"FSDP_version": fsdp, "world_size": ranks}))
-    (folder / MARKER).write_text(str(step))
     return actor
-
-
-def trainer(folder, mode="auto", path=None):
-    return {"resume_mode": mode, "resume_from_path": path, "default_local_dir": str(folder)}
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 8, 16])
@@ -64,16 +59,3 @@ def test_a_layout_that_cannot_be_read_is_named(tmp_path):
     (actor / LAYOUT).write_text("{")
     with pytest.raises(TrainingFailed, match=r"fsdp_config\.json cannot be read .* trainer\.resume_from_path"):
         check_ranks(actor, 2, ALL)
-
-
-def test_the_checkpoint_is_the_marked_one_the_named_one_or_none(tmp_path):
-    assert checkpoint_of(trainer(tmp_path)) is None
-    actor = save(tmp_path, 2)
-    save(tmp_path, 2, step=6)
-    assert checkpoint_of(trainer(tmp_path)) == tmp_path / "global_step_6"
-    assert checkpoint_of(trainer(tmp_path, "disable")) is None
-    assert checkpoint_of(trainer(tmp_path, "resume_path", str(actor.parent))) == actor.parent
-    (tmp_path / MARKER).write_text("")
-    assert checkpoint_of(trainer(tmp_path)) is None, "a torn marker is mended later"
-    with pytest.raises(TrainingFailed, match=r"resume_from_path=.*global_step_9 is no checkpoint"):
-        checkpoint_of(trainer(tmp_path, "resume_path", str(tmp_path / "global_step_9")))

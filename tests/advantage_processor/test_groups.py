@@ -1,0 +1,33 @@
+"""Where the rollouts of a group meet, and how long a group is remembered that never comes together."""
+
+import asyncio
+
+from advantage_processor.groups import GroupOutcomes
+
+
+async def test_a_group_that_never_completes_is_forgotten_with_the_next_step():
+    groups = GroupOutcomes(4)
+    for step in range(1, 1001):
+        groups.report(f"cancelled-{step}", 0, 1.0, step=step)
+        assert len(groups._groups) == 1
+    for rollout in range(4):
+        groups.report("whole", rollout, 1.0, step=1001)
+    assert not groups._groups
+
+
+async def test_groups_of_one_step_do_not_disturb_each_other_and_who_waits_is_answered_after_the_next_step_began():
+    groups = GroupOutcomes(2)
+    first, other = groups.report("a", 0, 1.0, step=1), groups.report("b", 0, 1.0, step=1)
+    waiting = asyncio.create_task(groups.advantage(first, 0, 5.0))
+    await asyncio.sleep(0)
+    assert groups.report("a", 1, 0.0, step=1) is first
+    assert round(await waiting, 3) == 0.707
+    groups.report("c", 0, 1.0, step=2)
+    assert await groups.advantage(other, 0, 0.01) is None
+
+
+async def test_a_rollout_of_an_earlier_step_that_comes_late_forgets_nothing_newer():
+    groups = GroupOutcomes(2)
+    groups.report("new", 0, 1.0, step=2)
+    groups.report("old", 0, 1.0, step=1)
+    assert groups.report("new", 1, 0.0, step=2).complete.is_set()

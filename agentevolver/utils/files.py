@@ -144,6 +144,11 @@ def open_lines(path: Path) -> io.BufferedIOBase:
     return gzip.open(path, "rb") if path.suffix == COMPRESSED else path.open("rb")
 
 
+def written(path: Path) -> Path | None:
+    """Return the file of this name, or what it was compressed to; None if there is neither."""
+    return next((found for found in (path, path.with_name(path.name + COMPRESSED)) if found.exists()), None)
+
+
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Read a JSONL file; a torn last line (the writer was killed) is left out, a broken line before it raises ValueError."""
     with open_lines(path) as file:

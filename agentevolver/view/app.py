@@ -150,7 +150,11 @@ def _trajectory_routes(app: FastAPI, experiment: Experiment) -> None:
         limit: Limit = 100,
     ) -> Response:
         wanted = Filter(step, outcome, origin, guidance, text.strip())
-        return Json(of(kind).find(wanted, before=cursor(before), limit=limit) | {"steps": of(kind).steps()})
+        return Json(of(kind).find(wanted, before=cursor(before), limit=limit) | {"any": bool(of(kind).steps())})
+
+    @app.get("/api/trajectories/{kind}/steps")
+    def steps(kind: str) -> Response:
+        return Json(of(kind).steps())
 
     @app.get("/api/trajectories/{kind}/{step}/{index}")
     def one(kind: str, step: int, index: int) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,9 @@ class Experiment:
             "ledger": "llm_usage.sqlite",
         }
         out = {name: str(signature(self.folder / file)) for name, file in single.items()}
-        for name in ("trajectories", "validation", "samples", "tasks", "logs"):
-            newest = self._newest(self.folder / name)
-            out[name] = str(newest)
-        return out
+        # Files of steps are put into their folders whole, which changes the folder: so many thousands need not be looked at one by one.
+        out |= {name: str(signature(self.folder / name)) for name in ("trajectories", "validation", "samples")}
+        return out | {name: str(_newest((self.folder / name).glob(pattern))) for name, pattern in (("tasks", "**/*"), ("logs", "*.log"))}
 
     def _read_config(self) -> dict[str, Any]:
         path = self.folder / "config.yaml"
@@ -121,12 +121,6 @@ class Experiment:
             self._config = (mark, tree if isinstance(tree, dict) else {})
         return self._config[1]
 
-    def _newest(self, folder: Path) -> tuple[int, int]:
-        """Return how many files a folder and those in it hold, and the sum of their sizes and times."""
-        files = [file for file in folder.glob("**/*") if not file.name.startswith(".") and not file.name.endswith("lock")]
-        found = [mark for file in files if (mark := signature(file)) is not None]
-        return len(found), sum(size + changed for _, size, changed in found)
-
     def _is_running(self, launch: dict[str, Any]) -> bool | None:
         if not launch or "ended_at" in launch:
             return False
@@ -137,6 +131,13 @@ class Experiment:
 # Configurations have 900 lines, which libyaml reads and writes many times as fast, where PyYAML was built with it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+def _newest(paths: Iterable[Path]) -> tuple[int, int]:
+    """Return how many of the files there are, and the sum of their sizes and times."""
+    files = [file for file in paths if not file.name.startswith(".") and not file.name.endswith("lock")]
+    found = [mark for file in files if (mark := signature(file)) is not None]
+    return len(found), sum(size + changed for _, size, changed in found)
 
 
 def _object(path: Path) -> dict[str, Any]:

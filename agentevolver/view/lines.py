@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentevolver.utils.files import parse
+from agentevolver.utils.files import open_lines, parse
 
 # So many bytes before the offset are compared, to tell a file that grew from another one of the same name.
 _MEMORY = 256
@@ -69,8 +69,8 @@ class GrowingFile:
 
 
 def read_at(path: Path, offset: int) -> dict[str, Any] | None:
-    """Return the object of the line that begins at an offset, None if there is none any more."""
-    with path.open("rb") as file:
+    """Return the object of the line that begins at an offset of a file, compressed or not; None if there is none any more."""
+    with open_lines(path) as file:
         file.seek(offset)
         return parse(file.readline())
 

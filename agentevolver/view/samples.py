@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from agentevolver.utils.files import parse
+from agentevolver.utils.files import open_lines, parse, written
 from agentevolver.view.experiment import Experiment
 
 # Tokens of a row that are sent: the end of the prompt, the beginning of what follows.
@@ -39,12 +39,12 @@ class Samples:
 
         A row is `{key, prompt, tokens: {text, mask, step, advantage, log_prob}, cut, is_text}`, with one entry a token in each list.
         """
-        path = self._experiment.folder / "samples" / f"step_{step}.jsonl"
-        if not path.is_file():
+        path = written(self._experiment.folder / "samples" / f"step_{step}.jsonl")
+        if path is None:
             return []
         # The writer puts the key first, so that other rollouts' rows, which may be megabytes, need not be parsed.
         beginning = b'{"key":' + json.dumps(trajectory_id)[:-1].encode() + b"_"
-        with path.open("rb") as file:
+        with open_lines(path) as file:
             found = [row for raw in file if raw.startswith(beginning) and raw.endswith(b"\n") and (row := parse(raw)) is not None]
         return [self._row(row) for row in sorted(found, key=lambda row: int(str(row["key"]).rpartition("_")[2]))]
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import re
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentevolver.utils.files import parse
+from agentevolver.utils.files import open_lines, parse
 from agentevolver.view.errors import BadRequest, NotThere
 from agentevolver.view.lines import read_at, signature
+from agentevolver.view.steps import StepFiles
 
 FOLDERS = {"training": "trajectories", "validation": "validation"}
-_FILE = re.compile(r"step_(\d+)\.jsonl")
 QUERY_CHARS = 240
 LABELS_SHOWN = 200
 PAGE = 100
@@ -73,12 +74,11 @@ class Trajectories:
         self.folder = folder
         self._lock = threading.Lock()
         self._indexes: OrderedDict[int, _Index] = OrderedDict()
+        self._files = StepFiles(folder)
 
-    def steps(self) -> list[int]:
+    def steps(self) -> Sequence[int]:
         """Return the steps of which there are rollouts, ascending."""
-        if not self.folder.is_dir():
-            return []
-        return sorted(int(match[1]) for path in self.folder.iterdir() if (match := _FILE.fullmatch(path.name)))
+        return self._files.steps()
 
     def step(self, step: int) -> list[Summary]:
         """Return the summaries of a step; raises NotThere if it has none."""
@@ -98,9 +98,9 @@ class Trajectories:
         rows: list[Summary] = []
         budget = SEARCH_BYTES
         searched: int | None = None
-        for step in reversed(self.steps()):
-            if wanted.step not in (None, step) or (before is not None and step > before[0]):
-                continue
+        known = self.steps() if wanted.step is None else (wanted.step,)
+        for i in range(len(known) if before is None else bisect_right(known, before[0]), 0, -1):
+            step = known[i - 1]
             unread = self._unread(step)
             if searched is not None and unread > budget:
                 return {"rows": rows, "next": [step, 0], "searched": searched}
@@ -126,28 +126,27 @@ class Trajectories:
         found = self._index(step)
         if not 0 <= index < len(found.summaries):
             raise NotThere(f"step {step} has {len(found.summaries)} rollouts, there is no number {index}")
-        record = read_at(self._path(step), found.offsets[index])
-        summary = found.summaries[index]
+        path, summary = self._files.path(step), found.summaries[index]
+        record = None if path is None else read_at(path, found.offsets[index])
         if record is None or record.get("trajectory_id") != summary["id"]:
             raise NotThere(f"the rollouts of step {step} have just been written anew; ask again")
         siblings = [other for other in found.summaries if other["group"] == summary["group"]]
         return {"record": record, "summary": summary, "siblings": siblings, "count": len(found.summaries)}
 
-    def _path(self, step: int) -> Path:
-        return self.folder / f"step_{step}.jsonl"
-
     def _unread(self, step: int) -> int:
-        mark, known = signature(self._path(step)), self._indexes.get(step)
+        path, known = self._files.path(step), self._indexes.get(step)
+        mark = None if path is None else signature(path)
         return 0 if mark is None or (known is not None and known.mark == mark) else mark[1]
 
     def _index(self, step: int) -> _Index:
         with self._lock:
-            mark = signature(self._path(step))
-            if mark is None:
+            path = self._files.path(step)
+            mark = None if path is None else signature(path)
+            if path is None or mark is None:
                 raise NotThere(f"there are no rollouts of step {step}")
             known = self._indexes.get(step)
             if known is None or known.mark != mark:
-                known = self._indexes[step] = _read(self._path(step), step, mark)
+                known = self._indexes[step] = _read(path, step, mark)
             self._indexes.move_to_end(step)
             while len(self._indexes) > 1 and sum(len(index.summaries) for index in self._indexes.values()) > KEPT_SUMMARIES:
                 self._indexes.popitem(last=False)
@@ -219,7 +218,7 @@ def _read(path: Path, step: int, mark: Mark) -> _Index:
     offsets: list[int] = []
     summaries: list[Summary] = []
     offset = broken = 0
-    with path.open("rb") as file:
+    with open_lines(path) as file:
         for raw in file:
             record = parse(raw) if raw.endswith(b"\n") else None
             try:

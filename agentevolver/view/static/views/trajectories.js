@@ -25,7 +25,7 @@ export async function open({ query }) {
     }
   };
   const content = () => {
-    if (!rows.length && !found.next) return [found.steps.length ? state("No rollout fits.", "Take a filter away.") : state(`There are no ${kind} rollouts yet.`)];
+    if (!rows.length && !found.next) return [found.any ? state("No rollout fits.", "Take a filter away.") : state(`There are no ${kind} rollouts yet.`)];
     return [
       rows.length ? table(columns(kind, rows), rows, (r, i) => `${same(r, rows[i - 1]) ? "same" : ""} ${same(r, rows[i + 1]) ? "follows" : ""}`.trim()) : state("Nothing found so far."),
       h("div", { class: "bar-buttons" },
@@ -33,8 +33,8 @@ export async function open({ query }) {
         found.next && h("button", { onclick: more }, rows.length ? "Show more" : "Search on")),
     ];
   };
-  await load();
-  form = filters(kind, wanted, found.steps);
+  const [steps] = await Promise.all([get(`/api/trajectories/${kind}/steps`), load()]);
+  form = filters(kind, wanted, steps);
   element.append(form, list);
   draw();
   return {
@@ -60,13 +60,19 @@ function filters(kind, wanted, steps) {
   };
   const form = h("form", { class: "filters", role: "search", onsubmit: go, onchange: go },
     select("kind", "from", [["training", "training"], ["validation", "validation"]], kind),
-    select("step", "step", [["", "all, newest first"], ...steps.toReversed().map((s) => [String(s), String(s)])], wanted.step),
+    select("step", "step", [["", "all, newest first"], ...listed(steps, wanted.step)], wanted.step),
     select("outcome", "outcome", [["", "any"], ["success", "success"], ["failure", "failure"], ["failed", "did not happen"]], wanted.outcome),
     select("origin", "task", [["", "any"], ["original", "original"], ["synthetic", "synthetic"]], wanted.origin),
     select("guidance", "experience", [["", "any"], ["guided", "guided"], ["unguided", "not guided"]], wanted.guidance),
     h("label", {}, h("span", {}, "id or wording contains"), h("input", { type: "search", name: "text", value: wanted.text })),
     h("button", {}, "Search"));
   return form;
+}
+
+/** The newest steps to choose from; any other one can be written into the address. */
+function listed(steps, chosen) {
+  const shown = steps.slice(-500).map(String);
+  return [...(chosen && !shown.includes(chosen) ? [chosen] : []), ...shown].toReversed().map((s) => [s, s]);
 }
 
 const same = (a, b) => b !== undefined && a.step === b.step && a.group === b.group;

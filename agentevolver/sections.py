@@ -132,6 +132,15 @@ class WatchdogSettings(Section):
     factor: float = Field(ge=1, description="times its own usual duration after which a phase is too long")
 
 
+class RetentionSettings(Section):
+    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need. Null: all of it."""
+
+    plain_steps: int | None = Field(ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed")
+    folder_gb: float | None = Field(gt=0, description="size of each of these folders beyond which the oldest files are dropped")
+    log_mb: float | None = Field(gt=0, description="size of a log beyond which it is set aside and begun anew")
+    log_files: int | None = Field(ge=1, description="older pieces kept of a log, and runs whose failed workers' last words are kept")
+
+
 class DataSettings(Section):
     """Our keys of `data`."""
 
@@ -164,6 +173,7 @@ class Settings(Section):
     ray: RaySettings
     trainer: TrainerSettings
     watchdog: WatchdogSettings
+    retention: RetentionSettings
     data: DataSettings
     sizes: SizeSettings
     llm: LLMSettings

@@ -112,7 +112,8 @@ def tail(log: Path, offset: int, lines: int = 15) -> list[str]:
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(offset, size - TAIL_BYTES))
+            # A log that was emptied since is shorter than it was.
+            file.seek(max(offset if offset <= size else 0, size - TAIL_BYTES))
             content = file.read()
     except OSError:
         return []

@@ -12,9 +12,10 @@ import os
 import select
 import selectors
 import threading
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+
+from agentevolver.launcher.log_rotation import piece_of
 
 logger = logging.getLogger(__name__)
 
@@ -99,5 +100,4 @@ def _write_all(descriptor: int, data: bytes) -> OSError | None:
 def keep_history(log: Path) -> None:
     """Set the log of an earlier launch aside, under the time it was last written."""
     if log.exists() and log.stat().st_size:
-        stamp = datetime.fromtimestamp(log.stat().st_mtime).strftime("%Y%m%d-%H%M%S")
-        log.rename(log.with_name(f"{log.stem}.{stamp}{log.suffix}"))
+        log.rename(piece_of(log, log.stat().st_mtime))

@@ -47,6 +47,7 @@ NEUTRAL = (
     "*.n_gpus_per_node",
     "experiment.*",
     "watchdog.*",
+    "retention.*",
     "ray.*",
     "ray_kwargs.*",
     "transfer_queue.*",

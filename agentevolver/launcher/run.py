@@ -24,6 +24,7 @@ from agentevolver.launcher.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.health import all_unhealthy
 from agentevolver.launcher.identity import ProcessId, end_carriers, identify
+from agentevolver.launcher.log_rotation import EVERY_S, LogKeeper, LogLimits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.provenance import LaunchRecord, now
 from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir
@@ -158,6 +159,8 @@ class _Run:
         self._ended_well = False
         self._shared_memory = SegmentWatch(plan.run_id)
         self._noting = asyncio.create_task(self._note_shared_memory())
+        self._log_keeper = LogKeeper(plan.logs, plan.temp_dir, LogLimits.of(plan.config))
+        self._keeping_logs = asyncio.create_task(self._keep_logs_within_bounds())
 
     async def work(self) -> int:
         """Start everything and wait for the main job; returns its exit code."""
@@ -190,7 +193,7 @@ class _Run:
 
     async def stop(self) -> None:
         """Stop everything, in reverse order; a record is kept only of what cannot be stopped."""
-        background = [*self._watches, self._noting]
+        background = [*self._watches, self._noting, self._keeping_logs]
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
@@ -211,6 +214,11 @@ class _Run:
         else:
             await asyncio.to_thread(remove_unused, segments)
             self._ledger.close()
+
+    async def _keep_logs_within_bounds(self) -> None:
+        while True:
+            await asyncio.to_thread(self._log_keeper.tidy)
+            await asyncio.sleep(EVERY_S)
 
     async def _note_shared_memory(self) -> None:
         while True:

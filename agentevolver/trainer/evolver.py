@@ -31,6 +31,7 @@ from verl.utils.tracking import Tracking
 
 from advantage_processor.processor import Processor
 from agentevolver.navigating import scout_path, warm_start_path
+from agentevolver.retention import Retention
 from agentevolver.schema import Task
 from agentevolver.settings import of_verl
 from agentevolver.synthetic import funnel_metrics
@@ -74,6 +75,7 @@ class EvolverTrainer(PPOTrainerSync):
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
         self._tasks: TrainingTasks | None = None
         self._navigation: Navigation | None = None
+        self._retention = Retention(self.directory, self.settings.retention)
         self._watchdog = Watchdog(self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits)
         super().__init__(config)
 
@@ -229,6 +231,7 @@ class EvolverTrainer(PPOTrainerSync):
             super().on_step_end()
         if self._tasks is not None and self.global_steps < self.total_training_steps:
             self._tasks.end_step(self.global_steps, self.steps_per_epoch)
+        self._retention.tidy(self.global_steps)
 
     def on_sample_begin(self) -> None:
         self._phase_began = time.perf_counter()

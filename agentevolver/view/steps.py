@@ -57,7 +57,8 @@ class StepFiles:
 
     def _look_ahead(self) -> None:
         # Another list: whoever was given the last one goes on with it.
-        new, step, self._is_complete = [], self._steps[-1], False
+        new: list[int] = []
+        step, self._is_complete = self._steps[-1], False
         while step < (new or self._steps)[-1] + AHEAD:
             step += 1
             if self.path(step) is not None:

@@ -1,0 +1,138 @@
+"""Logs within bounds, while their writers hold them open."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentevolver.launcher.children import tail
+from agentevolver.launcher.console import keep_history
+from agentevolver.launcher.log_rotation import LogKeeper, LogLimits, piece_of, rotate
+
+WRITER = "import sys\nfor line in sys.stdin: sys.stdout.write(line); sys.stdout.flush(); sys.stderr.write('.'); sys.stderr.flush()"
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs"
+
+
+def keeper(logs: Path, size: int | None, pieces: int | None, temp_dir: Path | None = None) -> LogKeeper:
+    return LogKeeper(logs, temp_dir, LogLimits(size, pieces))
+
+
+def test_a_writer_that_holds_its_log_open_goes_on_in_an_empty_one_and_nothing_is_lost(logs: Path) -> None:
+    log = logs / "env_service.log"
+    with log.open("ab") as file:
+        writer = subprocess.Popen([sys.executable, "-c", WRITER], stdin=subprocess.PIPE, stdout=file, stderr=subprocess.PIPE)
+    assert writer.stdin is not None and writer.stderr is not None
+
+    def say(text: str) -> None:
+        writer.stdin.write(f"{text}\n".encode())  # type: ignore[union-attr]
+        writer.stdin.flush()  # type: ignore[union-attr]
+        writer.stderr.read(1)  # type: ignore[union-attr]
+
+    for number in range(6):
+        say(f"{number} " + "x" * 9000)
+        keeper(logs, 20_000, 9).tidy()
+    writer.stdin.close()
+    assert writer.wait(30) == 0
+    pieces = sorted(logs.glob("env_service.*.log"), key=lambda path: path.stat().st_mtime_ns)
+    assert len(pieces) == 2 and log.stat().st_size == 0
+    assert [line.split()[0] for piece in pieces for line in piece.read_text().splitlines()] == [str(number) for number in range(6)]
+    writer.stderr.close()
+
+
+def test_only_the_newest_pieces_are_kept_those_of_earlier_launches_counted(logs: Path) -> None:
+    for launch in range(5):
+        (logs / "main.log").write_text(f"launch {launch}")
+        os.utime(logs / "main.log", (1e9 + launch, 1e9 + launch))
+        keep_history(logs / "main.log")
+    (logs / "ray.log").write_text("x" * 100_000)
+    (logs / "ray.20200101-000000.log").write_text("old")
+    (logs / "my.notes.log").write_text("not a piece")
+    keeper(logs, 50_000, 2).tidy()
+    texts = {path.name: path.read_text() for path in logs.iterdir()}
+    assert sorted(text for name, text in texts.items() if name.startswith("main.")) == ["launch 3", "launch 4"]
+    assert sorted(len(text) for name, text in texts.items() if name.startswith("ray.")) == [0, 3, 100_000] and "my.notes.log" in texts
+
+
+def test_a_piece_takes_no_others_name(logs: Path) -> None:
+    now = time.time()
+    first = piece_of(logs / "main.log", now)
+    first.touch()
+    second = piece_of(logs / "main.log", now)
+    assert second.name == f"{first.stem}-2.log"
+
+
+def test_without_limits_nothing_is_touched(logs: Path) -> None:
+    (logs / "main.log").write_text("x" * 100_000)
+    (logs / "main.20200101-000000.log").write_text("old")
+    keeper(logs, None, None).tidy()
+    assert sorted(path.stat().st_size for path in logs.iterdir()) == [3, 100_000]
+
+
+def test_rays_workers_are_bounded_too_and_a_file_with_a_hole_counts_what_it_takes(logs: Path, tmp_path: Path) -> None:
+    streams = tmp_path / "ae-1" / "ray" / "session_1" / "logs"
+    streams.mkdir(parents=True)
+    (streams.parent.parent / "session_latest").symlink_to(streams.parent)
+    stream = streams / "worker-ab-01000000-7.out"
+    stream.write_bytes(b"x" * 1_000_000)
+    (streams / "gcs_server.out").write_bytes(b"x" * 1_000_000)
+    own = keeper(logs, 500_000, 4, tmp_path / "ae-1")
+    with stream.open("r+b") as writer:  # not appending: its next byte is where it was
+        writer.seek(1_000_000)
+        own.tidy()
+        writer.write(b"after")
+    assert (streams / "gcs_server.out").stat().st_size == 1_000_000, "Ray rotates those itself"
+    assert (streams / f"{stream.name}.1").read_bytes() == b"x" * 1_000_000
+    assert stream.stat().st_size == 1_000_005 and stream.stat().st_blocks * 512 <= 65_536
+    own.tidy()
+    assert stream.stat().st_size == 1_000_005
+    stream_again = keeper(logs, 1, 4, tmp_path / "ae-1")
+    stream_again.tidy()
+    assert (streams / f"{stream.name}.1").read_bytes().lstrip(b"\0") == b"after" and stream.stat().st_size == 0
+
+
+def test_the_last_words_of_as_many_runs_are_kept(logs: Path) -> None:
+    for run in range(5):
+        (logs / "workers" / f"26112{run}-000000-abcd").mkdir(parents=True)
+        (logs / "workers" / f"26112{run}-000000-abcd" / "a-1.err").touch()
+    keeper(logs, None, 2).tidy()
+    assert sorted(path.name[:6] for path in (logs / "workers").iterdir()) == ["261123", "261124"]
+
+
+def test_what_cannot_be_done_is_said_once(logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def full(*_: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("agentevolver.launcher.log_rotation.rotate", full)
+    (logs / "main.log").write_text("x" * 100)
+    (logs / "main.20200101-000000.log").write_text("old")
+    (logs / "main.20200101-000001.log").write_text("old")
+    own = keeper(logs, 10, 1)
+    own.tidy()
+    own.tidy()
+    assert caplog.text.count("No space left on device") == 1
+    assert len(list(logs.glob("main.*.log"))) == 1, "old pieces make room all the same"
+
+
+def test_a_device_in_the_place_of_a_log_is_left_alone(logs: Path) -> None:
+    (logs / "main.log").symlink_to("/dev/null")
+    assert rotate(logs / "main.log", 0, logs / "piece") is False
+
+
+def test_the_end_of_a_log_that_was_emptied_is_still_found(logs: Path) -> None:
+    log = logs / "ray.log"
+    log.write_text("why it died\n")
+    assert tail(log, 5000) == ["why it died"]
+
+
+def test_the_limits_are_the_configurations() -> None:
+    others = {"plain_steps": 100, "folder_gb": 10}
+    assert LogLimits.of({"retention": {"log_mb": 64, "log_files": 4, **others}}) == LogLimits(64_000_000, 4)
+    assert LogLimits.of({"retention": {"log_mb": None, "log_files": None, **others}}) == LogLimits.of({}) == LogLimits()

@@ -43,6 +43,8 @@ class StepFolder:
         """Take the files of the steps up to `step` into account, then compress and drop what is beyond the bounds."""
         # The last step again: its validation comes after it.
         if self._step is None:
+            for draft in self.folder.glob(f".*{_SUFFIX}*"):  # of a run that was killed while it wrote
+                draft.unlink()
             found = {path: path.stat().st_mtime_ns for path in self.folder.glob("[!.]*")}
             names = (path.name.removesuffix(COMPRESSED) for path in sorted(found, key=lambda path: (found[path], path.name)))
         else:

@@ -91,6 +91,7 @@ def test_an_experiment_of_an_earlier_release_is_caught_up_with_step_by_step(tmp_
     folder = StepFolder(tmp_path, kept(plain_steps=4))
     folder.tidy(40)
     assert sum(path.suffix == ".gz" for path in tmp_path.iterdir()) == AT_ONCE and (tmp_path / "warm_0.jsonl.gz").exists()
+    assert not list(tmp_path.glob(".*")), "the draft of a killed run"
     for step in range(41, 44):
         folder.tidy(step)
     assert sum(path.suffix == ".jsonl" for path in tmp_path.iterdir()) == 4

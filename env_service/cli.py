@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -103,12 +104,17 @@ def _serve(options: argparse.Namespace) -> int:
         environments = resolve(options.env, options.env_module)
     except RegistryError as error:
         return _fail(str(error))
+    from agentevolver.utils.secrets import SECRETS, forget
+    from env_service.processes import secret_variables
     from env_service.server import StartError, serve, take_token
     from env_service.settings import ServiceSettings
 
     chosen = {name: value for name, value in vars(options).items() if name not in ("run", "env", "env_module", "pass_env")}
     try:
         token = take_token(options.host)
+        # A private Ray inherits what is here; the folder of secrets is only a path, and the hosts' own are read from it.
+        hidden = secret_variables(os.environ, (*options.pass_env, SECRETS))
+        forget(name for name in hidden if not name.startswith("RAY_"))
         serve(ServiceSettings(environments, token=token, pass_env=tuple(options.pass_env), **chosen))
     except StartError as error:
         return _fail(str(error))

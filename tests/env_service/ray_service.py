@@ -33,6 +33,7 @@ RAYS_OWN = (
     *(f"ray::{agent}" for agent in RAYS_OWN_AGENTS),
 )
 """Parts of the command lines of what Ray itself starts, some of it late, some of it ahead of demand."""
+CANARY = "a-key-that-no-process-of-a-service-may-carry"
 MARK = "ENV_SERVICE_TEST_RUN"
 
 
@@ -158,6 +159,7 @@ def start(port: int, *options: str) -> Served:
     mark = secrets.token_hex(8)
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}", MARK: mark}
     environ.pop("ENV_SERVICE_TOKEN", None)
+    environ["SOME_API_KEY"] = CANARY
     command = [sys.executable, "-m", "env_service", "serve", "--port", str(port), *options]
     log = os.memfd_create("log")  # a pipe that nobody reads would stop a service that has much to say
     return Served(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=log), port, log, mark)

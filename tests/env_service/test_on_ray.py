@@ -15,7 +15,21 @@ from pathlib import Path
 import psutil
 import pytest
 from local_hosts import eventually, say
-from ray_service import BOTH, RAYS_OWN_AGENTS, ROOT, Served, all_gone, census, command_of, folders_of, free_port, start, stop
+from ray_service import (
+    BOTH,
+    CANARY,
+    RAYS_OWN_AGENTS,
+    ROOT,
+    Served,
+    all_gone,
+    census,
+    command_of,
+    environment_of,
+    folders_of,
+    free_port,
+    start,
+    stop,
+)
 
 from agentevolver.rollout.engine import Generated
 from agentevolver.rollout.runner import EpisodeRunner, Rollout, RolloutPolicy
@@ -137,6 +151,8 @@ def test_sigterm_stops_everything_and_frees_the_port(house: House) -> None:
         assert reply.status == 200
     family = service.family()
     assert len(family) > 5 and folders_of(service)
+    assert [command_of(p) for p in family if CANARY in environment_of(p).values()] == []
+    assert {folder.stat().st_mode & 0o777 for folder in folders_of(service)} == {0o700}, "Ray opens its own folder to everybody"
     log = stop(service)
     assert service.process.returncode == 0, log
     assert all_gone(family), [p for p in family if p.is_running()]
@@ -152,7 +168,7 @@ async def test_a_service_joins_a_cluster_spreads_over_its_nodes_and_leaves_nothi
     script = "from ray.cluster_utils import Cluster; import sys, time; c = Cluster(initialize_head=True, head_node_args={'num_cpus': 1});"
     script += "c.add_node(num_cpus=1); c.wait_for_nodes(); print(c.address, flush=True); sys.stdin.read()"
     pipe = subprocess.PIPE
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "SOME_API_KEY": CANARY}
     cluster = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True, env=environ, cwd=ROOT)
     assert cluster.stdout is not None
     try:
@@ -161,6 +177,9 @@ async def test_a_service_joins_a_cluster_spreads_over_its_nodes_and_leaves_nothi
         await asyncio.to_thread(service.wait_until_healthy)
         actors = [p for p in psutil.Process(cluster.pid).children(recursive=True) if "ray::Host" in command_of(p)]
         assert len({p.ppid() for p in actors}) == 2, "hosts run on both nodes"
+        for actor in actors:
+            assert CANARY in environment_of(actor.parent()).values(), "a cluster of somebody else's hands on what it has"
+            assert CANARY not in str(environment_of(actor)) and "PATH" in environment_of(actor)
         async with AsyncEnvClient(service.url) as client:
             for env_type in ("counter", "lonely"):
                 names = [f"{env_type}{number}" for number in range(6)]
@@ -169,6 +188,7 @@ async def test_a_service_joins_a_cluster_spreads_over_its_nodes_and_leaves_nothi
                 pids = {int(reply["state"][0]["content"]) for reply in replies}
                 assert len(pids) == (2 if env_type == "counter" else 6)
         children = [child for actor in actors for child in actor.children(recursive=True)]
+        assert [command_of(child) for child in children if CANARY in str(environment_of(child))] == []
         await asyncio.to_thread(stop, service)
         await eventually(lambda: all_gone([*actors, *children]), 20)
         assert cluster.poll() is None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.options import Options
@@ -14,6 +14,7 @@ from agentevolver.launcher.preflight import Presence
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET
+from agentevolver.utils.secrets import SECRETS
 from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration, RaySection, free_port
 
 CONF = Options(conf=Path("x.yaml"))
@@ -34,7 +35,7 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
     assert (ray.name, environments.name) == ("ray", "env_service")
     assert ray.restarts == 0 and environments.restarts > 0
     address = environments.env["RAY_ADDRESS"]
-    assert f"--port={address.rpartition(':')[2]}" in ray.argv and f"--temp-dir={made.temp_dir}" in ray.argv
+    assert f"--port={address.rpartition(':')[2]}" in ray.argv and f"--temp-dir={made.temp_dir}/ray" in ray.argv
     assert {"--num-cpus=4", "--num-gpus=1", "--object-store-memory=100000000", "--include-dashboard=false"} <= set(ray.argv)
     assert environments.argv[1:4] == ("-m", "env_service", "serve")
     assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket", "--max-instances=64"} <= set(environments.argv)
@@ -232,3 +233,30 @@ def test_services_alone_are_those_that_were_named(configuration: FakeConfigurati
     assert [spec.name for spec in made.services] == ["teacher", "reme"] and made.temp_dir is None
     made = plan(replace(configuration, env_service=EnvSection(env_type="appworld")), Options(services=("bfcl",)))
     assert [item for item in made.services[1].argv if item.startswith("--env=")] == ["--env=bfcl"]
+
+
+def test_secrets_are_withheld_from_every_process_but_the_main_job_and_the_users_own(
+    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
+    monkeypatch.setenv("HF_TOKEN", "a-secret")
+    monkeypatch.delenv("HF_TOKEN_PATH", raising=False)
+    for name, value in {"PATH": str(tmp_path), "SCRIPT": "true", "HEALTH_URL": "http://127.0.0.1:1/health"}.items():
+        monkeypatch.setenv(f"MEMO_{name}", value)
+    made = plan(replace(configuration, ray=RaySection(preload=True)), Options(conf=Path("x"), services=("memo", "logview")))
+    assert {"OPENAI_API_KEY", "HF_TOKEN"} <= made.secrets
+    withheld = {spec.name: spec.withheld for spec in made.services}
+    assert withheld.pop("memo") == frozenset()
+    assert set(withheld) == {"preload", "ray", "env_service", "logview"} and set(withheld.values()) == {made.secrets}
+    assert made.job is not None and not made.job.withheld
+    told = {spec.name: spec.env.get(SECRETS) for spec in (*made.services, made.job)}
+    folder = str(configuration.experiment_dir / "run" / f"{made.run_id}.secrets")
+    assert told == {"preload": None, "ray": None, "env_service": folder, "memo": folder, "logview": folder, "main": folder}
+    assert made.services[0].env["HF_TOKEN_PATH"] == f"{folder}/HF_TOKEN"
+    assert "a-secret" not in str([*made.services, made.job])
+
+
+def test_files_are_the_owners_alone_unless_shared(configuration: FakeConfiguration) -> None:
+    assert not plan(configuration).shared_files
+    shared = OmegaConf.merge(configuration.config, {"experiment": {"shared_files": True}})
+    assert isinstance(shared, DictConfig) and plan(replace(configuration, config=shared)).shared_files

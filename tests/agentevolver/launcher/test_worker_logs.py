@@ -17,9 +17,9 @@ TRACEBACK = b"Traceback (most recent call last):\n  File 'x.py'\nValueError: the
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
     """Ray's folder of logs as a run has it."""
-    folder = tmp_path / "ae-run" / "session_2026" / "logs"
+    folder = tmp_path / "ae-run" / "ray" / "session_2026" / "logs"
     folder.mkdir(parents=True)
-    (tmp_path / "ae-run" / "session_latest").symlink_to(folder.parent)
+    (tmp_path / "ae-run" / "ray" / "session_latest").symlink_to(folder.parent)
     return folder
 
 

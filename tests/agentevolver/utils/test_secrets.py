@@ -1,0 +1,89 @@
+"""Secrets as files: what counts as one, who finds it, and what a process that forgot one still shows."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentevolver.utils.secrets import SECRETS, adopt_secrets, remove_secrets, secret, secrets_in, write_secrets
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(SECRETS, str(tmp_path / "kept"))
+    monkeypatch.delenv("SOME_API_KEY", raising=False)
+    return tmp_path / "kept"
+
+
+def test_secrets_are_told_by_name_by_the_configuration_and_by_a_password_in_an_address() -> None:
+    environ = {
+        "OPENAI_API_KEY": "k",
+        "DASHSCOPE_KEY": "k",
+        "aws_secret_access_key": "k",
+        "HF_TOKEN": "t",
+        "MY_LLM": "k",
+        "HTTPS_PROXY": "http://me:word@proxy:80",
+        "EMPTY_API_KEY": "",
+        "PATH": "/opt/sk-something-long/bin",
+        "HTTP_PROXY": "http://proxy:80",
+        "VLLM_MAX_TOKENS": "10",
+        "RAY_AUTH_TOKEN_PATH": "/a/file",
+        "TOKENIZERS_PARALLELISM": "true",
+        "SSH_AUTH_SOCK": "/a/socket",
+        SECRETS: "/a/folder",
+    }
+    found = {"OPENAI_API_KEY", "DASHSCOPE_KEY", "aws_secret_access_key", "HF_TOKEN", "MY_LLM", "HTTPS_PROXY"}
+    assert set(secrets_in(environ, ["MY_LLM", "EMPTY_API_KEY"])) == found
+
+
+def test_a_secret_is_the_variable_else_the_file_else_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert secret("SOME_API_KEY") == "", "the folder need not be there: another node of a cluster"
+    write_secrets(folder, {"SOME_API_KEY": " from the file\n"})
+    assert secret("SOME_API_KEY") == "from the file"
+    assert secret("ANOTHER_KEY") == secret("") == ""
+    monkeypatch.setenv("SOME_API_KEY", "from the variable")
+    assert secret("SOME_API_KEY") == "from the variable"
+    monkeypatch.delenv("SOME_API_KEY")
+    monkeypatch.delenv(SECRETS)
+    assert secret("SOME_API_KEY") == "" and secret("SOME_API_KEY", str(folder)) == "from the file"
+
+
+def test_the_owner_alone_may_read_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_secrets(folder, {"SOME_API_KEY": "k"})
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "SOME_API_KEY").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        write_secrets(folder, {})
+    remove_secrets(folder)
+    remove_secrets(folder)
+    assert not folder.exists()
+
+
+def test_adopting_sets_what_is_not_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adopt_secrets()
+    write_secrets(folder, {"SOME_API_KEY": "file", "OTHER_API_KEY": "file"})
+    monkeypatch.setenv("OTHER_API_KEY", "variable")
+    monkeypatch.setenv("SOME_API_KEY", "")
+    monkeypatch.delenv("SOME_API_KEY")
+    adopt_secrets()
+    assert (os.environ["SOME_API_KEY"], os.environ["OTHER_API_KEY"]) == ("file", "variable")
+
+
+def test_a_process_that_forgot_shows_nothing_to_the_kernel_and_to_its_children() -> None:
+    script = """
+import os, subprocess
+from agentevolver.utils.secrets import forget
+forget(["SOME_API_KEY", "NOT_THERE", "SET_LATER_KEY"])
+shown = open("/proc/self/environ", "rb").read()
+assert b"a-secret" not in shown and b"BEFORE=1" in shown.split(b"\\0") and b"AFTER=2" in shown.split(b"\\0"), shown
+assert "SOME_API_KEY" not in os.environ and os.environ["AFTER"] == "2"
+assert "a-secret" not in subprocess.run(["env"], capture_output=True, text=True).stdout
+"""
+    environ = {"BEFORE": "1", "SOME_API_KEY": "a-secret", "AFTER": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

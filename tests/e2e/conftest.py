@@ -6,16 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.runs import Launched, launch
+from tests.e2e.runs import SMALL, Launched
+from tests.strangers import carrying, readable
+
+SECRETS = {name: f"canary-{name}" for name in ("ENV_SERVICE_TOKEN", "OPENAI_API_KEY", "HF_TOKEN", "WANDB_API_KEY")}
 
 
 @dataclass
 class Finished:
-    """A run that went to its end, and what it left outside of its folder."""
+    """A run that went to its end, and what it left outside of its folder; `carried` and `exposed` are where its secrets were seen
+    while it trained: processes with their variables, and files."""
 
     launched: Launched
     returncode: int
     left_behind: set[str]
+    carried: dict[str, set[str]]
+    exposed: set[Path]
 
     @property
     def directory(self) -> Path:
@@ -25,9 +31,12 @@ class Finished:
 @pytest.fixture(scope="session")
 def basic_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     steps = ("trainer.total_training_steps=3", "trainer.save_freq=1", "trainer.test_freq=3")
-    launched = launch(tmp_path_factory.mktemp("basic"), "exact", *steps)
+    launched = Launched(tmp_path_factory.mktemp("basic"), "exact", (*SMALL, *steps), env=SECRETS)
     try:
+        launched.wait_for(lambda: 2 in launched.steps_done(), "second step")
+        carried = carrying(launched.run_id, SECRETS.values())
+        exposed = readable([launched.traces.folder, launched.directory, Path("/dev/shm")], SECRETS.values())
         returncode = launched.wait()
-        yield Finished(launched, returncode, launched.left_behind())
+        yield Finished(launched, returncode, launched.left_behind(), carried, exposed)
     finally:
         launched.end()

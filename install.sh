@@ -9,7 +9,6 @@ STATE=$ROOT/.agentevolver
 LOG=$STATE/install.log
 MARK=$VENV/.agentevolver-installing
 STAMP=$VENV/.agentevolver-stamp
-TORCH_CPU=torch==2.13.0+cpu
 TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
 
 usage() {
@@ -236,6 +235,8 @@ explain() { # what was being installed
     last=$(tail -n 60 "$LOG")
     case $last in
         *'No space left on device'*) die "the disk filled up while installing $1" "Free some space and run install.sh again; it continues." "full log: $LOG" ;;
+        *'DO NOT MATCH THE HASHES'*) die "a file is not the one that was pinned: $(grep -m 1 -oE '[A-Za-z0-9._-]+==[^ ]+' <<<"${last#*HASHES}")" \
+            "Nothing of it was installed. If you trust your index or mirror, look what it serves; after changing a pin: python requirements/hashes.py" "full log: $LOG" ;;
         *'No matching distribution'*) die "the package index has no build for this Python or platform: $(grep -o 'No matching distribution found for .*' <<<"$last" | tail -n 1)" \
             "Python: $("$PY" --version 2>&1); if this is a mirror, it may lack the file." "full log: $LOG" ;;
         *'NameResolutionError'* | *'Failed to establish a new connection'* | *'Connection refused'* | *'timed out'* | *'ProxyError'* | *'SSLError'* | *'Connection broken'* | *'Network is unreachable'*)
@@ -246,26 +247,41 @@ explain() { # what was being installed
 
 count() { grep -cE '^[A-Za-z0-9]' "$1"; }
 
-# The local version +cpu is spelled out, so that no build with CUDA can match, wherever pip looks.
+# A package's pin with its hashes, as a file of its own: what pip is told on the command line has no hash.
+alone() { # name
+    sed -n "/^$1==/,/[^\\\\]\$/p" "$LOCK" >"$STATE/$1.lock"
+    [[ -s $STATE/$1.lock ]] || die "requirements/$MODE.lock has no pin of $1"
+    echo "$STATE/$1.lock"
+}
+
+# pip refuses a file whose hash is not in the lock, and what is built on the way is built with what the lock holds.
+install_lock() { # total packages, file, pip arguments...
+    pip_install "$1" --no-deps --no-build-isolation --require-hashes "${@:3}" -r "$2"
+}
+
+# The local version +cpu in the lock is spelled out, so that no build with CUDA can match, wherever pip looks.
 install_torch_cpu() {
-    pip_install 1 --no-deps "$TORCH_CPU" && return
+    local pin
+    pin=$(alone torch)
+    install_lock 1 "$pin" && return
     if grep -q 'No matching distribution' "$LOG"; then
         say "  not in the configured index; asking PyTorch's CPU index"
-        pip_install 1 --no-deps --extra-index-url "$TORCH_CPU_INDEX" "$TORCH_CPU" && return
+        install_lock 1 "$pin" --extra-index-url "$TORCH_CPU_INDEX" && return
     fi
-    grep -q 'No matching distribution' "$LOG" && die "no CPU build of torch found ($TORCH_CPU, $("$PY" --version 2>&1))" \
+    grep -q 'No matching distribution' "$LOG" && die "no CPU build of torch found ($(head -c 40 "$pin" | cut -d' ' -f1 | head -n 1), $("$PY" --version 2>&1))" \
         "Neither pip's own index nor $TORCH_CPU_INDEX has it, or the latter cannot be reached." \
         "Point pip at a mirror that has it (PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS). The CUDA build is not taken in its place." "full log: $LOG"
     explain torch
 }
 
 say "installing for $MODE into $VENV (log: $LOG)"
+install_lock 1 "$(alone setuptools)" || explain setuptools
 if [[ $MODE == cpu ]]; then
     say "torch, CPU build (about 190 MB)"
     install_torch_cpu
 fi
 say "$(count "$LOCK") pinned packages from requirements/$MODE.lock"
-pip_install "$(count "$LOCK")" --no-deps -r "$LOCK" || explain "requirements/$MODE.lock"
+install_lock "$(count "$LOCK")" "$LOCK" || explain "requirements/$MODE.lock"
 if [[ $MODE == cpu ]]; then
     # Built from a copy: setuptools would leave its build folder beside the source.
     SHIM=$STATE/shim_vllm
@@ -276,7 +292,7 @@ if [[ $MODE == cpu ]]; then
 fi
 if ((DEV)); then
     say "$(count "$DEV_LOCK") tools from requirements/dev.lock"
-    pip_install "$(count "$DEV_LOCK")" --no-deps -r "$DEV_LOCK" || explain "requirements/dev.lock"
+    install_lock "$(count "$DEV_LOCK")" "$DEV_LOCK" || explain "requirements/dev.lock"
 fi
 say "this checkout, editable"
 pip_install 1 --no-deps --no-build-isolation -e "$ROOT" || explain "the checkout"

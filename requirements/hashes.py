@@ -1,8 +1,8 @@
 """Writes into the locks which files may be installed for each pin: `python requirements/hashes.py [LOCK ...]`, all of ours without one.
 
 Run it after changing a pin; it needs `uv` on PATH (`pip install uv`) and the package index. A pin gets the sha256 of every wheel that
-CPython 3.11 or 3.12 on Linux x86-64 can use, and of the source where one of the two has no wheel. A version with a local part (`+cpu`) is in
-no common index: its hashes are kept as they stand. `install.sh` takes no other file (`pip install --require-hashes`).
+CPython 3.11 or 3.12 on Linux x86-64 can use, and of the source where one of the two has no wheel. A version with a local part (`+cpu`)
+is in no common index: its hashes are kept as they stand. `install.sh` takes no other file (`pip install --require-hashes`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = (*sorted(ROOT.glob("requirements/*.lock")), ROOT / "env_service" / "environments" / "appworld" / "requirements.lock")
 PYTHONS = ("3.11.9", "3.12.9")
 PLATFORM = "x86_64-manylinux_2_40"
-_ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[A-Za-z0-9.+]+)(?P<hashes>(?:\s+\\\n\s+--hash=sha256:[0-9a-f]{64})*)$", re.MULTILINE)
+_ENTRY = re.compile(
+    r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[A-Za-z0-9.+]+)(?P<hashes>(?:\s+\\\n\s+--hash=sha256:[0-9a-f]{64})*)$", re.MULTILINE
+)
 
 
 def entries(text: str) -> dict[str, tuple[str, frozenset[str]]]:

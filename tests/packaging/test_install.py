@@ -1,5 +1,6 @@
 """install.sh against a stub of Python and pip: what it asks for, in which order, and what it says when something is missing."""
 
+import runpy
 import shutil
 import signal
 import subprocess
@@ -13,8 +14,10 @@ import pytest
 pytestmark = pytest.mark.service
 
 ROOT = Path(__file__).parents[2]
+entries = runpy.run_path(str(ROOT / "requirements" / "hashes.py"))["entries"]
 STUB = Path(__file__).parent / "stub_python.sh"
 PYTHONS = ("python3.11", "python3.12", "python3", "python")
+HASHED = "--no-deps --no-build-isolation --require-hashes"
 NOT_FOUND = "ERROR: No matching distribution found for torch==2.13.0+cpu"
 
 
@@ -75,9 +78,10 @@ def tail(call: str) -> str:
 def test_the_cpu_stack_is_installed_in_order_and_never_with_dependencies(checkout: Checkout) -> None:
     done = checkout.install("--cpu")
     assert done.returncode == 0, done.stderr
-    torch, lock, shim, project = (tail(call) for call in checkout.pip_calls())
-    assert torch == "--no-deps torch==2.13.0+cpu"
-    assert lock == f"--no-deps -r {checkout.folder}/requirements/cpu.lock"
+    setuptools, torch, lock, shim, project = (tail(call) for call in checkout.pip_calls())
+    assert setuptools == f"{HASHED} -r {checkout.folder}/.agentevolver/setuptools.lock"
+    assert torch == f"{HASHED} -r {checkout.folder}/.agentevolver/torch.lock"
+    assert lock == f"{HASHED} -r {checkout.folder}/requirements/cpu.lock"
     assert shim.startswith("--no-deps --no-build-isolation --force-reinstall /")
     assert project == f"--no-deps --no-build-isolation -e {checkout.folder}"
     assert "done; next: bash examples/run_overall.sh" in done.stdout
@@ -106,7 +110,7 @@ def test_development_tools_come_on_top_and_stay(checkout: Checkout) -> None:
     assert checkout.install("--cpu").returncode == 0
     assert not any("dev.lock" in call for call in checkout.pip_calls())
     assert checkout.install("--cpu", "--dev").returncode == 0
-    assert any(call.endswith("--no-deps -r " + str(checkout.folder / "requirements" / "dev.lock")) for call in checkout.pip_calls())
+    assert any(call.endswith(f"{HASHED} -r {checkout.folder}/requirements/dev.lock") for call in checkout.pip_calls())
     assert "nothing to do" in checkout.install("--cpu").stdout
     assert "nothing to do" in checkout.install("--cpu", "--dev").stdout
 
@@ -119,26 +123,34 @@ def test_cuda_is_chosen_where_a_gpu_is_and_never_mixed_with_the_cpu_stack(checko
     done = checkout.install()
     assert done.returncode == 0, done.stderr
     assert "replacing .venv" in done.stdout
-    lock, project = (tail(call) for call in checkout.pip_calls())
-    assert lock.endswith("requirements/cuda.lock") and project.endswith(f"-e {checkout.folder}")
+    _, lock, project = (tail(call) for call in checkout.pip_calls())
+    assert lock == f"{HASHED} -r {checkout.folder}/requirements/cuda.lock" and project.endswith(f"-e {checkout.folder}")
 
 
 def test_without_a_gpu_cpu_is_chosen(checkout: Checkout) -> None:
     assert checkout.install().returncode == 0
-    assert checkout.pip_calls()[0].endswith("torch==2.13.0+cpu")
+    assert checkout.pip_calls()[1].endswith("torch.lock")
+
+
+def test_what_is_installed_first_has_its_hashes_in_the_lock(checkout: Checkout) -> None:
+    assert checkout.install("--cpu").returncode == 0
+    whole = entries((checkout.folder / "requirements" / "cpu.lock").read_text())
+    for name in ("setuptools", "torch"):
+        alone = entries((checkout.folder / ".agentevolver" / f"{name}.lock").read_text())
+        assert alone == {name: whole[name]} and whole[name][1]
 
 
 def test_pytorchs_own_index_is_asked_second_and_the_cuda_build_never(checkout: Checkout) -> None:
-    done = checkout.install("--cpu", STUB_FAIL=r"torch==", STUB_MESSAGE=NOT_FOUND)
+    done = checkout.install("--cpu", STUB_FAIL=r"torch\.lock", STUB_MESSAGE=NOT_FOUND)
     assert done.returncode == 1
-    first, second = (tail(call) for call in checkout.pip_calls())
-    assert first == "--no-deps torch==2.13.0+cpu"
-    assert second == "--no-deps --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu"
-    assert "no CPU build of torch found" in done.stderr and "The CUDA build is not taken in its place" in done.stderr
+    _, first, second = (tail(call) for call in checkout.pip_calls())
+    assert first == f"{HASHED} -r {checkout.folder}/.agentevolver/torch.lock"
+    assert second == first.replace(" -r", " --extra-index-url https://download.pytorch.org/whl/cpu -r")
+    assert "no CPU build of torch found (torch==2.13.0+cpu," in done.stderr and "The CUDA build is not taken in its place" in done.stderr
 
 
 def test_the_cpu_build_from_pytorchs_index_is_good(checkout: Checkout) -> None:
-    done = checkout.install("--cpu", STUB_FAIL=r"no-deps torch==", STUB_MESSAGE=NOT_FOUND)
+    done = checkout.install("--cpu", STUB_FAIL=r"hashes -r \S*torch\.lock", STUB_MESSAGE=NOT_FOUND)
     assert done.returncode == 0, done.stderr
     assert "asking PyTorch's CPU index" in done.stdout
 
@@ -158,6 +170,10 @@ def test_cuda_packages_in_a_cpu_environment_are_refused(checkout: Checkout) -> N
         (
             "ERROR: No matching distribution found for verl==0.9.1",
             "no build for this Python or platform: No matching distribution found for verl",
+        ),
+        (
+            "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n    six==1.17.0 from https://mirror/six.whl:",
+            "a file is not the one that was pinned: six==1.17.0",
         ),
         ("ERROR: something else entirely", "pip failed while installing requirements/cpu.lock: ERROR: something else entirely"),
     ],
@@ -265,7 +281,7 @@ def test_two_runs_at_once_do_the_work_once(checkout: Checkout) -> None:
     both = [subprocess.Popen(checkout.command("--cpu"), env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=60)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert len(checkout.pip_calls()) == 4
+    assert len(checkout.pip_calls()) == 5
     assert sum("nothing to do" in text for text in said) == 1
 
 

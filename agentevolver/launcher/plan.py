@@ -113,7 +113,7 @@ class Plan:
     token: Path | None
     dashboard: str | None
     reused: tuple[str, ...]
-    secrets: frozenset[str] = frozenset()
+    secrets: tuple[str, ...] = ()
     """Variables of the launcher that reach the run's processes as files (`agentevolver.utils.secrets`)."""
     shared_files: bool = False
     """Whether others may read what the run writes, as far as the umask lets them."""
@@ -167,7 +167,7 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     logs = folder / "logs"
     registered, own = _split_services(options)
     env = _environment(configuration, options)
-    hidden, kept = frozenset(secrets_in(os.environ, _key_variables(configuration.config))), registry.secrets_path(run_id).resolve()
+    hidden, kept = tuple(secrets_in(os.environ, _key_variables(configuration.config))), registry.secrets_path(run_id).resolve()
     if "HF_TOKEN" in hidden and "HF_TOKEN_PATH" not in os.environ:
         env["HF_TOKEN_PATH"] = str(kept / "HF_TOKEN")
     # Services of the user's own, and that of experience, need no cluster when they are all that is started.

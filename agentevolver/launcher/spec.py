@@ -19,7 +19,7 @@ class JobSpec:
     cwd: Path
     log: Path
     env: Mapping[str, str] = field(default_factory=dict)
-    withheld: frozenset[str] = frozenset()
+    withheld: tuple[str, ...] = ()
     """Variables of the launcher that it does not inherit."""
     grace_s: float = 20.0
     """Seconds between SIGTERM and SIGKILL when it is stopped."""

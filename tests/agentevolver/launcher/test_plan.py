@@ -244,9 +244,9 @@ def test_secrets_are_withheld_from_every_process_but_the_main_job_and_the_users_
     for name, value in {"PATH": str(tmp_path), "SCRIPT": "true", "HEALTH_URL": "http://127.0.0.1:1/health"}.items():
         monkeypatch.setenv(f"MEMO_{name}", value)
     made = plan(replace(configuration, ray=RaySection(preload=True)), Options(conf=Path("x"), services=("memo", "logview")))
-    assert {"OPENAI_API_KEY", "HF_TOKEN"} <= made.secrets
+    assert {"OPENAI_API_KEY", "HF_TOKEN"} <= {*made.secrets}
     withheld = {spec.name: spec.withheld for spec in made.services}
-    assert withheld.pop("memo") == frozenset()
+    assert withheld.pop("memo") == ()
     assert set(withheld) == {"preload", "ray", "env_service", "logview"} and set(withheld.values()) == {made.secrets}
     assert made.job is not None and not made.job.withheld
     told = {spec.name: spec.env.get(SECRETS) for spec in (*made.services, made.job)}

@@ -25,6 +25,7 @@ from agentevolver.probe import probe
 from agentevolver.schema import Task
 from agentevolver.settings import ConfigError, Settings, for_verl, from_config
 from agentevolver.tracking import Status
+from agentevolver.utils import net
 from agentevolver.utils.secrets import adopt_secrets
 from context_manager.chat import ChatRenderer
 from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
@@ -157,6 +158,8 @@ def _log_path(settings: Settings) -> Path:
 def _train(config: DictConfig, settings: Settings) -> None:
     """Hand over to verl. torch, ray and verl are imported here, after everything that can be wrong cheaply."""
     log = _log_path(settings)
+    if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
+        os.environ.update(net.ON_LOOPBACK)  # for the private cluster, before Ray is imported
     with Console(settings.experiment_dir), log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         from agentevolver.trainer.run import run
 

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from agentevolver.utils.net import ON_LOOPBACK
 from env_service.host import ZYGOTE_START_S, Description, HostActor, HostSpec
 from env_service.scratch import new_folder, remove_folder
 from env_service.wire import Address
@@ -172,6 +173,8 @@ class Cluster:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _start(self) -> None:
+        if self._address is None:
+            os.environ.update(ON_LOOPBACK)
         import ray
 
         namespace = f"env_service-{secrets.token_hex(4)}"

@@ -41,6 +41,7 @@ from agentevolver.layers import ConfigError, one_line, paths, select
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.masking import masked_tree
 from agentevolver.preload import SOCKET, executable_of
+from agentevolver.utils import net
 from agentevolver.utils.secrets import SECRETS, secrets_in
 from env_service.registry import RegistryError, known_environments, resolve
 
@@ -307,9 +308,9 @@ def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry
     if section.address is not None:
         return _Cluster(section.address, env | {"RAY_ADDRESS": section.address}, reused=(f"the Ray cluster at {section.address}",))
     temp_dir, token = temp_dir_for(run_id), None
-    env = env | {"TMPDIR": str(temp_dir / "tmp")}
+    env = env | net.ON_LOOPBACK | {"TMPDIR": str(temp_dir / "tmp")}
     if "RAY_AUTH_MODE" not in os.environ:
-        # Ray listens on all interfaces; without the token nobody gets in.
+        # Loopback keeps other machines out, the token other users of this one.
         token = registry.token_path(run_id).resolve()
         env = env | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     services: tuple[ServiceSpec, ...] = ()

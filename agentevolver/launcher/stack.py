@@ -14,6 +14,7 @@ from agentevolver.launcher.health import is_loopback
 from agentevolver.launcher.ports import take_any_port, take_port_from
 from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
+from agentevolver.utils.net import LOOPBACK
 
 RESTARTS = 5
 # The page of a run takes the first free port from here on.
@@ -40,7 +41,9 @@ def ray_head(
     logs: Path,
     env: Mapping[str, str],
 ) -> RayHead:
-    """Describe a Ray head of the run's own: free ports, its files under `temp_dir`, the dashboard on loopback.
+    """Describe a Ray head of the run's own: free ports, all on loopback, its files under `temp_dir`.
+
+    `env` holds `utils.net.ON_LOOPBACK`, without which Ray would not listen on loopback alone.
 
     `dashboard_port` is where the search for a free one begins; 0 takes any.
 
@@ -57,11 +60,12 @@ def ray_head(
     for option in ("min-worker-port", "max-worker-port", "node-manager-port", "object-manager-port", "metrics-export-port"):
         argv.append(f"--{option}=0")
     argv += ["--dashboard-agent-grpc-port=0", "--runtime-env-agent-port=0"]
-    argv += [f"--include-dashboard={str(dashboard).lower()}", "--dashboard-host=127.0.0.1", f"--dashboard-port={page}"]
+    argv += [f"--node-ip-address={LOOPBACK}"]
+    argv += [f"--include-dashboard={str(dashboard).lower()}", f"--dashboard-host={LOOPBACK}", f"--dashboard-port={page}"]
     argv += [f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", f"--temp-dir={temp_dir}"]
     if object_store_memory is not None:
         argv.append(f"--object-store-memory={object_store_memory}")
-    url = f"http://127.0.0.1:{page}" if dashboard else None
+    url = f"http://{LOOPBACK}:{page}" if dashboard else None
     spec = ServiceSpec(
         name="ray",
         argv=tuple(argv),
@@ -69,13 +73,13 @@ def ray_head(
         log=logs / "ray.log",
         # Nothing is left to drain when it is stopped, and the whole group is: draining would wait for a GCS that has ended.
         env={**env, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"},
-        title=f"head at 127.0.0.1:{gcs}, {num_cpus} CPUs and {num_gpus} GPUs declared" + (f", dashboard {url}" if url else ""),
-        health_urls=(f"http://127.0.0.1:{agent}/api/local_raylet_healthz", *([f"{url}/api/gcs_healthz"] if url else [])),
+        title=f"head at {LOOPBACK}:{gcs}, {num_cpus} CPUs and {num_gpus} GPUs declared" + (f", dashboard {url}" if url else ""),
+        health_urls=(f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz", *([f"{url}/api/gcs_healthz"] if url else [])),
         ready_timeout_s=180.0,
         # Ray gives its own node 30 s and has no setting for it; a busy machine may need longer the first time.
         first_tries=2,
     )
-    return RayHead(spec, f"127.0.0.1:{gcs}", url)
+    return RayHead(spec, f"{LOOPBACK}:{gcs}", url)
 
 
 def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:

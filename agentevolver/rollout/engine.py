@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ import httpx
 
 from agentevolver.llm.errors import LLMUnavailable
 from agentevolver.llm.replies import ServedModel
+from agentevolver.transport.server_key import server_key
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +45,13 @@ class VerlEngine:
     Args:
         server_manager: verl's `LLMServerClient`.
         timeout_s: seconds that one call may take.
+        server_key: returns the bearer token that the servers ask for over HTTP.
     """
 
-    def __init__(self, server_manager: Any, timeout_s: float) -> None:
+    def __init__(self, server_manager: Any, timeout_s: float, server_key: Callable[[], str] = server_key) -> None:
         self._server_manager = server_manager
         self._timeout_s = timeout_s
+        self._server_key = server_key
         self._names: dict[str, str] = {}
 
     async def served(self) -> ServedModel:
@@ -59,13 +63,14 @@ class VerlEngine:
         try:
             address, _ = await asyncio.wait_for(self._server_manager._acquire_server(request_id, prompt_ids=[]), self._timeout_s)
             self._server_manager._release_server(address, request_id=request_id)
-            url = f"http://{address}/v1"
+            url, key = f"http://{address}/v1", self._server_key()
             if address not in self._names:
-                async with httpx.AsyncClient(trust_env=False, timeout=self._timeout_s) as client:
+                headers = {"Authorization": f"Bearer {key}"}
+                async with httpx.AsyncClient(trust_env=False, timeout=self._timeout_s, headers=headers) as client:
                     self._names[address] = str((await client.get(f"{url}/models")).raise_for_status().json()["data"][0]["id"])
         except Exception as error:  # the boundary: Ray raises whatever the router raised, and the server may answer anything
             raise LLMUnavailable(f"the policy's server cannot be asked: {type(error).__name__}: {error}") from error
-        return ServedModel(url, self._names[address])
+        return ServedModel(url, self._names[address], key)
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
         """Sample through verl. `request_id` keeps the turns of an episode on one server, where their prefix is cached."""

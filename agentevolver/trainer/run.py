@@ -15,6 +15,7 @@ from verl.utils.config import validate_config
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.settings import ConfigError, Settings
+from agentevolver.transport import run_key, weights, worker
 from agentevolver.utils.secrets import SECRETS, adopt_secrets
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class TaskRunner(_VerlTaskRunner):
 
     def run(self, config: DictConfig) -> None:
         """Train to the end."""
+        run_key.create()
         import agentevolver.trainer.evolver  # noqa: F401
 
         # For what reports to others from here (Weights & Biases, say); every other worker asks for the secret that it needs.
@@ -75,10 +77,12 @@ def run(config: DictConfig, settings: Settings) -> None:
 def _place_in_cluster(config: DictConfig, settings: Settings) -> None:
     """Join the run's cluster, or declare a private one when there is none to join (the main job run by hand)."""
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    environment[weights.FOLDER] = str(weights.new_folder())
     address = settings.ray.address or os.environ.get("RAY_ADDRESS")
     with open_dict(config):
         ray_init = config.ray_kwargs.ray_init
         ray_init.runtime_env.env_vars = {**settings.device_env, **environment}
+        ray_init.runtime_env.worker_process_setup_hook = worker.HOOK
         ray_init.log_to_driver = False
         if SOCKET in os.environ:
             ray_init.runtime_env.py_executable = str(executable_of(os.environ[SOCKET]))

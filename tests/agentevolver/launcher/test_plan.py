@@ -14,6 +14,7 @@ from agentevolver.launcher.preflight import Presence
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET
+from agentevolver.utils.net import ON_LOOPBACK
 from agentevolver.utils.secrets import SECRETS
 from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration, RaySection, free_port
 
@@ -91,6 +92,16 @@ def test_rays_door_is_locked_unless_the_user_decided_about_it(configuration: Fak
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     made = plan(configuration)
     assert made.token is None and "RAY_AUTH_MODE" not in made.services[0].env
+
+
+def test_a_cluster_of_ones_own_is_on_loopback_alone(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth0")
+    made = plan(configuration)
+    assert made.job is not None and "--node-ip-address=127.0.0.1" in made.services[0].argv
+    for spec in (*made.services, made.job):
+        assert ON_LOOPBACK.items() <= spec.env.items()
+    joined = plan(replace(configuration, ray=RaySection(address="10.0.0.1:6379")))
+    assert not ON_LOOPBACK.keys() & joined.services[0].env.keys(), "its nodes talk to one another"
 
 
 def test_the_dashboard_takes_the_first_free_port(configuration: FakeConfiguration) -> None:

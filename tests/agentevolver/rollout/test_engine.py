@@ -47,7 +47,8 @@ class Models(BaseHTTPRequestHandler):
     body = b'{"data": [{"id": "tiny"}]}'
 
     def do_GET(self):
-        self.send_response(200 if self.path == "/v1/models" else 404)
+        known = self.headers["Authorization"] == "Bearer of this run"
+        self.send_response((200 if self.path == "/v1/models" else 404) if known else 401)
         self.end_headers()
         self.wfile.write(self.body)
 
@@ -82,9 +83,13 @@ class Router:
         self.held -= 1
 
 
+def key():
+    return "of this run"
+
+
 async def test_a_role_of_the_policy_is_asked_where_the_rollouts_are(address):
     router = Router(address)
-    assert await VerlEngine(router, 5).served() == ServedModel(f"http://{address}/v1", "tiny")
+    assert await VerlEngine(router, 5, key).served() == ServedModel(f"http://{address}/v1", "tiny", "of this run")
     assert router.held == 0
 
 
@@ -92,11 +97,16 @@ async def test_a_server_that_lists_no_model_is_named(address, monkeypatch):
     monkeypatch.setattr(Models, "body", b'{"data": []}')
     router = Router(address)
     with pytest.raises(LLMUnavailable, match="the policy's server cannot be asked: IndexError"):
-        await VerlEngine(router, 5).served()
+        await VerlEngine(router, 5, key).served()
     assert router.held == 0
 
 
 @pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
 async def test_a_policy_that_is_not_served_is_named(address):
     with pytest.raises(LLMUnavailable, match="the policy's server cannot be asked"):
-        await VerlEngine(Router(address), 5).served()
+        await VerlEngine(Router(address), 5, key).served()
+
+
+async def test_without_the_key_of_the_run_the_policys_server_answers_nothing(address):
+    with pytest.raises(LLMUnavailable, match="401"):
+        await VerlEngine(Router(address), 5, lambda: "of another").served()

@@ -1,0 +1,67 @@
+"""The socket through which the trainer's weights reach vLLM, in a folder that nobody else can enter.
+
+verl unpickles what comes through it, and puts it at a path in /tmp that anybody can guess and that is the same for every run: the first job
+of a private Ray always has the same id. A stranger, or another run, could bind it first.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+FOLDER = "AGENTEVOLVER_WEIGHTS"
+"""The environment variable with the run's folder, which each node makes when it is first needed."""
+_VERL_PREFIX = "rl-colocate-zmq-"
+
+
+def new_folder() -> Path:
+    """Return where a run's weights are to go through; nothing is made yet. The name is short, as the path of a socket must be."""
+    return Path(tempfile.gettempdir()) / f"ae-w-{secrets.token_hex(8)}"
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder for this user alone, or take one that is; returns it.
+
+    Raises:
+        PermissionError: something else stands there.
+    """
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{path} is no folder that only this user can enter: weights are not sent through it") from None
+    return path
+
+
+def private_handle(handle: str) -> str:
+    """Return the address in the run's folder for one of verl's in /tmp (`ipc:///tmp/...sock`).
+
+    Raises:
+        RuntimeError: the run has no folder.
+        PermissionError: the folder is open to others.
+    """
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        raise RuntimeError(f"{FOLDER} is not set: weights are only sent through a folder of the run's own")
+    return f"ipc://{private_folder(Path(folder)) / handle.rpartition('/')[2].removeprefix(_VERL_PREFIX)}"
+
+
+def install(transfer: ModuleType) -> None:
+    """Have both ends in `verl...bucketed_weight_transfer` meet in the run's folder."""
+    for end in (transfer.BucketedWeightSender, transfer.BucketedWeightReceiver):
+        end.__init__ = _meeting_in_private(end.__init__)
+
+
+def _meeting_in_private(original: Any) -> Any:
+    @functools.wraps(original)
+    def __init__(self: Any, zmq_handle: str, *args: Any, **kwargs: Any) -> None:
+        original(self, private_handle(zmq_handle), *args, **kwargs)
+
+    return __init__

@@ -1,0 +1,68 @@
+"""The store through which the ranks of a group find one another: where it listens."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import psutil
+import pytest
+from torch.distributed import TCPStore
+
+from agentevolver.transport import rendezvous
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    one = cast(ModuleType, SimpleNamespace(TCPStore=TCPStore))
+    rendezvous.install(one)
+    return one
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def addresses(port: int) -> set[str]:
+    own = psutil.Process().net_connections("tcp")
+    return {one.laddr.ip for one in own if one.status == psutil.CONN_LISTEN and one.laddr.port == port}
+
+
+def store(module: Any, port: int, **more: Any) -> Any:
+    return module.TCPStore(host_name="127.0.0.1", port=port, world_size=1, timeout=timedelta(seconds=10), multi_tenant=True, **more)
+
+
+def test_a_store_listens_at_its_host_alone_and_serves(module: ModuleType) -> None:
+    port = free_port()
+    served = store(module, port, is_master=True)
+    served.set("key", "value")
+    assert store(module, port, is_master=False).get("key") == b"value"
+    assert addresses(port) == {"127.0.0.1"}
+
+
+def test_a_second_group_of_a_process_shares_the_store(module: ModuleType) -> None:
+    port = free_port()
+    first = store(module, port, is_master=True)
+    second = store(module, port, is_master=True)
+    first.set("of the first", "1")
+    assert second.get("of the first") == b"1" and addresses(port) == {"127.0.0.1"}
+
+
+def test_any_port_is_found(module: ModuleType) -> None:
+    served = store(module, 0, is_master=True)
+    assert addresses(served.port) == {"127.0.0.1"}
+
+
+def test_torch_looks_the_store_up_where_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchs = importlib.import_module("torch.distributed.rendezvous")
+    monkeypatch.setattr(torchs, "TCPStore", TCPStore)
+    rendezvous.install(torchs)
+    port = free_port()
+    url = f"tcp://127.0.0.1:{port}?rank=0&world_size=1"
+    _, rank, size = next(torchs.rendezvous(url, timeout=timedelta(seconds=10)))
+    assert (rank, size) == (0, 1) and addresses(port) == {"127.0.0.1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -99,7 +100,7 @@ async def env_service_presence(env_url: str) -> Presence:
 
 
 async def check_ray_address(address: str) -> None:
-    """Refuse a cluster to join that is not there.
+    """Refuse a cluster to join that is not there; warn of one that is open to its network.
 
     Raises:
         UsageError: the address is not HOST:PORT.
@@ -110,3 +111,9 @@ async def check_ray_address(address: str) -> None:
         raise UsageError(f"ray.address={address} must be HOST:PORT of a Ray head, or null to start one")
     if not await reachable(host.strip("[]"), int(port)):
         raise LaunchError(f"ray.address={address}: no Ray head accepts connections there; start it, or set ray.address=null")
+    if not is_loopback(host) and os.environ.get("RAY_AUTH_MODE") != "token":
+        logger.warning(
+            "ray.address=%s: whoever reaches this cluster runs code on it; close its network to others, or set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN_PATH on all nodes before `ray start`",
+            address,
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -60,7 +62,8 @@ def run(config: DictConfig, settings: Settings) -> None:
         validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     except (AssertionError, ValueError) as error:
         raise ConfigError(f"verl: {' '.join(str(error).split())}") from error
-    _place_in_cluster(config, settings)
+    folder = weights.new_folder()
+    _place_in_cluster(config, settings, {weights.FOLDER: str(folder)})
     try:
         run_ppo(config, task_runner_class=ray.remote(TaskRunner))
     except ray.exceptions.RayTaskError as error:
@@ -72,12 +75,15 @@ def run(config: DictConfig, settings: Settings) -> None:
         raise TrainingFailed(f"the trainer's process was lost: {last_line(error)}") from error
     finally:
         ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _place_in_cluster(config: DictConfig, settings: Settings) -> None:
-    """Join the run's cluster, or declare a private one when there is none to join (the main job run by hand)."""
-    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    environment[weights.FOLDER] = str(weights.new_folder())
+def _place_in_cluster(config: DictConfig, settings: Settings, own: Mapping[str, str]) -> None:
+    """Join the run's cluster, or declare a private one when there is none to join (the main job run by hand).
+
+    `own` is what workers find in their environment beside what they inherit of this process's.
+    """
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | dict(own)
     address = settings.ray.address or os.environ.get("RAY_ADDRESS")
     with open_dict(config):
         ray_init = config.ray_kwargs.ray_init

@@ -31,8 +31,10 @@ CALLED = (
     "verl.workers.rollout.llm_server:LLMServerClient.generate",
     "verl.workers.engine_workers:ActorRolloutRefWorker.set_loss_fn",
     "verl.workers.engine_workers:ActorRolloutRefWorker.update_actor",
+    "transfer_queue.utils.zmq_utils:create_zmq_socket",
     "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:BucketedWeightReceiver.__init__",
     "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:BucketedWeightSender.__init__",
+    "verl.workers.rollout.vllm_rollout.vllm_async_server:build_app",
     "vllm.v1.worker.gpu_worker:Worker.reload_weights",
 )
 # Whose work, not only whose signature, ours rests on: how rows become mini-batches, and what a loss is divided by.

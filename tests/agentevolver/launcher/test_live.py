@@ -41,6 +41,8 @@ def test_a_run_on_real_ray_leaves_no_process_no_port_and_no_folder(tmp_path: Pat
     run_id = launch.stem
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
+    assert said.pop("listening") == ["127.0.0.1"], "Ray, the environment service and every worker listen on loopback alone"
+    assert said.pop("strangers") == [True, True], "who has no token is refused"
     assert said == {"run_id": run_id, "health": "OK", "cpus": 5.0, "secret": "sk-very-secret"}
     assert carriers(run_id) == set()
     assert not (Path("/tmp") / f"ae-{run_id}").exists()

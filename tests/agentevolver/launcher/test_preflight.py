@@ -68,6 +68,21 @@ async def test_a_ray_head_to_join_must_be_there() -> None:
         await check_ray_address(f"127.0.0.1:{head.getsockname()[1]}")
 
 
+async def test_a_cluster_that_asks_for_no_token_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def there(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr("agentevolver.launcher.preflight.reachable", there)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    await check_ray_address("10.0.0.1:6379")
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    await check_ray_address("127.0.0.1:6379")
+    assert not caplog.records
+    await check_ray_address("10.0.0.1:6379")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("ray.address=10.0.0.1:6379: whoever reaches this cluster runs code on it; close its network")
+
+
 def test_a_local_model_must_exist_and_a_hub_name_passes(tmp_path: Path) -> None:
     check_model(str(tmp_path))
     check_model("Qwen/Qwen2.5-7B-Instruct")

@@ -1,14 +1,11 @@
-"""The HTTP application: access, limits, routes, OpenAPI.
+"""The HTTP application: routes and OpenAPI, behind the shield (`agentevolver.utils.web`), which checks access and bounds bodies.
 
-`Gate` is a bare ASGI layer in front of FastAPI. It checks the bearer token (on everything but /healthz), bounds and reads bodies, and
-answers the POST routes itself, because a rollout makes thousands of such calls a second; FastAPI serves the schema, the listings and
-its usual 404 and 405. Nothing that an environment raised reaches a client as a traceback.
+`Gate` is a bare ASGI layer in front of FastAPI. It answers the POST routes itself, because a rollout makes thousands of such calls a
+second; FastAPI serves the schema, the listings, and 404 and 405. Nothing that an environment raised reaches a client as a traceback.
 """
 
 from __future__ import annotations
 
-import hmac
-import re
 from typing import Annotated, Any
 
 import orjson
@@ -16,110 +13,85 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from env_service.errors import BodyTooLarge, Forbidden, NotJson, ServiceError, Unauthorized
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.shield import Shield, answer_errors, send_json
 from env_service.models import ErrorModel, InstancesReply, ManyReply, request_model
-from env_service.routes import MANY, MAX_MANY, ROUTES, HttpReply, answer, failure
+from env_service.routes import MANY, MAX_MANY, ROUTES, answer
 from env_service.service import Service
+from env_service.settings import TOKEN_VARIABLE, ServiceSettings
 
 ERROR_STATUSES = {
     400: "The caller asked for something wrong.",
     401: "The bearer token is missing or wrong.",
-    403: "The request was sent to another name than localhost, and the service has no token.",
+    403: "The request comes from a web page of another origin.",
     409: "The instance exists, or the step number is out of order.",
+    411: "The request does not say the length of its body.",
     413: "The body is too large.",
     415: "The body is not announced as JSON.",
+    421: "The request was sent to another name than this machine's own, and the service is bound to loopback.",
     422: "The body does not match the schema.",
     500: "The environment failed (`error_id` leads to the log) or its process is gone.",
     503: "Full, starting or stopping; see Retry-After.",
     504: "The environment took too long; the instance is given up.",
 }
+_CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    411: "length_required",
+    413: "body_too_large",
+    415: "not_json",
+    421: "misdirected",
+    422: "invalid_body",
+    431: "head_too_large",
+    500: "internal",
+}
 
 
-LOCAL_HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
-_PORT = re.compile(rb":\d+\Z")
-
-
-class Disconnected(Exception):
-    """The client went away before its body was complete."""
+def error_body(status: int, detail: str) -> dict[str, Any]:
+    """Return the body of a refusal that no route has given, in the form of `ErrorModel`."""
+    return {"success": False, "detail": detail, "code": _CODES.get(status, "bad_request")}
 
 
 class Gate:
-    """ASGI application of one service."""
+    """ASGI application of one service, without its shield."""
 
-    def __init__(self, service: Service, token: str | None, max_body_bytes: int) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._token = token.encode() if token else None
-        self._max_body_bytes = max_body_bytes
         self._app: ASGIApp = documented_app(service)
         self._paths = frozenset((*ROUTES, *MANY))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
+        """Serve one request, whose body comes in one piece."""
+        path: str = scope["path"]
+        if path not in self._paths or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        path: str = scope["path"]
-        if path.startswith("//"):  # AgentEvolver's client joins a base with a trailing slash
-            path = "/" + path.lstrip("/")
-            scope = {**scope, "path": path}
-        try:
-            headers = {name: value for name, value in scope["headers"]}
-            if path != "/healthz":
-                self._check_access(headers)
-            if path not in self._paths or scope["method"] != "POST":
-                await self._app(scope, receive, send)
-                return
-            body = await self._read(headers, receive)
-            key = headers.get(b"idempotency-key")
-            reply = await answer(self._service, path, body, key.decode("latin-1") if key else None)
-        except Disconnected:
-            return
-        except ServiceError as error:
-            reply = failure(error)
-            if isinstance(error, BodyTooLarge):  # the rest of the body is not read, so the connection cannot be used again
-                reply = reply._replace(headers=((b"connection", b"close"),))
-        self._service.metrics.requests.labels(path if path in self._paths else "other", str(reply.status)).inc()
-        await _send(send, reply)
+        body = (await receive()).get("body", b"")
+        key = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"idempotency-key"), None)
+        reply = await answer(self._service, path, body, key)
+        self.count(path, reply.status)
+        await send_json(send, reply.status, reply.body, reply.headers)
 
-    def _check_access(self, headers: dict[bytes, bytes]) -> None:
-        if self._token is None:
-            host = _PORT.sub(b"", headers.get(b"host", b"localhost"))
-            if host.lower() not in LOCAL_HOSTS:  # a web page may have made its own name point at this machine
-                raise Forbidden("without a token this service answers only as localhost or 127.0.0.1")
-            return
-        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token or b""):
-            raise Unauthorized("send the service's token: Authorization: Bearer <the value of ENV_SERVICE_TOKEN>")
-
-    async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != b"application/json":  # anything else could come from a form on a web page
-            raise NotJson(f"send the body as application/json, not as {kind.decode('latin-1') or 'nothing'}")
-        announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > self._max_body_bytes:
-            raise BodyTooLarge(f"the body has {int(announced)} bytes; the limit is {self._max_body_bytes} (--max-body-bytes)")
-        body: bytes = b""
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise Disconnected
-            body += message.get("body", b"")
-            if len(body) > self._max_body_bytes:
-                raise BodyTooLarge(f"the body has more than {self._max_body_bytes} bytes, the limit (--max-body-bytes)")
-            if not message.get("more_body", False):
-                return body
+    def count(self, path: str, status: int) -> None:
+        """Count an answer."""
+        self._service.metrics.requests.labels(path if path in self._paths else "other", str(status)).inc()
 
 
-async def _send(send: Send, reply: HttpReply) -> None:
-    length = b"%d" % len(reply.body)
-    headers = [(b"content-type", b"application/json"), (b"content-length", length), *reply.headers]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+def shielded(service: Service, settings: ServiceSettings) -> Shield:
+    """Return the application of a service behind its shield; raises ValueError for settings that would let everybody in."""
+    gate = Gate(service)
+    access = Access(settings.host, settings.token or "", TOKEN_VARIABLE)
+    return Shield(gate, access, settings.max_body_bytes, error_body, check_json=False, on_refusal=gate.count)
 
 
 def documented_app(service: Service) -> FastAPI:
     """Return the FastAPI application: schemas of all routes, /healthz, /metrics, /instances."""
     app = FastAPI(title="Environment service", description="Gym-style environments for LLM agents over HTTP.", version="1")
+    answer_errors(app, error_body, invalid=422)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorModel, "description": text} for status, text in ERROR_STATUSES.items()
     }

@@ -36,20 +36,6 @@ class UnknownInstance(ServiceError):
     code = "unknown_instance"
 
 
-class Unauthorized(ServiceError):
-    """The bearer token is missing or wrong."""
-
-    status = 401
-    code = "unauthorized"
-
-
-class Forbidden(ServiceError):
-    """The request was sent to another name than this machine's own, which a service without a token does not answer."""
-
-    status = 403
-    code = "forbidden"
-
-
 class InstanceExists(ServiceError):
     """Another create already took this id."""
 
@@ -62,20 +48,6 @@ class StepOutOfOrder(ServiceError):
 
     status = 409
     code = "step_out_of_order"
-
-
-class BodyTooLarge(ServiceError):
-    """The request body exceeds the configured limit."""
-
-    status = 413
-    code = "body_too_large"
-
-
-class NotJson(ServiceError):
-    """The body is announced as something else than JSON."""
-
-    status = 415
-    code = "not_json"
 
 
 class InvalidBody(ServiceError):

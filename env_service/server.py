@@ -18,10 +18,13 @@ from typing import Any
 import uvicorn
 
 from agentevolver.utils.secrets import forget, secret
-from env_service.api import Gate
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.protocol import Limits
+from agentevolver.utils.web.server import server_config
+from env_service.api import error_body, shielded
 from env_service.cluster import Cluster, HostFailed
 from env_service.service import Service
-from env_service.settings import LOOPBACK, TOKEN_VARIABLE, ServiceSettings
+from env_service.settings import TOKEN_VARIABLE, ServiceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +38,13 @@ class StartError(Exception):
 
 def take_token(host: str) -> str | None:
     """Return the token from the environment and remove it there (environments must not see it); raise StartError if one is needed."""
-    token = secret(TOKEN_VARIABLE) or None
+    token = secret(TOKEN_VARIABLE)
     forget([TOKEN_VARIABLE])
-    if token is None and host not in LOOPBACK:
-        raise StartError(
-            f"--host {host} would let other machines run environments here: set {TOKEN_VARIABLE} to a long random text "
-            "that clients must send, or bind to 127.0.0.1"
-        )
-    if token is not None and not token.isascii():
-        raise StartError(f"{TOKEN_VARIABLE} must be plain ASCII, as it travels in an HTTP header")
-    return token
+    try:
+        Access(host, token, TOKEN_VARIABLE)
+    except ValueError as error:
+        raise StartError(f"--host {error}") from error
+    return token or None
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -95,19 +95,16 @@ async def _run(settings: ServiceSettings, sock: socket.socket) -> None:
     _stop_on_signals(stop)
     cluster = Cluster(settings.ray_address)
     service = Service(settings, cluster)
-    config = uvicorn.Config(
-        Gate(service, settings.token, settings.max_body_bytes),
+    config = server_config(
+        shielded(service, settings),
+        Limits(body_bytes=settings.max_body_bytes),
+        error_body,
+        stop_s=GRACE_S,
         loop="none",
-        http="httptools",
-        ws="none",
         lifespan="off",
         log_config=None,
-        access_log=False,
-        server_header=False,
         date_header=False,
         backlog=2048,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=GRACE_S,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[sock]), name="http")

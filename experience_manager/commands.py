@@ -20,7 +20,6 @@ from experience_manager.snapshot import Where
 from experience_manager.store import Store
 from experience_manager.trajectories import read_attempts
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEYS: dict[str, Callable[[Experience], float]] = {
     "created": lambda e: e.created,
     "uses": lambda e: e.uses,
@@ -174,19 +173,21 @@ def run_distill(options: argparse.Namespace, configuration: Configuration) -> in
 def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
     """Serve until interrupted."""
     from agentevolver.llm import LLM
+    from agentevolver.utils.web.access import Access
     from experience_manager.reme import TOKEN_VARIABLE
     from experience_manager.server import serve
     from experience_manager.service import ExperienceService, create_app
 
-    token = secret(TOKEN_VARIABLE)
-    if options.host not in _LOOPBACK and not token:
-        raise ExperienceError(f"--host {options.host} can be reached from elsewhere: set {TOKEN_VARIABLE}, or bind 127.0.0.1")
+    try:
+        access = Access(options.host, secret(TOKEN_VARIABLE), TOKEN_VARIABLE)
+    except ValueError as error:
+        raise ExperienceError(f"--host {error}") from error
     with configuration.open_store(create=True) as store:
         settings, llm = configuration.fitted(store), LLM(configuration.llm)
         service = ExperienceService(
             settings, store, configuration.encoder(store), llm, author=configuration.author, dump_dir=options.dump_dir
         )
-        serve(create_app(service, token), options.host, options.port, on_exit=llm.aclose)
+        serve(create_app(service, access), options.host, options.port, on_exit=llm.aclose)
     return 0
 
 

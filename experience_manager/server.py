@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable
 import uvicorn
 from fastapi import FastAPI
 
-from agentevolver.serving import Server
+from agentevolver.utils.web.protocol import Limits
+from agentevolver.utils.web.server import Server, server_config
 from experience_manager.errors import ExperienceError
+from experience_manager.service import MAX_BODY_BYTES
 
 # What requests in flight have left once the service is told to stop.
 STOP_S = 10
@@ -19,8 +21,7 @@ STOP_S = 10
 def serve(app: FastAPI, host: str, port: int, *, on_exit: Callable[[], Awaitable[None]]) -> None:
     """Serve until SIGINT or SIGTERM; raises ExperienceError if the port cannot be bound."""
     logging.getLogger("uvicorn.error").setLevel(logging.INFO)
-    config = uvicorn.Config(app, host=host, port=port, access_log=False, timeout_keep_alive=600, timeout_graceful_shutdown=STOP_S)
-    server = Server(config)
+    server = Server(server_config(app, Limits(body_bytes=MAX_BODY_BYTES), host=host, port=port, stop_s=STOP_S))
     try:
         asyncio.run(_serve(server, on_exit))
     except SystemExit as error:

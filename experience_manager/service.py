@@ -10,7 +10,6 @@ put answers into prompts. Files are only read and written in the folder that the
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import re
@@ -20,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from agentevolver.encoder import Encoder, EncoderUnavailable
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.shield import Shield, answer_errors
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.exchange import DumpError, read_dump, write_dump
 from experience_manager.pool import Pool
@@ -188,8 +188,8 @@ class ExperienceService:
         return Pool.of(self._settings, self._store, self._encoder, self._workspace(workspace))
 
 
-def create_app(service: ExperienceService, token: str = "") -> FastAPI:
-    """Return the application; with a token every request but GET /health needs `Authorization: Bearer`."""
+def create_app(service: ExperienceService, access: Access) -> FastAPI:
+    """Return the application behind its shield."""
     app = FastAPI(title="Experience service", docs_url=None, redoc_url=None)
     routes: Mapping[str, Callable[..., Awaitable[Answer]]] = {
         "summary_task_memory": service.summary,
@@ -201,23 +201,8 @@ def create_app(service: ExperienceService, token: str = "") -> FastAPI:
     for path, handler in routes.items():
         app.post(f"/{path}", response_model=Answer)(handler)
     app.get("/health")(_health)
-
-    @app.middleware("http")
-    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        given = request.headers.get("authorization", "")
-        if token and request.url.path != "/health" and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            return _refusal(401, "Authorization: Bearer with the service's token is missing or wrong")
-        length = request.headers.get("content-length", "0" if request.method == "GET" else "")
-        if not length.isdigit():
-            return _refusal(411, "the request must say its content-length")
-        if int(length) > MAX_BODY_BYTES:
-            return _refusal(413, f"the body must not exceed {MAX_BODY_BYTES} bytes")
-        return await call_next(request)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        return _refusal(400, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+    app.add_middleware(Shield, access=access, body_bytes=MAX_BODY_BYTES)
+    answer_errors(app)
 
     @app.exception_handler(ExperienceError)
     @app.exception_handler(EncoderUnavailable)
@@ -225,17 +210,13 @@ def create_app(service: ExperienceService, token: str = "") -> FastAPI:
         status = 400 if isinstance(error, BadRequest | DumpError | UnknownExperience) else 503
         if status == 503:
             logger.warning("%s", error)
-        return _refusal(status, str(error))
+        return JSONResponse({"detail": str(error)}, status_code=status)
 
     return app
 
 
 async def _health() -> dict[str, str]:
     return {"status": "ok"}
-
-
-def _refusal(status: int, detail: str) -> JSONResponse:
-    return JSONResponse({"detail": detail}, status_code=status)
 
 
 def _memory(data: Mapping[str, Any], workspace: str) -> Experience:

@@ -1,10 +1,31 @@
-"""The bodies of the service's routes, as ReMe's first generation has them: fields that are not known are taken and passed over."""
+"""The bodies of the service's routes, as ReMe's first generation has them: fields that are not known are taken and passed over.
+
+A workspace is named by up to 200 printable characters without slashes that do not begin with a dot, as dump files are named after it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+# SQLite's largest integer.
+_MAX_COUNT = 2**63 - 1
+
+
+def _is_name(value: str) -> str:
+    if not value.isprintable() or "/" in value or "\\" in value or value.startswith("."):
+        raise ValueError("must be printable, without slashes, and not begin with a dot")
+    return value
+
+
+def _is_path(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must be printable")
+    return value
+
+
+WorkspaceName = Annotated[str, Field(max_length=200), AfterValidator(_is_name)]
 
 
 class _Body(BaseModel):
@@ -23,7 +44,7 @@ class TrajectoryBody(_Body):
 class WorkspaceBody(_Body):
     """What every request says; an empty workspace is the service's default."""
 
-    workspace_id: str = ""
+    workspace_id: WorkspaceName = ""
 
 
 class SummaryBody(WorkspaceBody):
@@ -51,7 +72,7 @@ class RecordBody(WorkspaceBody):
 class DeleteBody(WorkspaceBody):
     """POST /delete_task_memory."""
 
-    freq_threshold: int = Field(ge=0)
+    freq_threshold: int = Field(ge=0, le=_MAX_COUNT)
     utility_threshold: float = Field(ge=0)
 
 
@@ -59,9 +80,9 @@ class VectorStoreBody(WorkspaceBody):
     """POST /vector_store."""
 
     action: Literal["copy", "delete", "delete_ids", "dump", "load", "list"]
-    src_workspace_id: str = ""
+    src_workspace_id: WorkspaceName = ""
     memory_ids: list[str] = Field(default_factory=list)
-    path: str = ""
+    path: Annotated[str, Field(max_length=1000), AfterValidator(_is_path)] = ""
 
 
 class Answer(BaseModel):

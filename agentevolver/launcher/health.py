@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from urllib.parse import urlsplit
 
 import httpx
+
+from agentevolver.utils.web.access import is_loopback
 
 PROBE_TIMEOUT_S = 3.0
 
@@ -44,11 +45,3 @@ async def reachable(host: str, port: int, timeout_s: float = PROBE_TIMEOUT_S) ->
         return False
     writer.close()
     return True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the name or address can only mean this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

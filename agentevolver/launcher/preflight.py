@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 
 from agentevolver.errors import TrainingFailed
 from agentevolver.launcher.errors import LaunchError, UsageError
-from agentevolver.launcher.health import is_loopback, reachable, unhealthy
+from agentevolver.launcher.health import reachable, unhealthy
 from agentevolver.launcher.ports import port_is_free
 from agentevolver.launcher.stack import health_url
 from agentevolver.trainer.resume import start_of
 from agentevolver.trainer.shards import check_ranks
 from agentevolver.utils.files import free_bytes
+from agentevolver.utils.web.access import is_loopback
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agentevolver.launcher.errors import LaunchError, UsageError
-from agentevolver.launcher.health import is_loopback
 from agentevolver.launcher.ports import take_any_port, take_port_from
 from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.utils.net import LOOPBACK
+from agentevolver.utils.web.access import is_loopback
 
 RESTARTS = 5
 # The page of a run takes the first free port from here on.

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 from fastapi import Body, FastAPI, Query
-from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.errors import BadRequest, ViewError
 from agentevolver.view.experience import ExperiencePool
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.guard import Guard, harden
+from agentevolver.view.guard import HEADERS
 from agentevolver.view.logs import Logs
 from agentevolver.view.metrics import Metrics
 from agentevolver.view.samples import Samples
@@ -41,7 +42,7 @@ class Json(Response):
         return orjson.dumps(content)
 
 
-def create_app(experiment: Experiment, guard: Guard) -> FastAPI:
+def create_app(experiment: Experiment, access: Access) -> FastAPI:
     """Return the application for one run."""
     pool = ExperiencePool(experiment)
 
@@ -51,8 +52,8 @@ def create_app(experiment: Experiment, guard: Guard) -> FastAPI:
         pool.close()
 
     app = FastAPI(title="AgentEvolver", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    _protect(app, guard)
-    _run_routes(app, experiment, guard)
+    _protect(app, access)
+    _run_routes(app, experiment, access)
     _trajectory_routes(app, experiment)
     _task_routes(app, Tasks(experiment.folder / "tasks"))
     _experience_routes(app, pool)
@@ -60,30 +61,17 @@ def create_app(experiment: Experiment, guard: Guard) -> FastAPI:
     return app
 
 
-def _protect(app: FastAPI, guard: Guard) -> None:
-    @app.middleware("http")
-    async def protect(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        answer = guard.refuse(request)
-        length = request.headers.get("content-length", "0")
-        if answer is None and (not length.isdigit() or int(length) > MAX_BODY_BYTES or "transfer-encoding" in request.headers):
-            answer = Json({"detail": f"a body has {MAX_BODY_BYTES} bytes at most, and says how many"}, status_code=413)
-        answer = answer or await call_next(request)
-        harden(answer.headers)
-        return answer
+def _protect(app: FastAPI, access: Access) -> None:
+    app.add_middleware(Shield, access=access, body_bytes=MAX_BODY_BYTES, headers=HEADERS)
+    answer_errors(app)
 
     @app.exception_handler(ViewError)
     async def failed(_: Request, error: Exception) -> Response:
         assert isinstance(error, ViewError)
         return Json({"detail": str(error)}, status_code=error.status)
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        return Json({"detail": f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"}, status_code=400)
 
-
-def _run_routes(app: FastAPI, experiment: Experiment, guard: Guard) -> None:
+def _run_routes(app: FastAPI, experiment: Experiment, access: Access) -> None:
     metrics, logs, system = Metrics(experiment.folder / "metrics.jsonl"), Logs(experiment.folder / "logs"), System(experiment)
 
     @app.get("/healthz")
@@ -92,7 +80,7 @@ def _run_routes(app: FastAPI, experiment: Experiment, guard: Guard) -> None:
 
     @app.get("/api/session")
     def session() -> Response:
-        return Json({"token": guard.token})
+        return Json({"token": access.token})
 
     @app.get("/api/state")
     def state() -> Response:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-
-import uvicorn
+from urllib.parse import quote
 
 from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.ports import port_is_free, take_port_from
 from agentevolver.launcher.stack import LOGVIEW_PORT
-from agentevolver.serving import Server
 from agentevolver.utils.secrets import secret
-from agentevolver.view.app import create_app
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.protocol import Limits
+from agentevolver.utils.web.server import Server, server_config
+from agentevolver.view.app import MAX_BODY_BYTES, create_app
 from agentevolver.view.errors import NotAnExperiment
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.guard import TOKEN_VARIABLE, Guard
+from agentevolver.view.guard import TOKEN_VARIABLE, page_access
 
 logger = logging.getLogger("agentevolver.launcher.view")
 
@@ -43,15 +44,16 @@ def view(folder: Path, host: str = HOST, port: int | None = None) -> None:
     chosen = take_port_from(LOGVIEW_PORT) if port is None else port
     if chosen is None or (port is not None and not port_is_free(port, host)):
         raise LaunchError(f"port {port or LOGVIEW_PORT} is taken; give another one with --port")
-    guard = Guard(host, secret(TOKEN_VARIABLE))
-    logger.info("watch %s at %s", experiment.name, address(guard, host, chosen))
-    config = uvicorn.Config(
-        create_app(experiment, guard), host=host, port=chosen, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_S
-    )
-    asyncio.run(Server(config).serve())
+    try:
+        access = page_access(host, secret(TOKEN_VARIABLE))
+    except ValueError as error:
+        raise LaunchError(str(error)) from error
+    logger.info("watch %s at %s", experiment.name, address(access, chosen))
+    app, limits = create_app(experiment, access), Limits(body_bytes=MAX_BODY_BYTES)
+    asyncio.run(Server(server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S)).serve())
 
 
-def address(guard: Guard, host: str, port: int) -> str:
+def address(access: Access, port: int) -> str:
     """Return what to open in a browser."""
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}/" + (f"?token={guard.token}" if guard.needs_login else "")
+    shown = f"[{access.host}]" if ":" in access.host else access.host
+    return f"http://{shown}:{port}/" + ("" if access.local else f"?token={quote(access.token, safe='')}")

@@ -13,7 +13,9 @@ import aiohttp
 import psutil
 import uvicorn
 
-from env_service.api import Gate
+from agentevolver.utils.web.protocol import Limits
+from agentevolver.utils.web.server import server_config
+from env_service.api import error_body, shielded
 from env_service.cluster import HostFailed
 from env_service.host import Description, Host, HostSpec
 from env_service.server import bind
@@ -97,8 +99,8 @@ async def serving(environments: dict[str, str] = COUNTER, *, launcher: LocalLaun
     launcher = launcher or LocalLauncher()
     service = Service(settings, launcher)
     sock = bind("127.0.0.1", 0)
-    gate = Gate(service, settings.token, settings.max_body_bytes)
-    server = uvicorn.Server(uvicorn.Config(gate, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False))
+    limits = Limits(body_bytes=settings.max_body_bytes)
+    server = uvicorn.Server(server_config(shielded(service, settings), limits, error_body, lifespan="off", log_config=None, stop_s=5))
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
     running = asyncio.create_task(server.serve(sockets=[sock]))
     try:

@@ -13,6 +13,7 @@ from aiohttp import web
 from experience_fakes import SMALL, attempt, experience, insert, record, teller
 from reme_bodies import INIT, memory
 
+from agentevolver.utils.web.access import Access
 from experience_manager.backend import Settled
 from experience_manager.errors import ServiceError
 from experience_manager.inject import inject
@@ -80,7 +81,7 @@ class Served:
 
     def __init__(self, store, llm):
         service = ExperienceService(ExperienceSettings(), store, SMALL, llm, author="m")
-        self._server = uvicorn.Server(uvicorn.Config(create_app(service, "t0ken"), log_level="warning"))
+        self._server = uvicorn.Server(uvicorn.Config(create_app(service, Access("127.0.0.1", "t0ken")), log_level="warning"))
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 

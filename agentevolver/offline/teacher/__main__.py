@@ -1,20 +1,23 @@
 """`python -m agentevolver.offline.teacher`: serve the built-in teacher, a rule-based stand-in for a language model.
 
-Every option can also be set by an environment variable: `TEACHER_` and the option's name in capitals.
+Every option can also be set by an environment variable: `TEACHER_` and the option's name in capitals. With `TEACHER_TOKEN` set, callers
+must send it as their API key; beyond loopback it must be set.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-import uvicorn
-
 from agentevolver.offline.teacher.prompt import WHAT, Rates
-from agentevolver.offline.teacher.service import Teacher, make_app
+from agentevolver.offline.teacher.service import MAX_BODY_BYTES, TOKEN_VARIABLE, Teacher, error_body, make_app
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.protocol import Limits
+from agentevolver.utils.web.server import Server, server_config
 
 
 def _share(text: str) -> float:
@@ -48,9 +51,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser().parse_args(argv)
     rates = Rates(**{rate.name: getattr(options, rate.name) for rate in fields(Rates)})
     teacher = Teacher(seed=options.seed, rates=rates, record=options.record)
-    app = make_app(teacher, delay_s=options.delay)
+    try:
+        access = Access(options.host, os.environ.get(TOKEN_VARIABLE, "").strip(), TOKEN_VARIABLE)
+    except ValueError as error:
+        raise SystemExit(f"--host {error}") from error
+    app = make_app(teacher, access=access, delay_s=options.delay)
     print(f"This is {WHAT}, at http://{options.host}:{options.port}/v1", flush=True)
-    uvicorn.run(app, host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=5)
+    limits = Limits(body_bytes=MAX_BODY_BYTES)
+    config = server_config(app, limits, error_body, host=options.host, port=options.port, log_level="warning", stop_s=5)
+    asyncio.run(Server(config).serve())
 
 
 if __name__ == "__main__":

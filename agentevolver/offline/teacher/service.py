@@ -22,6 +22,8 @@ from fastapi.responses import JSONResponse
 
 from agentevolver.offline.teacher import acting, attributing, judging, noting, profiling, summarising, synthesising
 from agentevolver.offline.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.shield import Shield, answer_errors
 
 Handler = Callable[[Prompt, Draws], dict[str, Any] | str]
 HANDLERS: dict[str, Handler] = {
@@ -42,8 +44,9 @@ HANDLERS: dict[str, Handler] = {
 }
 MODEL = "teacher"
 FENCED = 0.15
+TOKEN_VARIABLE = "TEACHER_TOKEN"
+MAX_BODY_BYTES = 4_000_000
 _REMEMBERED = 50_000
-_MAX_BODY = 4_000_000
 _DEFAULT_TEMPERATURE = 0.7
 
 
@@ -103,14 +106,28 @@ class Teacher:
                 file.writelines(json.dumps({"task": task, **entry}) + "\n" for entry in planted)
 
 
-def make_app(teacher: Teacher, *, delay_s: float = 0.0) -> FastAPI:
-    """Return the service; `delay_s` is waited before every reply, to measure with a judge that takes its time."""
+def error_body(status: int, detail: str) -> dict[str, Any]:
+    """Return the body of a refusal in OpenAI's form."""
+    kind = "server_error" if status >= 500 else "authentication_error" if status == 401 else "invalid_request_error"
+    return {"error": {"message": detail, "type": kind, "param": None, "code": None}}
+
+
+def make_app(teacher: Teacher, *, access: Access | None = None, delay_s: float = 0.0) -> FastAPI:
+    """Return the service behind its shield.
+
+    Args:
+        teacher: answers.
+        access: who may ask; None: everybody on this machine.
+        delay_s: waited before every reply, to measure with a judge that takes its time.
+    """
     app = FastAPI(title="agentevolver offline teacher", description=WHAT, docs_url=None, redoc_url=None)
+    rules = access or Access("127.0.0.1", variable=TOKEN_VARIABLE)
+    app.add_middleware(Shield, access=rules, body_bytes=MAX_BODY_BYTES, error_body=error_body)
+    answer_errors(app, error_body)
 
     @app.exception_handler(NotUnderstood)
     async def _refuse(request: Request, error: NotUnderstood) -> JSONResponse:
-        body = {"message": str(error), "type": "invalid_request_error", "param": None, "code": None}
-        return JSONResponse({"error": body}, status_code=400)
+        return JSONResponse(error_body(400, str(error)), status_code=400)
 
     @app.post("/v1/chat/completions")
     async def _complete(request: Request) -> JSONResponse:
@@ -133,8 +150,6 @@ def make_app(teacher: Teacher, *, delay_s: float = 0.0) -> FastAPI:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    if len(body) > _MAX_BODY:
-        raise NotUnderstood(f"the request has {len(body)} bytes, more than {_MAX_BODY}")
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -34,11 +34,11 @@ export async function get(path, parameters = {}, signal) {
 /** PATCH or DELETE, with the token that only this page can read. */
 export async function send(method, path, body) {
   token ??= (await get("/api/session")).token;
-  const headers = { "x-view-token": token, ...(body ? { "content-type": "application/json" } : {}) };
+  const headers = { authorization: `Bearer ${token}`, ...(body ? { "content-type": "application/json" } : {}) };
   try {
     return await answer(await reached(fetch(path, { method, headers, body: body && JSON.stringify(body) })));
   } catch (error) {
-    if (error.status === 403) token = null; // the server was started anew
+    if (error.status === 401) token = null; // the server was started anew
     throw error;
   }
 }

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from agentevolver.launcher import ports
-from agentevolver.launcher.health import all_unhealthy, is_loopback, reachable, unhealthy
+from agentevolver.launcher.health import all_unhealthy, reachable, unhealthy
+from agentevolver.utils.web.access import is_loopback
 from tests.agentevolver.launcher.fakes import free_port
 
 pytestmark = pytest.mark.service

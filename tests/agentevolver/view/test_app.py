@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from agentevolver.view.app import STATIC, create_app
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.guard import COOKIE, HEADER, Guard
+from agentevolver.view.guard import COOKIE, page_access
 from agentevolver.view.server import address
 from experience_manager.store import Store
 from tests.agentevolver.view.runs import make_run
@@ -24,12 +24,12 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(run: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(Experiment(run), Guard("127.0.0.1")), base_url=LOCAL) as client:
+    with TestClient(create_app(Experiment(run), page_access("127.0.0.1")), base_url=LOCAL) as client:
         yield client
 
 
 def token(client: TestClient) -> dict[str, str]:
-    return {HEADER: client.get("/api/session").json()["token"]}
+    return {"authorization": "Bearer " + client.get("/api/session").json()["token"]}
 
 
 def test_the_page_and_all_it_loads_come_from_here(client: TestClient) -> None:
@@ -114,10 +114,10 @@ def test_foreign_names_for_this_machine_are_refused(host: str, status: int, clie
 def test_nothing_is_changed_without_the_token(client: TestClient, run: Path) -> None:
     good = token(client)
     foreign = {**good, "origin": "https://evil.example"}
-    for headers in ({}, {HEADER: "wrong"}, foreign, {**good, "origin": "null"}):
-        assert client.patch(E1, json={"pinned": True}, headers=headers).status_code == 403
-        assert client.delete(E1, headers=headers).status_code == 403
-        assert client.post("/api/state", headers=headers).status_code == 403
+    for status, headers in ((401, {}), (401, {"authorization": "Bearer wrong"}), (403, foreign), (403, {**good, "origin": "null"})):
+        assert client.patch(E1, json={"pinned": True}, headers=headers).status_code == status
+        assert client.delete(E1, headers=headers).status_code == status
+        assert client.post("/api/state", headers=headers).status_code == status
     with Store(run / "experience.sqlite") as store:
         assert not store.get("default", "e1").pinned
     assert client.patch(E1, json={"pinned": True}, headers={**good, "origin": LOCAL}).status_code == 200
@@ -125,13 +125,14 @@ def test_nothing_is_changed_without_the_token(client: TestClient, run: Path) -> 
 
 def test_nobody_else_may_read_the_token(client: TestClient) -> None:
     answer = client.get("/api/session", headers={"origin": "https://evil.example"})
+    assert answer.status_code == 403 and "token" not in answer.json()
     assert "access-control-allow-origin" not in answer.headers
     assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
 def test_beyond_loopback_everything_needs_the_token(run: Path) -> None:
-    guard = Guard("0.0.0.0", "a-token")
-    assert address(guard, "0.0.0.0", 8600) == "http://0.0.0.0:8600/?token=a-token"
+    guard = page_access("0.0.0.0", "a-token")
+    assert address(guard, 8600) == "http://0.0.0.0:8600/?token=a-token"
     with TestClient(create_app(Experiment(run), guard), base_url="http://example.org:8600") as client:
         assert client.get("/healthz").status_code == 200
         for path in ("/", "/app.js", "/api/state", "/api/session", "/?token=wrong"):
@@ -139,7 +140,7 @@ def test_beyond_loopback_everything_needs_the_token(run: Path) -> None:
         page = client.get("/?token=a-token")
         assert page.status_code == 200 and "token" not in str(page.url) and client.cookies[COOKIE] == "a-token"
         assert client.get("/api/state").status_code == 200
-        assert client.delete(E1).status_code == 403, "the cookie alone changes nothing"
+        assert client.delete(E1).status_code == 401, "the cookie alone changes nothing"
         assert client.delete(E1, headers=token(client)).status_code == 200
 
 

@@ -14,7 +14,7 @@ import uvicorn
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.app import create_app
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.guard import Guard
+from agentevolver.view.guard import page_access
 from experience_manager.store import Store
 from tests.agentevolver.view.browser import Page, browser, find_browser
 from tests.agentevolver.view.runs import HOSTILE, make_records, make_run, write_metrics
@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Path:
 def address(run: Path) -> Iterator[str]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(create_app(Experiment(run), Guard("127.0.0.1")), log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(create_app(Experiment(run), page_access("127.0.0.1")), log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         while not server.started:

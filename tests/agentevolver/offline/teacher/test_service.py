@@ -43,7 +43,7 @@ class Grade(BaseModel):
 
 
 def client(teacher: Teacher) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(make_app(teacher)), base_url="http://teacher")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(make_app(teacher)), base_url="http://127.0.0.1")
 
 
 @asynccontextmanager
@@ -104,7 +104,7 @@ USER = GRADE[1]
 async def test_what_is_not_understood_is_a_400_that_says_why(body: Any, said: str) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     async with client(Teacher(rates=NO_MISTAKES)) as http:
-        reply = await http.post("/v1/chat/completions", content=content)
+        reply = await http.post("/v1/chat/completions", content=content, headers={"content-type": "application/json"})
     assert reply.status_code == 400
     assert said in reply.json()["error"]["message"]
     assert reply.json()["error"]["type"] == "invalid_request_error"

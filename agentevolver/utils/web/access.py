@@ -1,0 +1,118 @@
+"""Access rules of an HTTP server: names it answers to, origins it refuses, the token it asks for.
+
+A server bound to loopback answers to loopback names only, so that no web page can make its own name point here (DNS rebinding); a server
+bound beyond loopback answers to any name and must have a token, which such a page does not know.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
+
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+HEALTH_PATHS = frozenset({"/healthz", "/health"})
+_TOKEN_CHARACTERS = frozenset(map(chr, range(0x21, 0x7F)))
+_AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+
+
+class Refused(Exception):
+    """A request that is not served: its status, one line for the caller, and headers of the answer."""
+
+    def __init__(self, status: int, detail: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = headers
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the name or address can only mean this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def host_name(authority: str) -> str | None:
+    """Return the name or address in a `Host` header, without port and brackets; None if it is no valid one (RFC 9110, section 7.2)."""
+    found = _AUTHORITY.fullmatch(authority)
+    return found["name"].strip("[]") if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Rules of one server.
+
+    - `host`: address that it is bound to.
+    - `token`: what callers send as `Authorization: Bearer`; may be empty on loopback only.
+    - `variable`: environment variable that callers find the token in, for the text of a refusal.
+    - `open_reading`: whether GET and HEAD need no token while it is bound to loopback.
+    - `cookie`: cookie that carries the token of a browser, for GET and HEAD; `?token=...` sets it once. Empty: there is none.
+
+    Raises ValueError for a server that is bound beyond loopback and has no token.
+    """
+
+    host: str
+    token: str = field(default="", repr=False)
+    variable: str = ""
+    open_reading: bool = False
+    cookie: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.token and not self.local:
+            raise ValueError(f"{self.host} can be reached from elsewhere: set {self.variable} to a long random text, or bind 127.0.0.1")
+        bad = set(self.token) - _TOKEN_CHARACTERS | (set(self.token) & set('",;\\') if self.cookie else set())
+        if bad:
+            where = "an HTTP header" + (" and a cookie" if self.cookie else "")
+            raise ValueError(f"{self.variable} travels in {where}: it must be ASCII, and cannot hold {sorted(bad)[0]!r}")
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return is_loopback(self.host)
+
+    def check_names(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise Refused for a `Host` that does not mean this server (421) and for an `Origin` that is not its own (403)."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        name = host_name(host)
+        if name is None or (self.local and not is_loopback(name)):
+            raise Refused(
+                421, "this server answers to 127.0.0.1 and localhost only" if self.local else "the Host header is missing or wrong"
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host.lower():
+            raise Refused(403, "this request comes from a web page of another origin")
+
+    def check_token(self, method: str, path: str, query: bytes, headers: Mapping[bytes, bytes]) -> None:
+        """Raise Refused (401) for a request that lacks the token it needs; for a browser that logs in, with the way on (303)."""
+        if not self._needs_token(method, path):
+            return
+        scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and self._fits(bearer.strip()):
+            return
+        if self.cookie and method in SAFE_METHODS:
+            self._check_browser(path, query, headers)
+            return
+        said = f", the value of {self.variable}" if self.variable else ""
+        raise Refused(401, f"send the service's token: Authorization: Bearer <token>{said}", ((b"www-authenticate", b"Bearer"),))
+
+    def _needs_token(self, method: str, path: str) -> bool:
+        if not self.token or path in HEALTH_PATHS:
+            return False
+        return not (self.open_reading and self.local and method in SAFE_METHODS)
+
+    def _check_browser(self, path: str, query: bytes, headers: Mapping[bytes, bytes]) -> None:
+        given = dict(parse_qsl(query.decode("latin-1"))).get("token")
+        if given is not None and self._fits(given.encode()):
+            cookie = f"{self.cookie}={self.token}; HttpOnly; Path=/; SameSite=Strict"
+            raise Refused(303, "logged in", ((b"location", b"/"), (b"set-cookie", cookie.encode())))
+        pairs = (pair.strip().partition(b"=") for pair in headers.get(b"cookie", b"").split(b";"))
+        if not any(name == self.cookie.encode() and self._fits(value) for name, _, value in pairs):
+            raise Refused(401, "open the address that was printed when the server started, the one with ?token=")
+
+    def _fits(self, given: bytes) -> bool:
+        return hmac.compare_digest(given, self.token.encode())

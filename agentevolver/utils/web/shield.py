@@ -7,9 +7,10 @@ nothing but a small body that is already on its way, and closes the connection. 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -76,19 +77,24 @@ class Shield:
             scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         headers: dict[bytes, bytes] = {}
         try:
-            announced = self._checked(scope, headers)
-            body = await _read(receive) if announced else b""
-            if body is None:
-                return
-            if body and self._check_json:
-                _check_json(body)
+            self._check(scope, headers)
         except Refused as refused:
-            await self._refuse(scope, headers, receive, send, refused)
+            await _drain(headers, receive)
+            await self._refuse(scope, send, refused)
             return
+        body = await _read(receive) if headers.get(b"content-length", b"0") != b"0" else b""
+        if body is None:
+            return
+        if body and self._check_json:
+            try:
+                orjson.loads(body)
+            except orjson.JSONDecodeError as error:
+                await self._refuse(scope, send, Refused(400, f"the body is not JSON: {error}"))
+                return
         await self._serve(scope, body, receive, send)
 
-    def _checked(self, scope: Scope, headers: dict[bytes, bytes]) -> int:
-        """Return how many bytes the body has, and fill in the headers; raise Refused."""
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Raise Refused for a head that is not to be served; fill in the headers."""
         for name, value in scope["headers"]:
             if name in headers and name in _SINGLE:
                 raise Refused(400, f"the header {name.decode('latin-1')} is there twice")
@@ -107,17 +113,9 @@ class Shield:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":  # anything else could come from a form on a web page
                 raise Refused(415, f"send the body as application/json, not as {kind.decode('latin-1') or 'nothing'}")
-        return int(announced)
 
-    async def _refuse(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send, refused: Refused) -> None:
+    async def _refuse(self, scope: Scope, send: Send, refused: Refused) -> None:
         self._on_refusal(scope["path"], refused.status)
-        announced = headers.get(b"content-length", b"0")
-        if announced.isdigit() and len(announced) < 18 and 0 < int(announced) <= _DRAINED_BYTES:
-            try:
-                async with asyncio.timeout(_DRAINED_S):
-                    await _read(receive)
-            except TimeoutError:
-                pass
         closing = (*refused.headers, *self._headers, (b"connection", b"close"))
         await send_json(send, refused.status, self._error_body(refused.status, refused.detail), closing)
 
@@ -170,11 +168,14 @@ async def _read(receive: Receive) -> bytes | None:
             return b"".join(parts)
 
 
-def _check_json(body: bytes) -> None:
-    try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Refused(400, f"the body is not JSON: {error}") from error
+async def _drain(headers: Mapping[bytes, bytes], receive: Receive) -> None:
+    """Read what little body a refused request has."""
+    announced = headers.get(b"content-length", b"0")
+    if b"transfer-encoding" in headers or not announced.isdigit() or len(announced) > 18 or not 0 < int(announced) <= _DRAINED_BYTES:
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAINED_S):
+            await _read(receive)
 
 
 def answer_errors(app: FastAPI, error_body: ErrorBody = plain_error, *, invalid: int = 400) -> None:

@@ -1,0 +1,139 @@
+"""The project's four HTTP servers, small and whole: their applications as production makes them, and real sockets before them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from agentevolver.offline.teacher import service as teacher
+from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.protocol import ErrorBody, Limits, plain_error
+from agentevolver.utils.web.server import server_config
+from agentevolver.view import app as view
+from agentevolver.view.experiment import Experiment
+from agentevolver.view.guard import page_access
+from env_service.api import documented_app, error_body, shielded
+from env_service.registry import resolve
+from env_service.service import Service
+from env_service.settings import ServiceSettings
+from experience_manager import service as experience
+from experience_manager.settings import ExperienceSettings
+from experience_manager.store import Store
+from tests.agentevolver.view.runs import make_run
+
+sys.path += [str(Path(__file__).parent / folder) for folder in ("env_service", "experience_manager")]
+
+NAMES = ("environment", "experience", "page", "teacher")
+TOKEN = "right-token"
+
+
+@dataclass(frozen=True)
+class Served:
+    """One server: its ASGI application, the FastAPI application that has its schema, its limits."""
+
+    name: str
+    app: Any
+    documented: FastAPI
+    limits: Limits
+    error_body: ErrorBody = plain_error
+
+    @property
+    def health(self) -> str:
+        """The path that needs no token."""
+        return "/health" if self.name == "experience" else "/healthz"
+
+
+@asynccontextmanager
+async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -> AsyncIterator[dict[str, Served]]:
+    """Make the four, with a PocketWorld, an empty store, a made-up run and a scripted summariser."""
+    from experience_fakes import SMALL, teller
+    from local_hosts import LocalLauncher
+
+    async with AsyncExitStack() as stack:
+        settings = ServiceSettings(resolve(["pocket"], []), token=token or None, host=host)
+        service = Service(settings, LocalLauncher())
+        await service.start()
+        stack.push_async_callback(service.stop)
+        store = stack.enter_context(Store(folder / "store.sqlite"))
+        pool = experience.ExperienceService(ExperienceSettings(), store, SMALL, teller(), author="m", dump_dir=folder / "dumps")
+        pool_app = experience.create_app(pool, Access(host, token, "EXPERIENCE_SERVICE_TOKEN"))
+        page = view.create_app(Experiment(make_run(folder / "pocket" / "demo")), page_access(host, token))
+        stack.push_async_callback(_ended(page))
+        model = teacher.make_app(teacher.Teacher(), access=Access(host, token, teacher.TOKEN_VARIABLE))
+        documented = documented_app(service)
+        served = (
+            Served("environment", shielded(service, settings), documented, Limits(body_bytes=settings.max_body_bytes), error_body),
+            Served("experience", pool_app, pool_app, Limits(body_bytes=experience.MAX_BODY_BYTES)),
+            Served("page", page, page, Limits(body_bytes=view.MAX_BODY_BYTES)),
+            Served("teacher", model, model, Limits(body_bytes=teacher.MAX_BODY_BYTES), teacher.error_body),
+        )
+        yield {one.name: one for one in served}
+
+
+def _ended(app: FastAPI) -> Any:
+    """Return what runs the end of an application's lifespan."""
+
+    async def end() -> None:
+        async with app.router.lifespan_context(app):
+            pass
+
+    return end
+
+
+@contextmanager
+def four_sockets(folder: Path, token: str = TOKEN, **limits: Any) -> Iterator[dict[str, int]]:
+    """Serve the four on free loopback ports, on a loop in a thread of its own; yields the ports. `limits` replace those of `Limits`."""
+    ports: dict[str, int] = {}
+    ready, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with four_apps(folder, token) as apps:
+            servers = []
+            for name, one in apps.items():
+                listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+                ports[name] = listener.getsockname()[1]
+                config = server_config(
+                    one.app, replace(one.limits, **limits), one.error_body, stop_s=2, lifespan="off", log_level="critical"
+                )
+                server = uvicorn.Server(config)
+                servers.append((server, asyncio.create_task(server.serve(sockets=[listener]))))
+            while not all(server.started for server, _ in servers):
+                await asyncio.sleep(0.01)
+            ready.set()
+            await asyncio.to_thread(stop.wait)
+            for server, _ in servers:
+                server.should_exit = True
+            await asyncio.gather(*(task for _, task in servers))
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(60), "the servers did not start"
+        yield ports
+    finally:
+        stop.set()
+        thread.join()
+
+
+def request(method: str, path: str, body: bytes = b"", *, close: bool = True, **headers: str) -> bytes:
+    """Return a request as it goes over the wire; `host=""` leaves that header out."""
+    known = {"host": "127.0.0.1", "content_length": str(len(body)), **({"content_type": "application/json"} if body else {}), **headers}
+    if close:
+        known.setdefault("connection", "close")
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in known.items() if value]
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode("latin-1") + body
+
+
+def bearer(token: str = TOKEN) -> dict[str, str]:
+    """Return the header that carries the token."""
+    return {"authorization": f"Bearer {token}"}

@@ -68,7 +68,7 @@ class ExperienceService:
     async def summary(self, body: SummaryBody) -> Answer:
         """Distil trajectories, insert what comes of them, and return it."""
         pool = self._pool(body.workspace_id)
-        attempts = [self._attempt(trajectory, number) for number, trajectory in enumerate(body.trajectories)]
+        attempts = [self._attempt(trajectory) for trajectory in body.trajectories]
         groups = (
             [attempts] if self._settings.distillation.grouping == "batch" else group_by_task(attempts, self._settings.summary_batch_size)
         )
@@ -150,10 +150,8 @@ class ExperienceService:
             raise BadRequest(f"{path!r} is outside of the service's dump folder")
         return file
 
-    def _attempt(self, body: TrajectoryBody, number: int) -> Attempt:
+    def _attempt(self, body: TrajectoryBody) -> Attempt:
         messages = [dict(message) for message in body.messages]
-        if any(not isinstance(message.get("role"), str) for message in messages):
-            raise BadRequest(f"trajectory {number}: every message needs a role")
         query = str(body.metadata.get("query") or "")
         threshold = self._settings.distillation.success_threshold
         for message in messages:

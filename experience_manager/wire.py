@@ -25,6 +25,13 @@ def _is_path(value: str) -> str:
     return value
 
 
+def _is_message(value: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(value.get("role"), str):
+        raise ValueError("every message needs a role")
+    return value
+
+
+ChatMessage = Annotated[dict[str, Any], AfterValidator(_is_message)]
 WorkspaceName = Annotated[str, Field(max_length=200), AfterValidator(_is_name)]
 
 
@@ -35,7 +42,7 @@ class _Body(BaseModel):
 class TrajectoryBody(_Body):
     """A finished rollout."""
 
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1)
     score: float = Field(allow_inf_nan=False)
     task_id: str = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -57,7 +64,7 @@ class RetrieveBody(WorkspaceBody):
     """POST /retrieve_task_memory: `query` as text, or AgentEvolver's JSON list of messages; or `messages`."""
 
     query: str = ""
-    messages: list[dict[str, Any]] = Field(default_factory=list)
+    messages: list[ChatMessage] = Field(default_factory=list)
     top_k: int = Field(3, ge=1, le=1000)
     metadata: dict[str, Any] = Field(default_factory=dict)
 

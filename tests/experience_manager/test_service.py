@@ -208,7 +208,7 @@ async def test_a_dump_that_cannot_be_written_is_the_services_fault(store, tmp_pa
         (
             "summary_task_memory",
             {"trajectories": [{"messages": [{"content": "no role"}], "score": 1}]},
-            "trajectory 0: every message needs a role",
+            "trajectories.0.messages.0: every message needs a role",
         ),
         ("retrieve_task_memory", {"query": " "}, "query or messages"),
         ("retrieve_task_memory", {"query": "a", "top_k": 0}, "top_k"),

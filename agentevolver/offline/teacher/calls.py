@@ -95,16 +95,16 @@ def write_call(call: Call, syntax: Syntax) -> str:
     """Return a call as an assistant message."""
     if syntax == "compact":
         return str(call)
-    arguments = {key: int(arg) if key in ("amount", "qty", "hour") and arg.isdigit() else arg for key, arg in _keyed(call)}
+    arguments = {key: int(arg) if key in ("amount", "qty", "hour") and arg.isdecimal() else arg for key, arg in _keyed(call)}
     return f"{_MARK}{json.dumps({'name': call.tool, 'arguments': arguments})}</tool_call>"
 
 
 def _keyed(call: Call) -> list[tuple[str, str]]:
     """The arguments with their JSON keys, in the order given; where sites order them differently, the value tells which it is."""
     if call.tool == "bank.pay":
-        return [("amount" if arg.isdigit() else "name", arg) for arg in call.args]
+        return [("amount" if arg.isdecimal() else "name", arg) for arg in call.args]
     if call.tool == "cal.add":
-        return [("hour" if arg.isdigit() else "day" if arg in DAYS else "name", arg) for arg in call.args]
+        return [("hour" if arg.isdecimal() else "day" if arg in DAYS else "name", arg) for arg in call.args]
     keys = [kind.lower() for kind in USUAL.get(call.tool, ())]
     keys += ["confirm"] + [f"arg{i}" for i in range(len(call.args))]
     return list(zip(keys, call.args, strict=False))
@@ -130,7 +130,7 @@ def canonical(call: Call) -> tuple[str, ...]:
     if call.tool in GUARDED and args[-1:] == ["yes"]:
         args = args[:-1]
     if call.tool == "bank.pay":
-        args.sort(key=str.isdigit)
+        args.sort(key=str.isdecimal)
     elif call.tool == "cal.add":
-        args.sort(key=lambda a: 2 if a.isdigit() else 1 if a in DAYS else 0)
+        args.sort(key=lambda a: 2 if a.isdecimal() else 1 if a in DAYS else 0)
     return (call.tool, *args)

@@ -34,7 +34,7 @@ def hallucinate(query: str, intent: Intent, calls: list[Call], seen: Seen, draws
 
 
 def _id_of(call: Call) -> str | None:
-    return next((arg for arg in call.args if len(arg) > 1 and arg[0] in "neom" and arg[1:].isdigit()), None)
+    return next((arg for arg in call.args if len(arg) > 1 and arg[0] in "neom" and arg[1:].isdecimal()), None)
 
 
 def _replace(calls: list[Call], old: Call, new: Call) -> list[Call]:
@@ -71,7 +71,7 @@ def _wrong_id(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _C
 def _wrong_answer(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed:
     right = calls[-1].args[0]
     others = [w for words in seen.words.values() if right in words for w in words if w != right]
-    wrong = str(int(right) + draws.rng.choice((1, 2, 5))) if right.isdigit() else draws.rng.choice(others or ["unknown"])
+    wrong = str(int(right) + draws.rng.choice((1, 2, 5))) if right.isdecimal() else draws.rng.choice(others or ["unknown"])
     return None, [*calls[:-1], Call("done", (wrong,))]
 
 
@@ -82,7 +82,7 @@ def _wrong_value(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) ->
         return None
     victim, right = draws.rng.choice(victims)
     others = sorted({w for kind in _FREE_WORDS if right in seen.words.get(kind, []) for w in seen.words[kind] if w != right})
-    wrong = str(int(right) + 1) if right.isdigit() else draws.rng.choice(others) if others else None
+    wrong = str(int(right) + 1) if right.isdecimal() else draws.rng.choice(others) if others else None
     return None if wrong is None else (None, _replace(calls, victim, _swapped(victim, right, wrong)))
 
 

@@ -6,6 +6,7 @@ Whatever the teacher does not understand becomes `NotUnderstood`, which the serv
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,9 @@ from agentevolver.llm.prompts import PromptError, StepText, read_sections, read_
 from agentevolver.offline.teacher.intents import Intent, read_intent
 
 WHAT = "the built-in teacher, a rule-based stand-in for a language model that knows the pocket world only"
+
+# Python refuses to read numbers of more than 4,300 digits, with a ValueError.
+_LONG_NUMBER = re.compile(r"\d{1000}")
 
 
 class NotUnderstood(ValueError):
@@ -58,6 +62,8 @@ def read_prompt(messages: Any) -> Prompt:
         raise NotUnderstood("the first message must be of the system and the second of the user")
     if not isinstance(first.get("content"), str) or not isinstance(second.get("content"), str):
         raise NotUnderstood("the content of messages must be text")
+    if _LONG_NUMBER.search(first["content"]) or _LONG_NUMBER.search(second["content"]):
+        raise NotUnderstood("a number in the messages has 1,000 digits or more")
     try:
         task = read_task(first["content"])
     except PromptError as error:

@@ -49,7 +49,7 @@ def digest(transcript: str) -> str:
 
 def _count(prompt: Prompt) -> int:
     text = prompt.sections.get("count", "5").strip()
-    if not text.isdigit():
+    if not text.isdecimal():
         raise NotUnderstood(f"synthesiser/tasks: <count> must be a whole number, not {text[:40]!r}")
     return int(text)
 

@@ -69,7 +69,7 @@ async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -
         pool_app = experience.create_app(pool, Access(host, token, "EXPERIENCE_SERVICE_TOKEN"))
         page = view.create_app(Experiment(make_run(folder / "pocket" / "demo")), page_access(host, token))
         stack.push_async_callback(_ended(page))
-        model = teacher.make_app(teacher.Teacher(), access=Access(host, token, teacher.TOKEN_VARIABLE))
+        model = teacher.make_app(teacher.Teacher(), access=Access(host, token, teacher.TEACHER_TOKEN))
         documented = documented_app(service)
         served = (
             Served("environment", shielded(service, settings), documented, Limits(body_bytes=settings.max_body_bytes), error_body),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,7 +23,7 @@ from agentevolver.llm.errors import LLMError, LLMReplyError, LLMUnavailable
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.ledger import Ledger, Usage
 from agentevolver.llm.replies import Answer, Reply, ServedModel
-from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role, check_sampling
+from agentevolver.llm.settings import OFFLINE, POLICY, TEACHER_TOKEN, LLMSettings, Role, check_sampling
 
 M = TypeVar("M", bound=BaseModel)
 PolicySource = ServedModel | Callable[[], ServedModel | Awaitable[ServedModel | None] | None]
@@ -176,7 +177,8 @@ class LLM:
             # Asked every time: an engine that was started again may be somewhere else.
             served = await self._policy_model(role)
         elif settings.base_url == OFFLINE:
-            served = ServedModel(self.settings.teacher.url, settings.model)
+            key = os.environ.get(TEACHER_TOKEN, "").strip()
+            served = ServedModel(self.settings.teacher.url, settings.model, **({"api_key": key} if key else {}))
         else:
             served = served_model(role, settings)
         known = self._endpoints.get(role)

@@ -17,6 +17,8 @@ from agentevolver.utils.secrets import secret
 
 OFFLINE = "offline"
 POLICY = "policy"
+# Holds what the built-in teacher asks for, where that is set.
+TEACHER_TOKEN = "TEACHER_TOKEN"
 # Parameters of the OpenAI API, and those that servers such as vLLM know beyond it; a key of another name is refused, not dropped.
 OPENAI_SAMPLING = frozenset(
     {

@@ -12,6 +12,7 @@ from fastapi import Body, FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
@@ -42,6 +43,15 @@ class Json(Response):
         return orjson.dumps(content)
 
 
+class WholeFiles(StaticFiles):
+    """Static files that are always sent whole: an impossible `Range` would be answered with an error that is not JSON."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
+
+
 def create_app(experiment: Experiment, access: Access) -> FastAPI:
     """Return the application for one run."""
     pool = ExperiencePool(experiment)
@@ -57,7 +67,7 @@ def create_app(experiment: Experiment, access: Access) -> FastAPI:
     _trajectory_routes(app, experiment)
     _task_routes(app, Tasks(experiment.folder / "tasks"))
     _experience_routes(app, pool)
-    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    app.mount("/", WholeFiles(directory=STATIC, html=True))
     return app
 
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.offline.teacher.prompt import WHAT, Rates
-from agentevolver.offline.teacher.service import MAX_BODY_BYTES, TOKEN_VARIABLE, Teacher, error_body, make_app
+from agentevolver.offline.teacher.service import MAX_BODY_BYTES, Teacher, error_body, make_app
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.protocol import Limits
 from agentevolver.utils.web.server import Server, server_config
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rates = Rates(**{rate.name: getattr(options, rate.name) for rate in fields(Rates)})
     teacher = Teacher(seed=options.seed, rates=rates, record=options.record)
     try:
-        access = Access(options.host, os.environ.get(TOKEN_VARIABLE, "").strip(), TOKEN_VARIABLE)
+        access = Access(options.host, os.environ.get(TEACHER_TOKEN, "").strip(), TEACHER_TOKEN)
     except ValueError as error:
         raise SystemExit(f"--host {error}") from error
     app = make_app(teacher, access=access, delay_s=options.delay)

@@ -20,6 +20,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.offline.teacher import acting, attributing, judging, noting, profiling, summarising, synthesising
 from agentevolver.offline.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
 from agentevolver.utils.web.access import Access
@@ -44,7 +45,6 @@ HANDLERS: dict[str, Handler] = {
 }
 MODEL = "teacher"
 FENCED = 0.15
-TOKEN_VARIABLE = "TEACHER_TOKEN"
 MAX_BODY_BYTES = 4_000_000
 _REMEMBERED = 50_000
 _DEFAULT_TEMPERATURE = 0.7
@@ -121,7 +121,7 @@ def make_app(teacher: Teacher, *, access: Access | None = None, delay_s: float =
         delay_s: waited before every reply, to measure with a judge that takes its time.
     """
     app = FastAPI(title="agentevolver offline teacher", description=WHAT, docs_url=None, redoc_url=None)
-    rules = access or Access("127.0.0.1", variable=TOKEN_VARIABLE)
+    rules = access or Access("127.0.0.1", variable=TEACHER_TOKEN)
     app.add_middleware(Shield, access=rules, body_bytes=MAX_BODY_BYTES, error_body=error_body)
     answer_errors(app, error_body)
 

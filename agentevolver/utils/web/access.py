@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import parse_qsl
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -29,6 +30,7 @@ class Refused(Exception):
         self.headers = headers
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Whether the name or address can only mean this machine."""
     try:
@@ -37,6 +39,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+@lru_cache(maxsize=1024)
 def host_name(authority: str) -> str | None:
     """Return the name or address in a `Host` header, without port and brackets; None if it is no valid one (RFC 9110, section 7.2)."""
     found = _AUTHORITY.fullmatch(authority)

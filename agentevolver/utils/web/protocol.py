@@ -159,12 +159,16 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Count a piece of the request's target."""
-        self._count(len(url), 0)
+        self._parsed += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header field."""
-        self._count(len(name) + len(value) + 4, 1)
+        self._parsed += len(name) + len(value) + 4
+        self._fields += 1
+        if self._parsed > self._limits.head_bytes or self._fields > self._limits.head_fields:
+            self._refusal = (431, self._head_limit)
+            raise _TooLarge
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -187,13 +191,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """Log nothing: anybody can ask for an upgrade, as often as they like."""
 
     # -- limits
-
-    def _count(self, size: int, fields: int) -> None:
-        self._parsed += size
-        self._fields += fields
-        if self._parsed > self._limits.head_bytes or self._fields > self._limits.head_fields:
-            self._refusal = (431, self._head_limit)
-            raise _TooLarge
 
     def _head_is_unfinished(self, size: int) -> None:
         # What came with the head's beginning may have held an earlier request too; what came later is all of this head, and of it the

@@ -130,15 +130,15 @@ class Shield:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        async def noting(message: Message) -> None:
+        async def adding(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message = {**message, "headers": [*message.get("headers", ()), *self._headers]} if self._headers else message
+                message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
             await send(message)
 
         try:
-            await self._app(scope, again, noting)
+            await self._app(scope, again, adding)
         except Exception:
             error_id = secrets.token_hex(6)
             logger.exception("%s %s failed unexpectedly [%s]", scope["method"], scope["path"], error_id)

@@ -21,12 +21,14 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from pydantic import BaseModel
 
 from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
-from agentevolver.offline.teacher.__main__ import parser
+from agentevolver.offline.teacher.__main__ import main, parser
 from agentevolver.offline.teacher.prompt import WHAT, Rates
 from agentevolver.offline.teacher.service import HANDLERS, Teacher, make_app
+from agentevolver.utils.web.access import Access
 from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps
 
 MILK: Steps = [(0, "note.find milk", "milk n3 home"), (1, "note.del n3 yes", "ok"), (2, "done", "bye")]
@@ -49,9 +51,15 @@ def client(teacher: Teacher) -> httpx.AsyncClient:
 @asynccontextmanager
 async def serving(teacher: Teacher, delay_s: float = 0.0) -> AsyncIterator[LLMSettings]:
     """Serve a teacher on loopback; yields the section `llm` that uses it."""
+    async with serving_app(make_app(teacher, delay_s=delay_s)) as settings:
+        yield settings
+
+
+@asynccontextmanager
+async def serving_app(app: FastAPI) -> AsyncIterator[LLMSettings]:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(make_app(teacher, delay_s=delay_s), log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         task = asyncio.create_task(server.serve(sockets=[sock]))
         try:
             while not server.started:
@@ -173,6 +181,32 @@ async def test_a_refusal_reaches_the_caller_as_one() -> None:
         with pytest.raises(LLMRefused, match="no wording"):
             messages = prompts.messages("verifier/solve", "Solve.", {"opening": "x", "task": "sing", "transcript": "(no steps yet)"})
             await llm.chat(Role.VERIFIER, messages)
+
+
+@pytest.mark.service
+async def test_with_a_token_the_roles_send_it_and_others_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app(Teacher(rates=NO_MISTAKES), access=Access("127.0.0.1", "t0ken"))
+    async with serving_app(app) as settings:
+        monkeypatch.setenv("TEACHER_TOKEN", "t0ken")
+        async with LLM(settings) as llm:
+            assert (await llm.structured(Role.JUDGE, GRADE, Grade)).achieved
+        monkeypatch.delenv("TEACHER_TOKEN")
+        async with LLM(settings) as llm:
+            with pytest.raises(LLMRefused, match="401"):
+                await llm.structured(Role.JUDGE, GRADE, Grade)
+
+
+def test_beyond_loopback_it_wants_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEACHER_TOKEN", raising=False)
+    with pytest.raises(SystemExit, match="set TEACHER_TOKEN"):
+        main(["--host=0.0.0.0", "--port=0"])
+
+
+async def test_numbers_that_python_would_not_read_are_a_400() -> None:
+    sections = "<opening>\nsite k3\n</opening>\n\n<count>\n" + "9" * 5000 + "\n</count>"
+    messages = [{"role": "system", "content": "role: synthesiser/tasks"}, {"role": "user", "content": sections}]
+    async with client(Teacher(rates=NO_MISTAKES)) as http:
+        assert (await http.post("/v1/chat/completions", json={"messages": messages})).status_code == 400
 
 
 # ---- the prompts of those who use the roles ----

@@ -1,4 +1,4 @@
-"""100,000 requests over the four servers, with valid credentials and without: none answered with a 5xx but 503 and 504, every route served."""
+"""100,000 requests over the four servers, with and without credentials: no 5xx but 503 and 504, and every route is served."""
 
 from __future__ import annotations
 

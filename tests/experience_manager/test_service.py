@@ -225,6 +225,24 @@ async def test_a_callers_mistake_is_a_400_that_names_it(store, route, body, word
     assert ids_of(store) == {"a"}
 
 
+@pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ".x", "a\0b", "a\nb", "x" * 201, "\ud800"])
+async def test_a_workspace_that_cannot_be_a_files_name_is_a_400_whatever_is_asked(store, tmp_path, name):
+    client = Client(store, dump_dir=tmp_path)
+    bodies = [{"action": action, "workspace_id": name} for action in ("list", "delete", "dump", "load")]
+    bodies += [{"action": "copy", "src_workspace_id": name}, {"action": "dump", "path": "a\0b"}, {"action": "dump", "path": "x" * 1001}]
+    for body in bodies:
+        content = json.dumps(body).encode()
+        reply = await client.http.post("/vector_store", content=content, headers={"content-type": "application/json"})
+        assert reply.status_code == 400 and set(reply.json()) == {"detail"}, body
+    assert store.workspaces() == {} and not list(tmp_path.glob("*.jsonl"))
+
+
+async def test_what_a_store_cannot_count_or_a_rollout_does_not_say_is_a_400(store):
+    client = Client(store)
+    await client.refused(400, "delete_task_memory", {"freq_threshold": 2**63, "utility_threshold": 0})
+    assert "needs a role" in await client.refused(400, "retrieve_task_memory", {"query": "", "messages": [{"content": "x"}]})
+
+
 async def test_what_is_no_json_or_no_number_is_a_400(store):
     client = Client(store)
     for content in (b"{", b"[]", b'{"trajectories": [{"messages": [{"role": "user"}], "score": NaN}]}'):

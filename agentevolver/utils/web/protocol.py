@@ -57,21 +57,27 @@ class Waiting:
         self._connections = min(limits.connections, max(1, files * 3 // 4))
         self._waiting_bytes = limits.waiting_bytes
         self._held: dict[LimitedProtocol, int] = {}
+        self._ending: set[LimitedProtocol] = set()
         self._bytes = 0
 
     def hold(self, connection: LimitedProtocol, count: int, connections: int) -> None:
         """Set how many bytes a connection holds, of how many connections; close the longest waiting ones beyond a limit."""
         self._bytes += count - self._held.get(connection, 0)
         self._held[connection] = count
-        while self._held and (self._bytes > self._waiting_bytes or connections > self._connections):
+        while self._held and (self._bytes > self._waiting_bytes or connections - len(self._ending) > self._connections):
             oldest = next(iter(self._held))
             self.forget(oldest)
+            self._ending.add(oldest)
             oldest.transport.abort()
-            connections -= 1
 
     def forget(self, connection: LimitedProtocol) -> None:
-        """Take a connection out: its head is complete, or it is closed."""
+        """Take a connection out: its head is complete."""
         self._bytes -= self._held.pop(connection, 0)
+
+    def lost(self, connection: LimitedProtocol) -> None:
+        """Take a connection out for good: it is closed."""
+        self.forget(connection)
+        self._ending.discard(connection)
 
 
 class LimitedConfig(uvicorn.Config):
@@ -127,7 +133,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""
-        self._waiting.forget(self)
+        self._waiting.lost(self)
         self._time(_Phase.NONE)
         super().connection_lost(exc)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,6 +23,7 @@ from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.ledger import Ledger, Usage
 from agentevolver.llm.replies import Answer, Reply, ServedModel
 from agentevolver.llm.settings import OFFLINE, POLICY, TEACHER_TOKEN, LLMSettings, Role, check_sampling
+from agentevolver.utils.secrets import secret
 
 M = TypeVar("M", bound=BaseModel)
 PolicySource = ServedModel | Callable[[], ServedModel | Awaitable[ServedModel | None] | None]
@@ -177,7 +177,7 @@ class LLM:
             # Asked every time: an engine that was started again may be somewhere else.
             served = await self._policy_model(role)
         elif settings.base_url == OFFLINE:
-            key = os.environ.get(TEACHER_TOKEN, "").strip()
+            key = secret(TEACHER_TOKEN)
             served = ServedModel(self.settings.teacher.url, settings.model, **({"api_key": key} if key else {}))
         else:
             served = served_model(role, settings)

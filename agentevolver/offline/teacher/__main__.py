@@ -16,6 +16,7 @@ from pathlib import Path
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.offline.teacher.prompt import WHAT, Rates
 from agentevolver.offline.teacher.service import MAX_BODY_BYTES, Teacher, error_body, make_app
+from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.protocol import Limits
 from agentevolver.utils.web.server import Server, server_config
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rates = Rates(**{rate.name: getattr(options, rate.name) for rate in fields(Rates)})
     teacher = Teacher(seed=options.seed, rates=rates, record=options.record)
     try:
-        access = Access(options.host, os.environ.get(TEACHER_TOKEN, "").strip(), TEACHER_TOKEN)
+        access = Access(options.host, secret(TEACHER_TOKEN), TEACHER_TOKEN)
     except ValueError as error:
         raise SystemExit(f"--host {error}") from error
     app = make_app(teacher, access=access, delay_s=options.delay)

@@ -60,6 +60,9 @@ def prepare_start(trainer: Mapping[str, Any], experiment: Path) -> None:
     if trainer["resume_mode"] == "auto":
         if start.checkpoint is None:
             unmark(checkpoints)
+        elif not trainer.get("val_only"):
+            # The newest from here on, also where its run was killed before it was sealed, or went further and is left behind.
+            seal(start.checkpoint)
         elif start.warning is not None:
             mark(start.checkpoint)
     elif trainer["resume_mode"] == "disable" and not trainer.get("val_only") and (aside := set_aside(checkpoints)) is not None:

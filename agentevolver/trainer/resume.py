@@ -11,6 +11,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +142,18 @@ def unmark(checkpoints: Path) -> None:
 
 
 def set_aside(checkpoints: Path) -> Path | None:
-    """Rename the folder of the checkpoints of a run that starts over, so that nothing goes on from them; None if it holds none."""
-    if not _folders(checkpoints):
+    """Move the checkpoints of a run that starts over to `superseded-<n>/`, so that nothing goes on from them; None if there are none."""
+    folders = _folders(checkpoints)
+    if not folders:
         return None
-    numbers = range(1, 2 + sum(1 for _ in checkpoints.parent.glob(f"{checkpoints.name}.superseded-*")))
-    target = next(path for n in numbers if not (path := checkpoints.with_name(f"{checkpoints.name}.superseded-{n}")).exists())
-    return checkpoints.rename(target)
+    # Inside: the folder itself may be a disk of its own.
+    targets = (checkpoints / f"superseded-{number}" for number in count(1))
+    target = next(path for path in targets if not path.exists())
+    target.mkdir()
+    unmark(checkpoints)
+    for folder in folders:
+        folder.rename(target / folder.name)
+    return target
 
 
 def retire(checkpoints: Path, keep: int | None) -> None:

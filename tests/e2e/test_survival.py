@@ -3,20 +3,33 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentevolver.launcher.identity import send
-from agentevolver.utils.files import read_jsonl
+from agentevolver.utils.files import read_jsonl, written
 from tests.e2e.runs import Launched, command_of, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
-STEPS = ("trainer.total_training_steps=40", "trainer.save_freq=2", "trainer.test_freq=-1", "trainer.val_before_train=false")
+STEPS = (
+    "trainer.total_training_steps=40",
+    "trainer.save_freq=2",
+    "trainer.test_freq=-1",
+    "trainer.val_before_train=false",
+    "retention.plain_steps=3",
+)
+
+
+def rollouts(run: Launched, step: int) -> list[dict[str, Any]]:
+    path = written(run.directory / "trajectories" / f"step_{step}.jsonl")
+    assert path is not None
+    return read_jsonl(path)
 
 
 def tasks_of(run: Launched, step: int) -> list[str]:
-    return sorted(t["task"]["task_id"] for t in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl"))
+    return sorted(t["task"]["task_id"] for t in rollouts(run, step))
 
 
 def checkpointed(run: Launched) -> int:
@@ -39,7 +52,7 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
         survived = max(first.steps_done()) + 3
         first.wait_for(lambda: survived in first.steps_done(), "step after the environment service was killed")
         assert "env_service" in first.output, "the death is reported"
-        hurt = [t for n in range(1, survived + 1) for t in read_jsonl(first.directory / "trajectories" / f"step_{n}.jsonl")]
+        hurt = [t for n in range(1, survived + 1) for t in rollouts(first, n)]
         assert all((t["outcome"] is None) == (t["stop_reason"] in ("env_error", "llm_error")) for t in hurt)
 
         first.wait_for(lambda: max(first.steps_done()) == checkpointed(first) + 1, "step after a checkpoint")
@@ -52,6 +65,9 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
         os.truncate(first.directory / "checkpoints" / f"global_step_{torn}" / "trainer.pt", 100)
         seen = tasks_of(first, saved + 1)
 
+        for number in range(6):
+            (first.directory / "logs" / f"ray.2020010{number + 1}-000000.log").write_text("of a launch long ago")
+
         second = launch(tmp_path, "hurt", *STEPS)
         try:
             second.wait_for(lambda: len(second.steps_done()) >= 2, "two steps after the resume")
@@ -60,6 +76,9 @@ def test_a_run_survives_its_environment_service_its_trainer_and_ctrl_c(tmp_path:
             assert tasks_of(second, saved + 1) == seen, "the same tasks in the same order"
             steps = [record["step"] for record in read_jsonl(second.directory / "metrics.jsonl")]
             assert steps == list(range(1, max(steps) + 1)), "one object a step, none twice"
+            kept = {path.name for path in second.directory.glob("trajectories/step_*")}
+            assert "step_1.jsonl.gz" in kept and sum(name.endswith(".jsonl") for name in kept) <= 4, "three, and the one under way"
+            assert len(list(second.directory.glob("logs/ray.*.log"))) <= 4 and (second.directory / "logs" / "ray.log").exists()
 
             os.kill(second.process.pid, signal.SIGINT)
             assert second.wait(60) == 130

@@ -14,7 +14,7 @@ from ray.exceptions import RayTaskError
 from agentevolver.errors import TrainingFailed
 from agentevolver.sections import WatchdogSettings
 from agentevolver.trainer.checkpoint import restore_state, save_state, saving
-from agentevolver.trainer.resume import MANIFEST, MARKER, STATE, problem_with
+from agentevolver.trainer.resume import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
 from agentevolver.trainer.rollouts import FailureGuard
 from agentevolver.utils.files import append_jsonl, read_jsonl
 from agentevolver.watchdog import Watchdog
@@ -168,6 +168,18 @@ def test_checkpoints_from_before_a_resume_count(tmp_path, pool, verl):
     assert all(problem_with(verl / f"global_step_{step}") is None for step in kept)
 
 
+def test_the_checkpoint_that_a_run_goes_on_from_is_the_newest_from_then_on(tmp_path, pool, verl):
+    for step in (2, 4, 6):
+        trainer_in(tmp_path, step)._save_checkpoint()
+    (verl / "global_step_6" / MANIFEST).unlink()  # killed after verl's marker was written, before it was sealed
+    trainer_in(tmp_path, 0)._load_checkpoint()
+    assert [found.step for found in whole_checkpoints(verl)] == [2, 4, 6]
+    (verl / MARKER).write_text("4")  # by hand
+    trainer_in(tmp_path, 0, max_actor_ckpt_to_keep=2)._load_checkpoint()
+    trainer_in(tmp_path, 5, max_actor_ckpt_to_keep=2)._save_checkpoint()
+    assert [found.step for found in whole_checkpoints(verl)] == [4, 5], "the branch that was left goes first"
+
+
 def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(tmp_path, pool, verl):
     trainer_in(tmp_path, 4)._save_checkpoint()
     (verl / "global_step_4" / "actor" / "optim_world_size_1_rank_0.pt").touch()
@@ -203,5 +215,5 @@ def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_
     trainer = trainer_in(tmp_path, 0, resume_mode="disable")
     trainer._load_checkpoint()
     assert trainer.global_steps == 0 and read_jsonl(tmp_path / "metrics.jsonl") == []
-    assert [path.name for path in tmp_path.glob("checkpoints*")] == ["checkpoints.superseded-1"]
+    assert [path.name for path in verl.iterdir()] == ["superseded-1"]
     trainer_in(tmp_path, 0)._load_checkpoint()

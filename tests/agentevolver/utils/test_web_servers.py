@@ -240,8 +240,12 @@ def test_what_is_asked_rightly_is_answered(port: int, name: str) -> None:
         (request("GET", "/", **bearer(), content_length="-1"), {400}),
     ],
 )
-def test_what_cannot_be_read_or_found_is_json_too(port: int, name: str, data: bytes, statuses: set[int]) -> None:
+def test_what_cannot_be_read_or_found_is_json_too_and_not_logged(
+    port: int, name: str, data: bytes, statuses: set[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     status, headers, body = ask(port, data)
+    assert not caplog.records
     assert status in statuses and is_json_error(name, headers, body), (status, body)
 
 

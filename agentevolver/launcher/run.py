@@ -47,7 +47,7 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
     Raises:
         LaunchError: the run could not start or go on; everything has been stopped.
     """
-    with _private_files(plan), experiment_lock(plan.experiment_dir, registry):
+    with private_files(plan), experiment_lock(plan.experiment_dir, registry):
         record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root, masked(plan.config))
         code = LaunchError.exit_code
         try:
@@ -58,7 +58,7 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
 
 
 @contextmanager
-def _private_files(plan: Plan) -> Iterator[None]:
+def private_files(plan: Plan) -> Iterator[None]:
     """Make what this process and all that it starts write readable by their owner alone, unless the plan shares the run's files."""
     # Experiments of others may come to lie in the folders above.
     plan.experiment_dir.parent.mkdir(parents=True, exist_ok=True)

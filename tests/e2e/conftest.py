@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentevolver.launcher.shared_memory import attached
 from tests.e2e.listening import Listener, answers, http_answers, listeners
 from tests.e2e.runs import SMALL, Launched
 from tests.strangers import carrying, readable
@@ -23,7 +24,8 @@ ROUTES = (
 class Finished:
     """A run that went to its end, what it left outside of its folder, and what strangers were told while it trained.
 
-    `carried` and `exposed` are where its secrets were seen then: processes with their variables, and files.
+    `carried` and `exposed` are where its secrets were seen then: processes with their variables, and files; among these
+    are also segments of shared memory that others may open.
     """
 
     launched: Launched
@@ -50,6 +52,7 @@ def basic_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         routes = http_answers(server, *ROUTES)
         carried = carrying(launched.run_id, SECRETS.values())
         exposed = readable([launched.traces.folder, launched.directory, Path("/dev/shm")], SECRETS.values())
+        exposed |= {path for path in attached(launched.run_id) if path.exists() and path.stat().st_mode & 0o077}
         returncode = launched.wait()
         yield Finished(launched, returncode, launched.left_behind(), carried, exposed, heard, routes)
     finally:

@@ -1,5 +1,6 @@
 """From options and configuration to what is started, without starting anything."""
 
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, masked, resolve_config
 from agentevolver.launcher.preflight import Presence
-from agentevolver.launcher.records import RunRegistry
+from agentevolver.launcher.records import RunRegistry, experiment_lock
+from agentevolver.launcher.run import private_files
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET
 from agentevolver.utils.net import ON_LOOPBACK
@@ -271,3 +273,20 @@ def test_files_are_the_owners_alone_unless_shared(configuration: FakeConfigurati
     assert not plan(configuration).shared_files
     shared = OmegaConf.merge(configuration.config, {"experiment": {"shared_files": True}})
     assert isinstance(shared, DictConfig) and plan(replace(configuration, config=shared)).shared_files
+
+
+@pytest.mark.parametrize(("shared", "file", "folder"), [(False, 0o600, 0o700), (True, 0o640, 0o750)])
+def test_what_is_written_while_a_plan_is_carried_out_has_the_modes_that_were_asked_for(
+    shared: bool, file: int, folder: int, configuration: FakeConfiguration
+) -> None:
+    made = replace(plan(configuration), shared_files=shared)
+    before = os.umask(0o027)
+    try:
+        with private_files(made), experiment_lock(made.experiment_dir, RunRegistry(configuration.experiment_dir / "run")):
+            (made.experiment_dir / "written").touch()
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert (made.experiment_dir / "written").stat().st_mode & 0o777 == file
+    assert made.experiment_dir.stat().st_mode & 0o777 == folder
+    assert made.experiment_dir.parent.stat().st_mode & 0o777 == 0o750, "other experiments may lie beside this one"

@@ -24,6 +24,7 @@ from advantage_processor.labels import Attribution, LabelStatus
 from advantage_processor.reply import Judgements, LabelError, StepLabel, read_labels
 from advantage_processor.settings import AttributionSettings
 from agentevolver.llm import BudgetExceeded, EndpointSettings, LLMError, LLMRefused, LLMSettings, LLMTimeout, LLMUnavailable, Reply, Role
+from agentevolver.utils import seeds
 
 logger = logging.getLogger(__name__)
 
@@ -212,12 +213,17 @@ class Attributor:
                 work.cached = True
                 return known
             self._pause.check()
-            spans = list(prompt.windows(len(trajectory["steps"]), self._settings.window_steps))
-            parts = await _all_or_none([self._ask(trajectory, window, work) for window in spans])
-            labels = [label for part in parts for label in part]
+            # Whichever of equal rollouts comes first asks for all of them.
+            with seeds.drawing_for("labels", key):
+                labels = await self._asked(trajectory, work)
             self._pause.answered()
             self._cache.put(key, labels)
             return labels
+
+    async def _asked(self, trajectory: Record, work: _Work) -> list[StepLabel]:
+        spans = list(prompt.windows(len(trajectory["steps"]), self._settings.window_steps))
+        parts = await _all_or_none([self._ask(trajectory, window, work) for window in spans])
+        return [label for part in parts for label in part]
 
     def _key(self, trajectory: Record) -> str:
         steps = [(step["action"], step["observation"]) for step in trajectory["steps"]]

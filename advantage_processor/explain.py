@@ -17,7 +17,7 @@ Record = Mapping[str, Any]
 
 BAR = 8
 TASK_WIDTH = 1000
-GROUP_WIDTH = 8
+GROUP_WIDTH = 12
 _STATUS_STYLE = {LabelStatus.LABELLED: "green", LabelStatus.SKIPPED: "yellow", LabelStatus.FAILED: "red", LabelStatus.OFF: "dim"}
 
 

@@ -23,6 +23,7 @@ from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.ledger import Ledger, Usage
 from agentevolver.llm.replies import Answer, Reply, ServedModel
 from agentevolver.llm.settings import OFFLINE, POLICY, TEACHER_TOKEN, LLMSettings, Role, check_sampling
+from agentevolver.utils import seeds
 from agentevolver.utils.secrets import secret
 
 M = TypeVar("M", bound=BaseModel)
@@ -31,6 +32,9 @@ PolicySource = ServedModel | Callable[[], ServedModel | Awaitable[ServedModel | 
 _REPAIR = (
     "Your reply cannot be used: {problem}.\nReply again with the JSON alone, without any other text. It must fit this schema:\n{schema}"
 )
+
+# Models of ours, whose replies follow from a seed. Others may not know the parameter, or not keep to it.
+SEEDED = (OFFLINE, POLICY)
 
 
 class LLM:
@@ -132,6 +136,8 @@ class LLM:
         """Return the reply and its key in the cache, if it is kept there."""
         settings = self.settings.endpoint(role)
         parameters = check_sampling({**settings.sampling, **sampling})
+        if settings.base_url in SEEDED and (draws := seeds.current()) is not None:
+            parameters.setdefault("seed", draws.seed(role.value, seeds.derived(json.dumps(messages, sort_keys=True))))
         counts = self._count(role)
         try:
             endpoint = await self._endpoint(role)

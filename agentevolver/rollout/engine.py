@@ -46,12 +46,15 @@ class VerlEngine:
         server_manager: verl's `LLMServerClient`.
         timeout_s: seconds that one call may take.
         server_key: returns the bearer token that the servers ask for over HTTP.
+        seeded: whether requests keep their seeds. On a GPU vLLM draws for each of them by itself then, and other kernels may make another
+            token of the same draw, so that it costs and gives nothing unless they are asked to be deterministic.
     """
 
-    def __init__(self, server_manager: Any, timeout_s: float, server_key: Callable[[], str] = server_key) -> None:
+    def __init__(self, server_manager: Any, timeout_s: float, server_key: Callable[[], str] = server_key, *, seeded: bool = True) -> None:
         self._server_manager = server_manager
         self._timeout_s = timeout_s
         self._server_key = server_key
+        self._seeded = seeded
         self._names: dict[str, str] = {}
 
     async def served(self) -> ServedModel:
@@ -74,8 +77,9 @@ class VerlEngine:
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
         """Sample through verl. `request_id` keeps the turns of an episode on one server, where their prefix is cached."""
+        kept = {name: value for name, value in sampling_params.items() if self._seeded or name != "seed"}
         try:
-            call = self._server_manager.generate(request_id=request_id, prompt_ids=prompt_ids, sampling_params=dict(sampling_params))
+            call = self._server_manager.generate(request_id=request_id, prompt_ids=prompt_ids, sampling_params=kept)
             output = await asyncio.wait_for(call, self._timeout_s)
         except TimeoutError as error:
             raise EngineError(f"no reply within {self._timeout_s:.0f} s (actor_rollout_ref.rollout.step_timeout_s)") from error

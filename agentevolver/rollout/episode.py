@@ -18,6 +18,7 @@ from advantage_processor.attribution import Attributor, judge_settings
 from agentevolver.activity import BOARD, Watched
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
+from agentevolver.rollout import groups
 from agentevolver.rollout.engine import VerlEngine
 from agentevolver.rollout.flows.chat import role_summariser
 from agentevolver.rollout.flows.engines import Summariser
@@ -26,6 +27,7 @@ from agentevolver.rollout.rows import to_outputs
 from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
 from agentevolver.schema import Task
 from agentevolver.settings import Settings, of_verl
+from agentevolver.utils import seeds
 from context_manager.chat import ChatRenderer
 from context_manager.registry import context_limits, context_options, template_class
 from env_service.client import AsyncEnvClient
@@ -66,7 +68,7 @@ class Episode(AgentLoopBase):
         key = id(config)
         if key not in _shared:
             settings = of_verl(config)
-            engine = VerlEngine(server_manager, settings.rollout.step_timeout_s)
+            engine = VerlEngine(server_manager, settings.rollout.step_timeout_s, seeded=settings.trainer.deterministic)
             runner = make_runner(settings, engine, tokenizer, config.data.get("apply_chat_template_kwargs"))
             slots = asyncio.Semaphore(settings.rollout.max_env_worker)
             attributor = make_attributor(settings, engine.served)
@@ -80,17 +82,20 @@ class Episode(AgentLoopBase):
         service = shared.settings.env_service
         validation = bool(task.metadata.get("validation"))
         env_params = {**service.env_params, **(service.val_env_params if validation else {})}
-        group_id, rollout_id, step = str(row["uid"]), int(row["session_id"]), int(row["global_steps"])
-        guide = shared.guides.guide(task, group_id, rollout_id, step) if shared.guides is not None else None
-        async with shared.slots:
-            with BOARD.call("rollouts"):
-                rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
-        record = rollout.trajectory.to_dict()
-        if shared.guides is not None:
-            record |= shared.guides.record(rollout, wanted=guide is not None)
-        if shared.attributor is not None and not validation and not task.metadata.get(SCOUT_KEY):
-            # Outside of the slots: the next episode runs while the judge reads this one.
-            record["attribution"] = (await shared.attributor.attribute(record, step=step)).to_dict()
+        rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
+        # verl names the groups of a validation at random; nothing may follow from that.
+        group_id = groups.name(seed, "validation", step, int(row["index"]), task.task_id) if validation else str(row["uid"])
+        guide = shared.guides.guide(task, group_id, rollout_id, step, groups.place(group_id)) if shared.guides is not None else None
+        with seeds.drawing(seed, group_id, rollout_id):
+            async with shared.slots:
+                with BOARD.call("rollouts"):
+                    rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
+            record = rollout.trajectory.to_dict()
+            if shared.guides is not None:
+                record |= shared.guides.record(rollout, wanted=guide is not None)
+            if shared.attributor is not None and not validation and not task.metadata.get(SCOUT_KEY):
+                # Outside of the slots: the next episode runs while the judge reads this one.
+                record["attribution"] = (await shared.attributor.attribute(record, step=step)).to_dict()
         return to_outputs(rollout, record, shared.eos_token_id, step - 1, validation=validation)
 
 

@@ -40,15 +40,15 @@ class Guides:
         self._n = n
         self._val_n = val_n
 
-    def guide(self, task: Task, group_id: str, rollout_id: int, step: int) -> Guide | None:
-        """Return the guide of a rollout, None if it is to go without."""
+    def guide(self, task: Task, group_id: str, rollout_id: int, step: int, place: int = 0) -> Guide | None:
+        """Return the guide of a rollout, None if it is to go without; `place` is its task's in the step."""
         validation = bool(task.metadata.get("validation"))
         n = self._val_n if validation else self._n
         if task.metadata.get(SCOUT_KEY) or not is_guided(self._settings, group_id, rollout_id, n, validation=validation):
             return None
 
         async def guide(opening: list[dict[str, Any]]) -> Injection:
-            guidance = await self._source.guide(Question(task.task_id, tuple(opening), task.query, validation, step))
+            guidance = await self._source.guide(Question(task.task_id, tuple(opening), task.query, validation, step, place))
             try:
                 return inject(opening, guidance, self._settings.experience_template)
             except ValueError as error:

@@ -23,6 +23,7 @@ from agentevolver.rollout.flows.engines import ChatEngine, Summariser
 from agentevolver.rollout.flows.react import ReactFlow
 from agentevolver.rollout.flows.session import LiveSession
 from agentevolver.schema import Outcome, Step, StopReason, Task, TrainingSample, Trajectory
+from agentevolver.utils import seeds
 from context_manager.base import ContextFull, ContextTemplate
 from env_service.client import EnvServiceError, EnvUnavailable
 from experience_manager.inject import Guidance, Injection
@@ -132,11 +133,15 @@ class EpisodeRunner:
         env_params: dict[str, Any],
         guide: Guide | None = None,
     ) -> Rollout:
-        """Roll `task` out and grade it, with what `guide` puts before the task. Raises nothing but cancellation."""
+        """Roll `task` out and grade it, with what `guide` puts before the task. Raises nothing but cancellation.
+
+        Every attempt samples from the same seeds: one that an outage ended is played again as it was.
+        """
         started = time.perf_counter()
         for attempt in range(1, self._policy.max_tries + 1):
             episode = _Attempt(self, task, sampling_params, env_params, guide)
-            stop_reason, outcome, error = await episode.run()
+            with seeds.drawing_again():
+                stop_reason, outcome, error = await episode.run()
             if stop_reason.happened:
                 break
             logger.warning("rollout %s_%d of task %s, attempt %d: %s: %s", group_id, rollout_id, task.task_id, attempt, stop_reason, error)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentevolver.schema import Outcome, Task
+from agentevolver.utils import seeds
 from task_manager.graders.agreement import ComparedOutcome
 from task_manager.graders.base import GradedWorld, Grader, GraderMisuse, GradingError, Transcript
 from task_manager.graders.environment import EnvGrader
@@ -77,14 +78,14 @@ class Graders:
     def __init__(self, bench: Bench, rng: random.Random | None = None) -> None:
         self._bench = bench
         self._made: dict[str, Grader] = {}
-        self._rng = rng or random.Random()
+        self._rng = rng
 
     async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
         """Return the outcome; raises GradingError, GraderMisuse, and what the client raises."""
         outcome = await self._grader(task.evaluator).grade(task, trajectory, client, instance_id)
         settings = self._bench.settings
         second = settings.compare_with
-        if second is None or second == task.evaluator or self._rng.random() >= settings.compare_share:
+        if second is None or second == task.evaluator or self._chance() >= settings.compare_share:
             return outcome
         try:
             other = await self._grader(second).grade(task, trajectory, client, instance_id)
@@ -93,6 +94,12 @@ class Graders:
             logger.info("grader %s could not be compared: %s", second, error)
             return outcome
         return ComparedOutcome.of(outcome, second, other)
+
+    def _chance(self) -> float:
+        if self._rng is not None:
+            return self._rng.random()
+        draws = seeds.current()
+        return random.Random(draws.seed("compare") if draws is not None else None).random()
 
     def _grader(self, name: str) -> Grader:
         if name not in self._made:

@@ -16,6 +16,7 @@ from agentevolver.rollout.engine import Engine, EngineError, Generated
 from agentevolver.rollout.flows.base import Answer, has_failed
 from agentevolver.rollout.flows.engines import ChatEngine, Summariser
 from agentevolver.schema import Step
+from agentevolver.utils import seeds
 from context_manager.base import ContextTemplate, SideCall
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ class LiveSession:
         if isinstance(self.engine, ChatEngine):
             generated = await self._converse(self.engine, messages(), sampling)
         else:
+            if (draws := seeds.current()) is not None:
+                sampling["seed"] = draws.seed("policy")
             generated = await self.engine.generate(self.instance_id, prompt_ids, sampling)
             self.versions.update((generated.min_version, generated.max_version))
         seconds = time.perf_counter() - before

@@ -20,8 +20,10 @@ class Reply:
 class Server:
     def __init__(self, answer):
         self.answer = answer
+        self.asked = []
 
     async def generate(self, request_id, prompt_ids, sampling_params):
+        self.asked.append(sampling_params)
         if isinstance(self.answer, Exception):
             raise self.answer
         if self.answer is None:
@@ -32,6 +34,13 @@ class Server:
 async def test_the_engine_returns_what_the_server_sampled():
     generated = await VerlEngine(Server(Reply([5, 6], [-1.0, -2.0])), 1).generate("r", [1], {})
     assert generated == Generated([5, 6], [-1.0, -2.0], 1, 2)
+
+
+async def test_a_request_keeps_its_seed_where_kernels_are_deterministic_and_not_elsewhere():
+    server = Server(Reply([5], [-1.0]))
+    for seeded in (True, False):
+        await VerlEngine(server, 1, seeded=seeded).generate("r", [1], {"seed": 7, "temperature": 1.0})
+    assert server.asked == [{"seed": 7, "temperature": 1.0}, {"temperature": 1.0}]
 
 
 @pytest.mark.parametrize("answer", [Reply([], None, "aborted"), Reply([5], None), Reply([5, 6], [-1.0]), RuntimeError("engine died"), None])

@@ -8,6 +8,7 @@ import pytest
 from agentevolver.rollout.engine import EngineError, Generated
 from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
 from agentevolver.schema import Outcome, StopReason, Task
+from agentevolver.utils import seeds
 from context_manager.base import ContextLimits
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
@@ -266,3 +267,28 @@ def test_no_think_is_appended_to_what_the_environment_says(chatml):
         "seen 0 /no_think",
         "seen 1 /no_think",
     ]
+
+
+class SeededEngine(FakeEngine):
+    """Notes the seed of each call."""
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer)
+        self.seeds = []
+
+    async def generate(self, request_id, prompt_ids, sampling_params):
+        self.seeds.append(sampling_params.get("seed"))
+        return await super().generate(request_id, prompt_ids, sampling_params)
+
+
+def test_every_call_samples_from_a_seed_of_its_own_and_an_attempt_that_failed_is_played_again_as_it_was(chatml):
+    def sampled(rollout, faults=None):
+        engine = SeededEngine(chatml)
+        with seeds.drawing(1, "g", rollout):
+            roll(chatml, FakeEnv(length=3, faults=faults), engine)
+        return engine.seeds
+
+    calm = sampled(0)
+    assert len(set(calm)) == 3 and None not in calm
+    assert sampled(0) == calm and not set(sampled(1)) & set(calm)
+    assert sampled(0, {"step": [None, EnvUnavailable("away")]}) == [*calm[:2], *calm]

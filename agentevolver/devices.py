@@ -88,5 +88,22 @@ def attention_problem(value: Callable[[str], Any]) -> str | None:
     return None
 
 
+def prefill_problem(value: Callable[[str], Any]) -> str | None:
+    """Return why vLLM could not prefill what a configuration lets it be asked, in one line; None where it can. `value` as above.
+
+    On a CPU its generators, one for each request, cannot be set back, as they are after a part of a prompt: its engine would end.
+    """
+    rollout = "actor_rollout_ref.rollout"
+    batch, longest = value(f"{rollout}.max_num_batched_tokens"), value(f"{rollout}.max_model_len")
+    if value("device_name") == "cpu" and value(f"{rollout}.enable_chunked_prefill"):
+        return f"{rollout}.enable_chunked_prefill = true: on a CPU prompts are prefilled whole, as every request has a seed; remove it"
+    if not value(f"{rollout}.enable_chunked_prefill") and batch < longest:
+        return (
+            f"{rollout}.max_num_batched_tokens = {batch} is less than max_model_len = {longest}, and prompts are prefilled whole "
+            f"(enable_chunked_prefill = false): set it to {longest}"
+        )
+    return None
+
+
 def _device_files() -> list[Path]:
     return [path for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]

@@ -121,6 +121,10 @@ class TrainerSettings(Section):
 
     max_failed_rollouts: float = Field(ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed")
     max_failed_steps: int = Field(ge=1, description="failed steps in a row before the run stops; it stops at once if all rollouts failed")
+    deterministic: bool = Field(
+        description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a checkpoint holds the "
+        "pool of experience, and a resume takes it back; on a GPU the kernels must be asked for it too (docs/training.md)"
+    )
     dump_samples: bool = Field(description="write every training row's tokens and numbers to samples/step_<n>.jsonl")
 
 
@@ -142,7 +146,9 @@ class RetentionSettings(Section):
 
 
 class DataSettings(Section):
-    """Our keys of `data`."""
+    """Our keys of `data`, and the seed."""
+
+    seed: int = Field(ge=0, description="the run's seed: the order of the tasks, and what every rollout samples")
 
     train_split: str = Field(description="the environment's split that is trained on")
     train_filter: dict[str, Any] = Field(description="passed to the environment when it lists its tasks")

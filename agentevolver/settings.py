@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from agentevolver.devices import Device, attention_problem
+from agentevolver.devices import Device, attention_problem, prefill_problem
 from agentevolver.layers import (
     ConfigError,
     compose_defaults,
@@ -187,6 +187,9 @@ def for_verl(config: DictConfig) -> DictConfig:
     settings = _typed(config)
     if settings.exp_manager.kl_to == "old":  # our loss reads the old log-probs; verl would load a reference and run it for nobody
         copy.actor_rollout_ref.actor.use_kl_loss = False
+    if settings.trainer.deterministic and settings.device != "cpu":  # where the kernels are so only if they are asked for it
+        for section in ("rollout", "actor.fsdp_config", "ref.fsdp_config"):
+            OmegaConf.update(copy.actor_rollout_ref, f"{section}.full_determinism", True)
     copy.agentevolver = settings.model_dump(mode="json")
     return copy
 
@@ -210,8 +213,9 @@ def _typed(config: DictConfig) -> Settings:
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     _cross_check(settings.sizes)
-    if problem := attention_problem(lambda path: _resolved(config, path)):
-        raise ConfigError(problem)
+    for look in (attention_problem, prefill_problem):
+        if problem := look(lambda path: _resolved(config, path)):
+            raise ConfigError(problem)
     _check_rollout(settings.rollout)
     _check_tasks(settings)
     _check_guidance(settings)

@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu_step --shape 0.5B --steps 3 --out DIR [key=value …]
     python -m benchmarks.gpu_step --shape 1.5B --side-by-side graphs= --side-by-side eager=actor_rollout_ref.rollout.enforce_eager=true
+    python -m benchmarks.gpu_step --side-by-side usual= --side-by-side same=trainer.deterministic=true
     python -m benchmarks.gpu_step --device cpu --shape tiny
 
 Each run is the launcher's own, on pocket_long, in a process tree of its own, one device, FSDP2; no validation, no checkpoint. The rows of

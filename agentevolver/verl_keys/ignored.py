@@ -114,6 +114,11 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored(f"{ROLLOUT}.val_kwargs.do_sample", f"is never read: write {ROLLOUT}.val_kwargs.temperature=0 for greedy decoding"),
     Ignored(f"{ROLLOUT}.calculate_log_probs", "must stay true, every training row holds the log-probs of its sampling: remove it"),
     Ignored(f"{ROLLOUT}.log_prob_use_dynamic_bsz", f"must be what {ACTOR}.use_dynamic_bsz is, and follows it: remove it"),
+    Ignored(
+        f"{ROLLOUT}.full_determinism",
+        "asks for vLLM's batch-invariant kernels, which it has for GPUs alone; on a CPU its kernels are so in fp32: remove it",
+        ("device_name", ("cuda", "cuda_small")),
+    ),
     Ignored(f"{ROLLOUT}.enable_rollout_routing_replay", "has no effect, rows hold no routes of experts: remove it"),
     Ignored(f"{ROLLOUT}.moe_load_balance_metrics_interval", "has no effect, rows hold no routes of experts: remove it"),
     Ignored(f"{ROLLOUT}.checkpoint_engine.backend", "must stay naive: actor and rollout share their devices; remove it"),

@@ -14,7 +14,6 @@ _TEXT, _INTEGER = Kind.of("str", null=True), Kind.of("int", null=True)
 # Keys whose sections have no dataclass and whose default is null, or whose annotation in verl says less than is taken.
 KINDS: dict[str, Kind] = {
     "data.gen_batch_size": _INTEGER,
-    "data.seed": _INTEGER,
     "data.val_batch_size": _INTEGER,
     "data.custom_cls.path": _TEXT,
     "data.custom_cls.name": _TEXT,

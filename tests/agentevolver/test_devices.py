@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver import devices
-from agentevolver.settings import ConfigError, load
+from agentevolver.settings import ConfigError, for_verl, load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BASIC = EXAMPLES / "basic.yaml"
@@ -140,3 +140,33 @@ def test_what_the_groups_load_in_each_worker_registers_the_attention_and_the_log
     import_external_libs(load(BASIC, ["device=cuda_small"]).config.actor_rollout_ref.model.external_lib)
     assert torch_functional.logprobs_from_logits_v2.__module__ == "agentevolver.verl_plugin.log_probs"
     assert "torch_varlen" in AttentionInterface().valid_keys()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ["device=cpu", "actor_rollout_ref.rollout.enable_chunked_prefill=true"],
+            "prompts are prefilled whole, as every request has a seed",
+        ),
+        (["device=cpu", "actor_rollout_ref.rollout.max_num_batched_tokens=100"], "= 100 is less than max_model_len = 576"),
+        (["device=cpu", "actor_rollout_ref.rollout.full_determinism=true"], "for GPUs alone"),
+    ],
+)
+def test_what_would_end_the_engine_or_do_nothing_on_a_cpu_is_refused(overrides, said):
+    with pytest.raises(ConfigError, match=said):
+        load(BASIC, overrides)
+
+
+def test_prompts_of_any_length_are_prefilled_whole_on_a_cpu():
+    config = load(BASIC, ["device=cpu", "actor_rollout_ref.rollout.max_model_len=9000"]).config
+    assert config.actor_rollout_ref.rollout.max_num_batched_tokens == 9000
+
+
+@pytest.mark.parametrize(("device", "asked"), [("cuda", True), ("cpu", False)])
+def test_a_run_that_is_to_be_deterministic_asks_the_kernels_of_a_gpu_for_it(device, asked):
+    model = f"actor_rollout_ref.model.path={SEED_POLICY}"
+    made = for_verl(load(BASIC, [f"device={device}", model, "trainer.deterministic=true"]).config).actor_rollout_ref
+    assert (made.rollout.full_determinism, made.actor.fsdp_config.full_determinism, made.ref.fsdp_config.full_determinism) == (asked,) * 3
+    usual = for_verl(load(BASIC, ["device=cuda", model]).config)
+    assert not usual.actor_rollout_ref.rollout.full_determinism and not usual.agentevolver.trainer.deterministic

@@ -36,6 +36,8 @@ CALLED = (
     "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer:BucketedWeightSender.__init__",
     "verl.workers.rollout.vllm_rollout.vllm_async_server:build_app",
     "vllm.v1.worker.gpu_worker:Worker.reload_weights",
+    "vllm.v1.sample.ops.topk_topp_sampler:TopKTopPSampler.forward_cpu",
+    "vllm.v1.sample.ops.topk_topp_sampler:TopKTopPSampler.forward_native",
 )
 # Whose work, not only whose signature, ours rests on: how rows become mini-batches, and what a loss is divided by.
 READ_CLOSELY = (

@@ -34,7 +34,7 @@ class ExperienceActor:
     """Hosts a `Navigator`; made by `start_actor`."""
 
     def __init__(
-        self, settings: dict[str, Any], llm: dict[str, Any], directory: str, held_out: Sequence[str] = (), policy: Any = None
+        self, settings: dict[str, Any], llm: dict[str, Any], directory: str, held_out: Sequence[str] = (), policy: Any = None, seed: int = 0
     ) -> None:
         """Open the pool; raises StoreError where its file cannot be used, so that a run ends before it begins.
 
@@ -44,6 +44,7 @@ class ExperienceActor:
             directory: the experiment's folder.
             held_out: ids of the evaluation's tasks, which must not be learned from.
             policy: where the policy is served, for roles that it plays (see `agentevolver.llm.LLM`).
+            seed: the run's.
         """
         from agentevolver.llm import LLM
         from experience_manager.backend import Backend, EmbeddedBackend
@@ -62,7 +63,7 @@ class ExperienceActor:
             # Beside a starting vLLM that takes minutes on two cores, longer than a rollout waits for an answer.
             threading.Thread(target=embedded.pool.warm_up, name="encoder", daemon=True).start()
             backend = embedded
-        self._navigator = Navigator(checked, backend)
+        self._navigator = Navigator(checked, backend, seed=seed)
 
     async def guide(self, question: Question) -> Guidance:
         """See `Navigator.guide`."""
@@ -79,6 +80,18 @@ class ExperienceActor:
     async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """See `Navigator.warm_start`."""
         return {**await self._navigator.warm_start(records), **self._llm_metrics()}
+
+    async def settled(self) -> None:
+        """See `Navigator.settled`."""
+        await self._navigator.settled()
+
+    async def save(self, folder: str) -> None:
+        """See `Navigator.save`."""
+        await self._navigator.save(Path(folder))
+
+    async def restore(self, folder: str, aside: str) -> bool:
+        """See `Navigator.restore`."""
+        return await self._navigator.restore(Path(folder), Path(aside))
 
     async def waiting(self) -> Waiting:
         """Return what the process waits for now: calls of the summariser's model."""
@@ -101,6 +114,7 @@ def start_actor(
     *,
     held_out: Iterable[str] = (),
     policy: Any = None,
+    seed: int = 0,
     **options: Any,
 ) -> ray.actor.ActorHandle:
     """Start the actor and return its handle, which may be sent to others; wait for `handle.__ray_ready__` to see it fail.
@@ -110,7 +124,7 @@ def start_actor(
         llm: the section `llm`.
         directory: the experiment's folder, as an absolute path of the actor's node.
         held_out: ids of the evaluation's tasks.
-        policy: see `ExperienceActor`.
+        policy, seed: see `ExperienceActor`.
         options: Ray's, such as `name` and `resources`.
     """
     # One compute thread for the encoder, and no spinning beside the trainer's.
@@ -118,7 +132,7 @@ def start_actor(
     chosen = {"num_cpus": 0, "max_concurrency": MAX_CONCURRENCY, "runtime_env": {"env_vars": env}, **options}
     chosen = {"name": _name(directory), "max_restarts": MAX_RESTARTS, **chosen}
     actor = ray.remote(ExperienceActor).options(**chosen)
-    return actor.remote(settings.model_dump(mode="json"), llm.model_dump(mode="json"), str(directory), list(held_out), policy)
+    return actor.remote(settings.model_dump(mode="json"), llm.model_dump(mode="json"), str(directory), list(held_out), policy, seed)
 
 
 def find_actor(directory: Path) -> ray.actor.ActorHandle:

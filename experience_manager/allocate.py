@@ -2,7 +2,7 @@
 
 Rollouts: none (woexp), all of them, or eta x n of n (mixed), rounded down as in the paper (eq. 15) or to the nearest as in the original.
 Which ones is drawn from the group's name, so that every process comes to the same answer without asking another.
-Tasks: all discard, all keep, or a share of them (hybrid), met exactly over the tasks of a step as they come.
+Tasks: all discard, all keep, or a share of them (hybrid), met exactly over the tasks of a step in their order.
 """
 
 from __future__ import annotations
@@ -50,17 +50,7 @@ def validation_rollouts(settings: ExperienceSettings, n: int) -> tuple[int, int]
     return n - guided, guided
 
 
-class SampleModes:
-    """Says of one task after the other whether it keeps its guidance; of any m tasks of a step, floor(ratio x m) do."""
-
-    def __init__(self, mode: SampleMode, keep_ratio: float) -> None:
-        self._ratio = {"allkeep": 1.0, "alldiscard": 0.0, "hybrid": keep_ratio}[mode]
-        self._step: int | None = None
-        self._seen = 0
-
-    def keeps(self, step: int) -> bool:
-        """Return the answer for the next task of a training step."""
-        if step != self._step:
-            self._step, self._seen = step, 0
-        self._seen += 1
-        return math.floor(self._ratio * self._seen + 1e-9) > math.floor(self._ratio * (self._seen - 1) + 1e-9)
+def keeps_guidance(mode: SampleMode, keep_ratio: float, place: int) -> bool:
+    """Return whether the task in a step's place 0, 1, ... keeps its guidance: of any first m tasks, floor(ratio x m) do."""
+    ratio = {"allkeep": 1.0, "alldiscard": 0.0, "hybrid": keep_ratio}[mode]
+    return math.floor(ratio * (place + 1) + 1e-9) > math.floor(ratio * place + 1e-9)

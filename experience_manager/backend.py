@@ -37,7 +37,11 @@ class Backend(Protocol):
     async def retrieve(self, question: Question) -> Retrieved: ...
 
     async def distil(self, group: Group, step: int | None) -> Distilled:
-        """Distil a group and keep what came of it."""
+        """Distil a group."""
+        ...
+
+    async def keep(self, distilled: Distilled) -> None:
+        """Store what came of a group, and count what became of it."""
         ...
 
     async def used(self, ids: Collection[str]) -> None:
@@ -52,6 +56,14 @@ class Backend(Protocol):
 
     async def size(self) -> int | None:
         """Return how many experiences there are, None if that cannot be known."""
+        ...
+
+    async def copy_to(self, path: Path) -> bool:
+        """Write a copy of everything; returns whether there is anything here to copy."""
+        ...
+
+    async def restore(self, path: Path, aside: Path) -> None:
+        """Take a copy's content for one's own; what was there and is not in it is written to `aside`."""
         ...
 
     async def aclose(self) -> None: ...
@@ -102,11 +114,12 @@ class EmbeddedBackend:
     async def distil(self, group: Group, step: int | None) -> Distilled:
         if self._distiller is None:
             return Distilled(counts=Counter(without_llm=1))
-        distilled = await self._distiller.distil(group, step)
+        return await self._distiller.distil(group, step)
+
+    async def keep(self, distilled: Distilled) -> None:
         if distilled.experiences:
             added = await asyncio.to_thread(self.pool.add, distilled.experiences)
             distilled.counts.update(stored=added.inserted, joined=added.joined, outvoted=added.outvoted)
-        return distilled
 
     async def used(self, ids: Collection[str]) -> None:
         await self._count({identifier: Count(uses=times) for identifier, times in Counter(ids).items()})
@@ -137,6 +150,13 @@ class EmbeddedBackend:
 
     async def size(self) -> int | None:
         return await asyncio.to_thread(len, self.pool)
+
+    async def copy_to(self, path: Path) -> bool:
+        await asyncio.to_thread(self.pool.store.copy_to, path)
+        return True
+
+    async def restore(self, path: Path, aside: Path) -> None:
+        await asyncio.to_thread(self.pool.store.restore, path, aside)
 
     async def aclose(self) -> None:
         self.pool.store.close()

@@ -1,7 +1,8 @@
 """Distillation in the background: a bounded queue of groups, a few at work, results straight into the pool.
 
-`submit` never waits: what does not fit is left out and counted. Whatever goes wrong with a group is counted and logged; the next group goes
-on. When the budget for models is spent, what waits is dropped and what comes later is refused.
+Groups are distilled several at a time and kept one after the other, in the order in which they came, so that the pool does not depend on
+which of them was quicker. `submit` never waits: what does not fit is left out and counted. Whatever goes wrong with a group is counted and
+logged; the next group goes on. When the budget for models is spent, what waits is dropped and what comes later is refused.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from experience_manager.summarize import Distilled
 from experience_manager.trajectories import Group
 
 logger = logging.getLogger(__name__)
-# Distils a group of a training step and stores what came of it; the counts are all that is left to report.
+# Distils a group of a training step.
 Work = Callable[[Group, int | None], Awaitable[Distilled]]
+# Stores what came of it; the counts are all that is left to report.
+Keep = Callable[[Distilled], Awaitable[None]]
 
 
 class Background:
-    """Runs `work` on groups, `concurrency` at a time, at most `capacity` waiting. Belongs to one event loop."""
+    """Runs `work` on groups, `concurrency` at a time, at most `capacity` waiting, and `keep` on the results. Belongs to one event loop."""
 
-    def __init__(self, work: Work, *, capacity: int, concurrency: int) -> None:
+    def __init__(self, work: Work, keep: Keep | None = None, *, capacity: int, concurrency: int) -> None:
         self._work = work
+        self._keep = keep
+        self._last: asyncio.Event | None = None
         self._concurrency = concurrency
         self._queue: asyncio.Queue[tuple[Group, int | None]] = asyncio.Queue(capacity)
         self._workers: list[asyncio.Task[None]] = []
@@ -87,23 +92,49 @@ class Background:
         missing = self._concurrency - len(self._workers)
         self._workers += [asyncio.create_task(self._serve()) for _ in range(missing)]
 
+    async def _distilled(self, group: Group, step: int | None) -> Distilled | None:
+        """Return what a group teaches, None (and a count) if that could not be found out."""
+        if self.exhausted:
+            self.counts["over_budget"] += 1
+            return None
+        try:
+            distilled = await self._work(group, step)
+        except Exception as error:
+            self._failed(error)
+            return None
+        self.exhausted = self.exhausted or distilled.exhausted
+        return distilled
+
+    async def _kept(self, distilled: Distilled) -> None:
+        try:
+            if self._keep is not None:
+                await self._keep(distilled)
+        except Exception as error:
+            self._failed(error)
+        else:
+            self.counts.update(distilled.counts)
+
+    def _failed(self, error: Exception) -> None:
+        # Whatever it is, it may cost this group and not the training: it is counted and told.
+        self.counts["failed_groups"] += 1
+        logger.warning("a group could not be distilled: %s: %s", type(error).__name__, error)
+
     async def _serve(self) -> None:
         while True:
             group, step = await self._queue.get()
+            # Nothing is awaited in between: workers get groups, hence their turns, in the order of the queue.
+            before, turn_is_over = self._last, asyncio.Event()
+            self._last = turn_is_over
             started = time.perf_counter()
             self._at_work += 1
             try:
-                if self.exhausted:
-                    self.counts["over_budget"] += 1
-                    continue
-                distilled = await self._work(group, step)
-                self.counts.update(distilled.counts)
-                self.exhausted = self.exhausted or distilled.exhausted
-            except Exception as error:
-                # Whatever it is, it may cost this group and not the training: it is counted and told.
-                self.counts["failed_groups"] += 1
-                logger.warning("a group could not be distilled: %s: %s", type(error).__name__, error)
+                distilled = await self._distilled(group, step)
+                if before is not None:
+                    await before.wait()
+                if distilled is not None:
+                    await self._kept(distilled)
             finally:
+                turn_is_over.set()
                 self._at_work -= 1
                 self.seconds += time.perf_counter() - started
                 self._queue.task_done()

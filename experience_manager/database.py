@@ -11,8 +11,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from experience_manager.errors import StoreBusy, StoreCorrupt, StoreError, StoreUnwritable
 
@@ -87,6 +88,16 @@ class Database:
         """Return a number that changes when another connection has committed something."""
         with self._lock, self._translated():
             return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+
+    def copy_to(self, path: Path) -> None:
+        """Write the committed state to a file of its own. Raises StoreError."""
+        with self._lock, self._translated(), closing(sqlite3.connect(path)) as copy:
+            self._db.backup(copy)
+
+    def restore(self, path: Path) -> None:
+        """Take over the content of a copy, all of it or nothing. Raises StoreError."""
+        with self._lock, self._translated(), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as copy:
+            copy.backup(self._db)
 
     def check(self) -> None:
         """Read the whole file; raises StoreCorrupt if it is damaged."""

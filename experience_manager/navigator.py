@@ -12,25 +12,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import orjson
+
 from agentevolver.encoder import EncoderUnavailable
-from experience_manager.allocate import SampleModes
+from agentevolver.utils import seeds
+from experience_manager.allocate import keeps_guidance
 from experience_manager.backend import Backend, Settled
 from experience_manager.background import Background
 from experience_manager.errors import ExperienceError
 from experience_manager.inject import Guidance
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
-from experience_manager.trajectories import Attempt, group_by_task, read_attempts
+from experience_manager.summarize import Distilled
+from experience_manager.trajectories import Attempt, Group, group_by_task, read_attempts
 
 logger = logging.getLogger(__name__)
 FAILURES = (ExperienceError, EncoderUnavailable)
 # Injections that arrive together are counted in one transaction.
 GATHER_S = 0.05
+# A worker that died has said nothing; nobody waits longer for that.
+TOLD_WITHIN_S = 2.0
+# What a checkpoint holds of the experience manager.
+POOL_COPY, STATE = "experience.sqlite", "experience.json"
 # Steps whose answers are kept: rollouts of a step that has passed do not ask any more.
 KEPT_STEPS = 2
 
@@ -38,13 +48,14 @@ KEPT_STEPS = 2
 class Navigator:
     """The experience manager of a run."""
 
-    def __init__(self, settings: ExperienceSettings, backend: Backend) -> None:
+    def __init__(self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0) -> None:
+        """Start nothing; `seed` is the run's, from which follows what language models of ours are asked with."""
         self.settings = settings
         self.backend = backend
+        self._seed = seed
         options = settings.distillation
-        self.background = Background(backend.distil, capacity=options.queue_groups, concurrency=options.concurrency)
-        self._sample_modes = SampleModes(settings.train_sample_mode, settings.train_sample_keepratio)
-        self._answers: dict[tuple[bool, int, str, str], asyncio.Task[Guidance]] = {}
+        self.background = Background(self._distil, backend.keep, capacity=options.queue_groups, concurrency=options.concurrency)
+        self._answers: dict[tuple[bool, int, int, str, str], asyncio.Task[Guidance]] = {}
         self._waiting: list[str] = []
         self._flush: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()
@@ -55,7 +66,7 @@ class Navigator:
     async def guide(self, question: Question) -> Guidance:
         """Return guidance for a task, the same for all rollouts of its group in a step. Raises nothing but cancellation."""
         _, task = question.opening_and_task
-        key = (question.validation, question.step, question.task_id, task)
+        key = (question.validation, question.step, question.place, question.task_id, task)
         if key not in self._answers:
             self._forget_before(question.step)
             self._answers[key] = asyncio.create_task(self._answer(question))
@@ -79,14 +90,17 @@ class Navigator:
         """
         records = [record for record in records if not (record["task"].get("metadata") or {}).get("validation")]
         attempts = read_attempts(records, self.settings.distillation.success_threshold)
+        await self._told_of(sum(bool(record.get("guidance")) for record in records))
         await self._flushed()
         await self._guarded(self.backend.settle(_settled(records, attempts)), "settle_errors")
         reme, pruning = self.settings.reme, self.settings.pruning
-        if reme.enable_summarizer and reme.updated_freq and step % reme.updated_freq == 0:
-            self.background.submit(self._groups(attempts), step)
         if pruning.every_steps and step % pruning.every_steps == 0:
             self._counts["pruned"] += await self._guarded(self.backend.prune(), "prune_errors") or 0
-        return await self.metrics()
+        # Before this step's groups are queued: what will have become of them by now is a matter of time.
+        metrics = await self.metrics()
+        if reme.enable_summarizer and reme.updated_freq and step % reme.updated_freq == 0:
+            self.background.submit(self._groups(attempts), step)
+        return metrics
 
     async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled."""
@@ -116,6 +130,36 @@ class Navigator:
             }
         return out
 
+    async def settled(self) -> None:
+        """Return when everything that was handed over is in the pool: what is asked afterwards does not depend on how fast that was."""
+        await self._flushed()
+        await self.background.drain()
+
+    async def save(self, folder: Path) -> None:
+        """Write pool and counts into a folder, once all that was handed over is in the pool. Raises ExperienceError, OSError."""
+        await self.settled()
+        draft = folder / f".{POOL_COPY}.{os.getpid()}"
+        draft.unlink(missing_ok=True)
+        if await self.backend.copy_to(draft):
+            draft.replace(folder / POOL_COPY)
+        state = {"counts": self._counts, "costs": self._costs, "distilled": self.background.counts, "seconds": self.background.seconds}
+        (folder / STATE).write_bytes(orjson.dumps(state | {"reported_s": self._summary_s}))
+
+    async def restore(self, folder: Path, aside: Path) -> bool:
+        """Make pool and counts what they were when they were saved; a later state of the pool is copied to `aside`.
+
+        Returns whether there was anything to restore. Raises ExperienceError, OSError.
+        """
+        if not (folder / STATE).exists():
+            return False
+        if (folder / POOL_COPY).exists():
+            await self.backend.restore(folder / POOL_COPY, aside)
+        state = orjson.loads((folder / STATE).read_bytes())
+        self._counts, self._costs = Counter(state["counts"]), list(state["costs"])
+        self.background.counts, self.background.seconds = Counter(state["distilled"]), float(state["seconds"])
+        self._summary_s = float(state["reported_s"])
+        return True
+
     async def aclose(self, timeout_s: float = 60.0) -> None:
         """Count what is left to count, finish distilling what can be finished in time, close the pool."""
         await self._flushed()
@@ -125,12 +169,17 @@ class Navigator:
         await asyncio.gather(*self._answers.values(), return_exceptions=True)
         await self._guarded(self.backend.aclose(), "close_errors")
 
+    async def _distil(self, group: Group, step: int | None) -> Distilled:
+        with seeds.drawing(self._seed, "distil", step or 0, *(attempt.trajectory_id for attempt in group)):
+            return await self.backend.distil(group, step)
+
     async def _answer(self, question: Question) -> Guidance:
-        keep = False if question.validation else self._sample_modes.keeps(question.step)
-        started = time.perf_counter()
+        settings, started = self.settings, time.perf_counter()
+        keep = not question.validation and keeps_guidance(settings.train_sample_mode, settings.train_sample_keepratio, question.place)
         self._counts["retrievals"] += 1
         try:
-            found = await asyncio.wait_for(self.backend.retrieve(question), self.settings.retrieval.timeout_s)
+            with seeds.drawing(self._seed, "guide", question.validation, question.step, question.place, question.task_id):
+                found = await asyncio.wait_for(self.backend.retrieve(question), settings.retrieval.timeout_s)
         except TimeoutError:
             return self._failed(f"no answer within {self.settings.retrieval.timeout_s:g} s")
         except FAILURES as error:
@@ -169,6 +218,12 @@ class Navigator:
         if self.settings.distillation.grouping == "batch":
             return [attempts] if attempts else []
         return group_by_task(attempts, self.settings.summary_batch_size)
+
+    async def _told_of(self, guided: int) -> None:
+        """Wait until the rollouts have said of so many that they were guided, on ways that may be slower than the trainer's."""
+        deadline = time.monotonic() + TOLD_WITHIN_S
+        while self._counts["guided_rollouts"] < guided and time.monotonic() < deadline:
+            await asyncio.sleep(GATHER_S)
 
     async def _count_soon(self) -> None:
         await asyncio.sleep(GATHER_S)

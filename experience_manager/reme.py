@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -71,6 +72,16 @@ class RemeBackend:
             reply = await self._post("summary_task_memory", body, reme.summary_timeout_s, repeatable=False)
             counts["stored"] = len(self._read(reply))
         return Distilled(counts=counts)
+
+    async def keep(self, distilled: Distilled) -> None:
+        """Nothing: the service stored it."""
+
+    async def copy_to(self, path: Path) -> bool:
+        """Nothing: the pool is the service's."""
+        return False
+
+    async def restore(self, path: Path, aside: Path) -> None:
+        """Nothing: the pool is the service's."""
 
     async def used(self, ids: Collection[str]) -> None:
         """Nothing: the service counts a use and what came of it in one request, which `settle` sends."""

@@ -30,13 +30,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A task that asks for guidance: its opening messages, its own wording if it has one, and whether this is its evaluation."""
+    """A task that asks for guidance: its opening messages, its own wording if it has one, whether this is its evaluation, and which task
+    of which step it is."""
 
     task_id: str
     messages: tuple[Message, ...]
     query: str | None = None
     validation: bool = False
     step: int = 0
+    place: int = 0
 
     @property
     def opening_and_task(self) -> tuple[str, str]:

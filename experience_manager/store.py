@@ -8,6 +8,7 @@ vectors it holds and refuses others (EncoderMismatch). Every failure is a StoreE
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,6 +94,26 @@ class Store:
         """Read the whole file; raises StoreCorrupt if it is damaged."""
         self._database.check()
 
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of the store as it is to `path`, which must not exist."""
+        self._database.copy_to(path)
+
+    def restore(self, path: Path, aside: Path) -> None:
+        """Make the store what it was when `path` was copied from it; a later state is first copied to `aside`, in an older one's place.
+
+        Raises StoreError; then nothing has changed.
+        """
+        if revision_of(path) == revision_of(self.path):
+            return
+        draft = aside.with_name(f".{aside.name}.{os.getpid()}")
+        draft.unlink(missing_ok=True)
+        self.copy_to(draft)
+        draft.replace(aside)
+        self._database.restore(path)
+        for snapshot in self._snapshots.values():
+            snapshot.index.close()
+        self._snapshots.clear()
+
     @property
     def stamp(self) -> Stamp | None:
         """Whose vectors the store holds, None while it holds none."""
@@ -132,7 +153,7 @@ class Store:
             self._refuse_other(db, stamp)
             snapshot = self._followed(db, workspace, stamp.dimension)
             rows, similarities = snapshot.index.search(query, k, snapshot.allowed(where))
-            found = dict(zip(snapshot.seqs[rows].tolist(), similarities.tolist(), strict=True))
+            found = dict(sorted(zip(snapshot.seqs[rows].tolist(), similarities.tolist(), strict=True), key=_rank))
             marks = ", ".join("?" * len(found))
             texts = db.execute(f"SELECT seq, {SELECT} FROM records WHERE seq IN ({marks})", [*found])
             experiences = {row[0]: from_row(row[1:]) for row in texts}
@@ -287,6 +308,12 @@ class Store:
         db.execute(f"INSERT INTO removed {gone}", (workspace, *arguments))
         count = db.execute(f"DELETE FROM records WHERE workspace = ? AND ({condition})", (workspace, *arguments)).rowcount
         return count
+
+
+def _rank(found: tuple[int, float]) -> tuple[float, int]:
+    """Return a key that sorts (seq, similarity) best first: among equals the older one, whatever the index looked at first."""
+    seq, similarity = found
+    return -round(similarity, 5), seq
 
 
 def _stamp(db: sqlite3.Connection) -> Stamp | None:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel
 
 from agentevolver.llm import BudgetExceeded, LLMError, Role
+from agentevolver.utils import seeds
 from experience_manager import prompts, screen
 from experience_manager.record import Category, Experience
 from experience_manager.settings import DistillationSettings
@@ -97,9 +98,9 @@ class Distiller:
         """Return what a source gives, screened."""
         reply = await self._ask(source.messages, prompts.Proposals, "extraction", result)
         kept = []
-        for proposal in reply.experiences[: self._settings.max_experiences] if reply is not None else ():
+        for number, proposal in enumerate(reply.experiences[: self._settings.max_experiences] if reply is not None else ()):
             result.counts[f"extracted_{source.category.value}"] += 1
-            experience = self._experience(proposal, source, step)
+            experience = self._experience(proposal, number, source, step)
             problem = screen.problem_with(experience.when_to_use, experience.content) or screen.problem_with_text(experience.scope)
             if problem is None:
                 kept.append(experience)
@@ -108,10 +109,10 @@ class Distiller:
                 logger.info("an experience of task %s was screened out: %s", source.attempts[0].task_id, problem)
         return kept
 
-    def _experience(self, proposal: prompts.Proposal, source: _Source, step: int | None) -> Experience:
+    def _experience(self, proposal: prompts.Proposal, number: int, source: _Source, step: int | None) -> Experience:
         first = source.attempts[0]
         scope = screen.tidy(proposal.scope)
-        return Experience(
+        experience = Experience(
             when_to_use=screen.tidy(proposal.when_to_use),
             content=screen.tidy(proposal.content),
             # A place that neither opening nor task names could never be recognised again.
@@ -126,6 +127,7 @@ class Distiller:
             trajectory_ids=tuple(attempt.trajectory_id for attempt in source.attempts if attempt.trajectory_id),
             tags=tuple(screen.tidy(tag)[:60] for tag in proposal.tags[:8]),
         )
+        return experience if (draws := seeds.current()) is None else replace(experience, id=_named(draws, experience, number))
 
     async def _judge(self, experience: Experience, source: _Source, result: Distilled) -> Experience | None:
         """Return the experience with its score if it is worth keeping."""
@@ -156,3 +158,9 @@ class Distiller:
             logger.warning("%s failed: %s", stage, error)
         result.counts[f"failed_{stage}"] += 1
         return None
+
+
+def _named(draws: seeds.Draws, experience: Experience, number: int) -> str:
+    """Return an id that follows from what an experience says, and of which rollouts of which run it is the how manieth."""
+    said = (experience.category.value, experience.scope, experience.when_to_use, experience.content)
+    return seeds.digest(draws.run_seed, "experience", *experience.trajectory_ids, number, *said).hex()

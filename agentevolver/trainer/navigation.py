@@ -1,14 +1,18 @@
 """The experience manager of a training run, as the trainer sees it: started, fed with rollouts, asked for its metrics, closed.
 
-Nothing here makes a step wait: a step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What
-happens before training (the warm start) and before the last validation (the scouts) may wait, and is not done again by a run that goes on.
+A step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What a rollout may be told does not
+depend on how fast the summariser is: where the run is to be deterministic, rollouts begin when what was handed over before is in the pool
+(`settle`); elsewhere nothing makes a step wait. What happens before training (the warm start) and before the last validation (the scouts)
+may wait, and is not done again by a run that goes on.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -29,6 +33,8 @@ RollOut = Callable[[Sequence[Task], int], list[Record]]
 START_TIMEOUT_S = 120.0
 # For what a step's rollouts came to, when the step ends: they were handed over seconds before.
 COLLECT_TIMEOUT_S = 2.0
+# And where the metrics are not to depend on it: what is waited for then is counters in a file.
+COLLECT_WHOLE_S = 120.0
 CLOSE_TIMEOUT_S = 60.0
 # Tasks that are rolled out and distilled before the next ones: what a run that is killed has to repeat at most.
 CHUNK = 32
@@ -48,6 +54,9 @@ class Navigation:
 
         section, self._directory = settings.exp_manager, settings.experiment_dir.resolve()
         self._rollouts = section.init_rollouts
+        self._waits = settings.trainer.deterministic
+        # A pool of the run's own goes back with a checkpoint; one that others write into does not.
+        self._owns_pool = section.backend == "embedded" and section.store is None
         self._pending: list[Any] = []
         self._early: dict[str, float] = {}
         self._actor = start_actor(
@@ -55,6 +64,7 @@ class Navigation:
             settings.llm.model_copy(update={"ledger": settings.usage_ledger.resolve()}),
             self._directory,
             held_out=held_out,
+            seed=settings.data.seed,
             # The experiment's folder is on this node.
             scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
         )
@@ -72,6 +82,38 @@ class Navigation:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise TrainingFailed(f"the experience manager could not be started: {lines[-1]}") from error
 
+    def settle(self) -> None:
+        """Wait until everything that was handed over is in the pool, where the run is to be deterministic."""
+        if self._waits:
+            self._early |= self.collect()
+            self._done(self._actor.settled.remote())
+
+    @property
+    def beginning(self) -> Path:
+        """Where the pool lies as it was before the first step."""
+        return self._directory / "experience" / "begin"
+
+    def save(self, folder: Path) -> None:
+        """Write the pool and what is known of it into a checkpoint, where the run is to be deterministic."""
+        if self._waits and self._owns_pool:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.settle()
+            self._done(self._actor.save.remote(str(folder.resolve())))
+
+    def restore(self, folder: Path) -> bool:
+        """Make the pool what it was when it was saved there, where the run is to be deterministic; a later state is kept beside it.
+
+        Returns whether it was saved there.
+        """
+        if not (self._waits and self._owns_pool):
+            return False
+        self.wait()
+        aside = self._directory / "experience.superseded.sqlite"
+        return bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
+
+    def _filled(self, name: str, done: Sequence[str]) -> Path:
+        return self._directory / "experience" / f"{name}_{len(done)}"
+
     def submit(self, step: int, records: Sequence[Record]) -> None:
         """Hand over the rollouts of a training step."""
         self._pending.append(self._actor.record_step.remote(step, list(records)))
@@ -80,7 +122,9 @@ class Navigation:
         """Return what is known by now of the rollouts that were handed over, and once what happened before the first step."""
         metrics, self._early = self._early, {}
         done, self._pending = (
-            ray.wait(self._pending, num_returns=len(self._pending), timeout=COLLECT_TIMEOUT_S) if self._pending else ([], [])
+            ray.wait(self._pending, num_returns=len(self._pending), timeout=COLLECT_WHOLE_S if self._waits else COLLECT_TIMEOUT_S)
+            if self._pending
+            else ([], [])
         )
         for reference in done:
             metrics |= self._result(reference)
@@ -100,18 +144,22 @@ class Navigation:
         path = self._directory / "experience" / f"{name}.json"
         done: list[str] = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.exists() else []
         left = [task for task in tasks if task.task_id not in set(done)]
+        if left and not self.restore(self._filled(name, done)):  # what a chunk taught that was cut off is taught again
+            self.save(self._filled(name, done))
         for start in range(0, len(left), CHUNK):
             tell(len(done), len(tasks))
             chunk = left[start : start + CHUNK]
             records = roll_out(chunk, self._rollouts)
             write_jsonl(self._directory / "trajectories" / f"{name}_{len(done)}.jsonl", records)
-            metrics = self._result(self._actor.warm_start.remote(records))
+            metrics, before = self._result(self._actor.warm_start.remote(records)), self._filled(name, done)
             done += [task.task_id for task in chunk]
+            self.save(self._filled(name, done))
             graded = [record for record in records if record["outcome"] is not None]
             if graded:
                 metrics[f"exp_manager/{name}/success"] = sum(r["outcome"]["success"] for r in graded) / len(graded)
             self._early |= metrics
             write_json(path, {"tasks": done, "metrics": metrics})
+            shutil.rmtree(before, ignore_errors=True)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Let what is being distilled be finished in time, and close the pool. Raises nothing."""
@@ -119,6 +167,13 @@ class Navigation:
             ray.get(self._actor.close.remote(timeout_s), timeout=timeout_s + COLLECT_TIMEOUT_S)
         except RayError as error:
             logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
+
+    def _done(self, reference: Any) -> None:
+        """Wait for a call; training goes on without it if it fails."""
+        try:
+            ray.get(reference)
+        except RayError as error:
+            logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
 
     def _result(self, reference: Any) -> dict[str, float]:
         try:

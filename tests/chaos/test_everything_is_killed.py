@@ -1,7 +1,8 @@
 """One run with tasks of its own making, step labels and guidance, of which every part is killed in turn.
 
 Each time it goes on by itself, or stops in order with one line and is resumed by the same command. In the end nothing that was acknowledged
-is missing: the rollouts of every step that was logged, the tasks that were kept, the experiences that were in the store.
+is missing: the rollouts of every step that was logged, the tasks that were kept, the experiences that were in the store at the checkpoint
+that the run goes on from.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Acknowledged:
 
     def note(self) -> None:
         self.tasks |= kept_tasks(self._directory)
-        self.experiences |= stored_experiences(self._directory)
+        # What was learned after the last checkpoint is learned again, with the steps that are repeated.
+        self.experiences |= stored_experiences(self._directory, until=saved_step(self._directory))
 
 
 def kept_tasks(directory: Path) -> set[str]:
@@ -74,13 +76,18 @@ def kept_tasks(directory: Path) -> set[str]:
     return {line.get("task", line)["task_id"] for line in lines}
 
 
-def stored_experiences(directory: Path) -> set[str]:
+def saved_step(directory: Path) -> int:
+    marker = directory / "checkpoints" / "latest_checkpointed_iteration.txt"
+    return int(marker.read_text() or 0) if marker.exists() else 0
+
+
+def stored_experiences(directory: Path, until: int | None = None) -> set[str]:
     path = directory / "experience.sqlite"
     if not path.exists():
         return set()
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
     try:
-        return {row[0] for row in connection.execute("SELECT id FROM records")}
+        return {row[0] for row in connection.execute("SELECT id FROM records WHERE ? IS NULL OR step <= ?", (until, until))}
     finally:
         connection.close()
 

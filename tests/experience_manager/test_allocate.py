@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.allocate import SampleModes, guided_count, guided_rollouts, is_guided, validation_rollouts
+from experience_manager.allocate import guided_count, guided_rollouts, is_guided, keeps_guidance, validation_rollouts
 from experience_manager.settings import ExperienceSettings
 
 SIZES = st.integers(1, 64)
@@ -82,15 +82,13 @@ def test_the_rounding_of_the_settings_counts():
 @settings(deadline=None)
 @given(st.integers(1, 100), RATIOS)
 def test_of_any_number_of_tasks_of_a_step_exactly_the_share_keeps_its_guidance(tasks, ratio):
-    modes = SampleModes("hybrid", ratio)
-    for step in range(3):
-        kept = [modes.keeps(step) for _ in range(tasks)]
-        assert sum(kept) == math.floor(ratio * tasks + 1e-9)
+    kept = [keeps_guidance("hybrid", ratio, place) for place in range(tasks)]
+    assert sum(kept) == math.floor(ratio * tasks + 1e-9)
 
 
 def test_all_tasks_keep_or_discard_whatever_the_ratio():
-    assert all(SampleModes("allkeep", 0.0).keeps(1) for _ in range(5))
-    assert not any(SampleModes("alldiscard", 1.0).keeps(1) for _ in range(5))
+    assert all(keeps_guidance("allkeep", 0.0, place) for place in range(5))
+    assert not any(keeps_guidance("alldiscard", 1.0, place) for place in range(5))
 
 
 @pytest.mark.parametrize(("val", "without", "with_it"), [("woexp", 4, 0), ("mixed", 2, 2), ("all", 0, 4), ("both", 4, 4)])

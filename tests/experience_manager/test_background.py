@@ -75,6 +75,27 @@ async def test_a_group_that_fails_is_counted_and_the_next_one_goes_on(caplog):
     await background.close()
 
 
+async def test_what_came_of_groups_is_kept_in_their_order_whichever_is_quicker_or_fails():
+    kept = []
+
+    async def work(group, step):
+        place = int(group[0].task_id)
+        await asyncio.sleep(0.02 * (5 - place % 5))
+        if place == 3:
+            raise RuntimeError("something unforeseen")
+        return Distilled(counts=Counter(place=place))
+
+    async def keep(distilled):
+        await asyncio.sleep(0)
+        kept.append(distilled.counts["place"])
+
+    background = Background(work, keep, capacity=20, concurrency=4)
+    background.submit(groups(*range(9)))
+    assert await background.drain(5)
+    assert kept == [0, 1, 2, 4, 5, 6, 7, 8] and background.counts["failed_groups"] == 1
+    await background.close()
+
+
 async def test_when_the_budget_is_spent_what_waits_is_dropped_and_what_comes_is_refused():
     work = Work(exhausted_after=2)
     background = Background(work, capacity=10, concurrency=1)

@@ -65,7 +65,7 @@ class BrokenBackend:
     async def _fail(self, *_):
         raise self.error
 
-    distil = used = settle = prune = size = aclose = _fail
+    distil = keep = used = settle = prune = size = aclose = _fail
 
 
 async def test_a_group_asks_once_and_gets_one_answer(tmp_path):
@@ -184,7 +184,8 @@ async def test_uses_that_come_while_others_are_being_counted_are_counted_too(tmp
 async def test_successes_and_the_lift_over_unguided_siblings_are_known_when_the_step_is(tmp_path):
     async with Opened(tmp_path) as opened:
         opened.put(experience(id="a"))
-        await opened.navigator.injected(("a", "a", "a"))
+        for _ in range(3):
+            await opened.navigator.injected(("a",))
         rollouts = [record(number=0, guidance=GUIDED), record(number=1, score=0.0, guidance=GUIDED)]
         rollouts += [record(number=2, score=0.0), record(number=3, score=1.0), record("t2", 0, guidance=GUIDED)]
         await opened.navigator.record_step(1, rollouts)
@@ -269,7 +270,8 @@ async def test_what_the_queue_does_not_hold_is_dropped_and_counted(tmp_path):
     llm = teller()
     llm.delay_s = 60.0
     async with Opened(tmp_path, llm=llm, distillation={"queue_groups": 2, "concurrency": 1}) as opened:
-        metrics = await opened.navigator.record_step(1, [record(f"t{i}") for i in range(8)])
+        await opened.navigator.record_step(1, [record(f"t{i}") for i in range(8)])
+        metrics = await opened.navigator.metrics()
         assert metrics["exp_manager/distil/dropped"] == 6 and metrics["exp_manager/distil/waiting"] <= 2
         await opened.navigator.background.close()
 
@@ -298,6 +300,38 @@ async def test_useless_experiences_are_pruned_at_their_step(tmp_path):
         assert metrics["exp_manager/pruned"] == 1 and metrics["exp_manager/pool_size"] == 1
 
 
+async def test_pool_and_counts_come_back_as_they_were_saved_once_all_that_was_handed_over_is_in_it(tmp_path):
+    folder, llm = tmp_path / "checkpoint", teller()
+    folder.mkdir()
+    async with Opened(tmp_path / "run", llm=llm) as opened:
+        await opened.navigator.guide(question())
+        await opened.navigator.record_step(1, [record(number=i, score=float(i % 2)) for i in range(4)])
+        await opened.navigator.injected(("x",), validation=True)
+        await opened.navigator.save(folder)
+        assert len(opened.backend.pool) == 1, "what was in the queue is in the pool"
+        expected, saved = await opened.navigator.metrics(), opened.backend.pool.store.records("default")
+        await opened.navigator.record_step(2, [record("t2")])
+        await opened.navigator.settled()
+        assert opened.backend.pool.store.records("default") != saved
+    async with Opened(tmp_path / "run", llm=llm) as again:
+        assert await again.navigator.restore(folder, tmp_path / "aside.sqlite")
+        assert again.backend.pool.store.records("default") == saved
+        assert await again.navigator.metrics() == expected and expected["exp_manager/distil/groups"] == 1
+        assert not await again.navigator.restore(tmp_path, tmp_path / "aside.sqlite")
+
+
+async def test_the_same_rollouts_teach_the_same_experiences_under_the_same_ids(tmp_path):
+    pools = []
+    for seed in (1, 1, 2):
+        async with Opened(tmp_path / str(len(pools)), llm=teller()) as opened:
+            navigator = Navigator(opened.settings, opened.backend, seed=seed)
+            await navigator.record_step(1, [record(task, i, score=float(i % 2)) for task in ("t1", "t2") for i in range(4)])
+            await navigator.settled()
+            pools.append([experience.id for experience in opened.backend.pool.store.records("default")])
+            await navigator.background.close()
+    assert pools[0] == pools[1] and len(pools[0]) > 0 and not set(pools[0]) & set(pools[2])
+
+
 async def test_groups_hold_one_task_or_the_whole_step_as_the_settings_say(tmp_path):
     rollouts = [record(f"t{task}", i, score=float(i)) for task in range(2) for i in range(2)]
     for grouping, comparisons in (("task", 2), ("batch", 1)):
@@ -311,7 +345,7 @@ async def test_a_tasks_training_prompts_keep_or_lose_the_guidance_as_the_mode_sa
     for mode, ratio, expected in (("alldiscard", 1.0, 0), ("allkeep", 0.0, 8), ("hybrid", 0.5, 4)):
         async with Opened(tmp_path / mode, train_sample_mode=mode, train_sample_keepratio=ratio) as opened:
             opened.put(experience(id="a"))
-            answers = [await opened.navigator.guide(question(task_id=str(i))) for i in range(8) for _ in range(2)]
+            answers = [await opened.navigator.guide(question(task_id=str(i), place=i)) for i in range(8) for _ in range(2)]
             assert sum(answer.keep for answer in answers) == 2 * expected
             assert not (await opened.navigator.guide(question(validation=True))).keep
 

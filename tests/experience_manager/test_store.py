@@ -174,6 +174,43 @@ def test_counters_add_up_and_pass_over_ids_that_are_gone(pool):
     assert b.uses == 0
 
 
+def found_in(store, text, k, **options):
+    return [hit.experience.id for hit in Pool(store, SMALL, **options).search(text, k)]
+
+
+def test_a_store_goes_back_to_what_it_was_when_it_was_copied_and_the_later_state_is_kept_aside(tmp_path):
+    with Store(tmp_path / "s.sqlite") as store, Store(tmp_path / "s.sqlite") as other:
+        insert(store, experience(id="a"), experience("closing", "another", id="b"))
+        store.count("default", {"a": Count(uses=2, successes=1)})
+        insert(store, experience("gone", "soon", id="c"))
+        store.delete("default", ["c"])
+        before = store.records("default")
+        store.copy_to(tmp_path / "copy.sqlite")
+        insert(store, experience("later", "then", id="d"))
+        store.count("default", {"a": Count(uses=5)})
+        store.delete("default", ["b"])
+        later = store.records("default")
+        store.restore(tmp_path / "copy.sqlite", tmp_path / "aside.sqlite")
+        assert store.records("default") == other.records("default") == before
+        assert "d" not in found_in(store, "later", 9)
+        insert(store, experience("again", "new", id="e"))
+        assert found_in(store, "again", 1) == found_in(other, "again", 1) == ["e"]
+    with Store(tmp_path / "aside.sqlite") as aside:
+        assert aside.records("default") == later
+
+
+def test_among_equals_the_older_one_comes_first_whatever_happened_to_it(tmp_path):
+    with Store(tmp_path / "s.sqlite") as store:
+        pool = Pool(store, SMALL, embedded_text="when_to_use")
+        pool.put([experience("read it", f"advice {i}", id=f"e{i}") for i in range(6)])
+        pool.edit("e1", when_to_use="something else")
+        pool.edit("e1", when_to_use="read it")  # now the last row of the index in memory
+        found = found_in(store, "read it", 6, embedded_text="when_to_use")
+        assert found == [f"e{i}" for i in range(6)]
+    with Store(tmp_path / "s.sqlite") as again:
+        assert found_in(again, "read it", 6, embedded_text="when_to_use") == found
+
+
 def test_pruning_drops_what_was_used_often_and_of_too_little_use_but_never_a_pinned_one(pool):
     facts = {
         "unused": {},

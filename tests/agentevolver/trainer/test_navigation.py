@@ -11,6 +11,7 @@ from agentevolver.schema import Task
 from agentevolver.settings import load
 from agentevolver.trainer.navigation import CHUNK, Navigation, rollout_flags, row_flags
 from agentevolver.utils.files import read_jsonl
+from experience_manager.store import Store
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 OPENING = ({"role": "system", "content": "site k1"}, {"role": "user", "content": "delete the note"})
@@ -109,13 +110,19 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     assert early["exp_manager/warm_start/success"] == 0.25
     assert early["exp_manager/distil/failed_extraction"] > 0, "the summariser is away: it shows, and nothing else happens"
 
-    # A run that was killed between the two chunks goes on with the second.
+    # A run that was killed between the two chunks goes on with the second, and with the pool as it was then.
     progress = settings.experiment_dir / "experience" / "warm_start.json"
+    done = progress.with_name(f"warm_start_{CHUNK + 2}")
+    assert [path.name for path in progress.parent.glob("warm_start_*")] == [done.name]
+    done.rename(progress.with_name(f"warm_start_{CHUNK}"))
+    add_experience(settings, "learned by what was cut off")
     progress.write_text(json.dumps({"tasks": json.loads(progress.read_text())["tasks"][:CHUNK], "metrics": {}}))
     rolled.clear()
     navigation.fill("warm_start", tasks, roll_out, lambda *_: None)
     navigation.fill("warm_start", tasks, roll_out, lambda *_: None)
     assert rolled == [[f"w{CHUNK}", f"w{CHUNK + 1}"]]
+    with Store(settings.experiment_dir / "experience.superseded.sqlite", create=False) as aside:
+        assert len(aside.records("default")) == 2
 
     navigation.submit(1, [record("g_0", guided=True, stripped=True, success=True, guidance=injection.to_dict()), record("g_1")])
     metrics = {}

@@ -11,6 +11,7 @@ import math
 import os
 import threading
 import time
+from collections.abc import Callable
 from numbers import Number
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,11 +49,13 @@ class RunLog:
     Args:
         directory: the experiment's folder.
         backend: verl's `Tracking`.
+        told: called when a step's metrics are on disk.
     """
 
-    def __init__(self, directory: Path, backend: Logger) -> None:
+    def __init__(self, directory: Path, backend: Logger, told: Callable[[], None] | None = None) -> None:
         self._path = directory / METRICS
         self._backend = backend
+        self._told = told
 
     def log(self, data: dict[str, Any], step: int) -> None:
         """Append one object `{"step", "time", metric: number…}` and pass the numbers on."""
@@ -60,6 +63,8 @@ class RunLog:
         record = {"step": step, "time": round(time.time(), 3), **numbers}
         append_jsonl(self._path, record)
         self._backend.log(data=numbers, step=step)
+        if self._told is not None:
+            self._told()
 
     def finish(self, exit_code: int = 0) -> None:
         """Close verl's loggers."""

@@ -24,7 +24,6 @@ TITLES = {
     "ref": "reference log-probs",
     "adv": "advantages",
     "update_actor": "update",
-    "save_checkpoint": "checkpoint",
     "update_weights": "weights into vLLM, the rest",
     "update_weights/wake_weights": "vLLM woken for weights",
     "update_weights/send": "weights sent",

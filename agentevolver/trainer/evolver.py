@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-import uuid
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -32,15 +31,18 @@ from verl.utils.tracking import Tracking
 from advantage_processor.processor import Processor
 from agentevolver.navigating import scout_path, warm_start_path
 from agentevolver.retention import Retention
+from agentevolver.rollout import groups
 from agentevolver.schema import Task
 from agentevolver.settings import of_verl
 from agentevolver.synthetic import funnel_metrics
 from agentevolver.tracking import RunLog, Status, supersede_metrics
 from agentevolver.trainer.checkpoint import kept, pool_of, prepare_start, restore_state, save_state, saving
-from agentevolver.trainer.credit import assign, synthetic_scales
-from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, finish_metrics, selective_ppo_loss
+from agentevolver.trainer.credit import assign
+from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation
+from agentevolver.trainer.order import Places, ordered, validation_order
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
+from agentevolver.trainer.samples import plain, put_advantages, sample_records, scale_synthetic, trained_on
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
@@ -76,6 +78,8 @@ class EvolverTrainer(PPOTrainerSync):
         self._tasks: TrainingTasks | None = None
         self._navigation: Navigation | None = None
         self._retention = Retention(self.directory, self.settings.retention)
+        self._places = Places(self.settings.data.seed)
+        self._save_due, self._saved_s = False, 0.0
         self._watchdog = Watchdog(self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits)
         super().__init__(config)
 
@@ -93,7 +97,13 @@ class EvolverTrainer(PPOTrainerSync):
         self.trainer_mode = "sync"  # a name of our own must not turn verl's synchronous behaviour off
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_INTERVAL_S
+        buffer.sample = ordered(buffer.sample)
         return buffer
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        prompts = super()._next_train_batch(num_prompts)
+        self._places.name(prompts, self.global_steps)
+        return prompts
 
     @property
     def logger(self) -> RunLog:
@@ -102,7 +112,7 @@ class EvolverTrainer(PPOTrainerSync):
 
     @logger.setter
     def logger(self, backend: Tracking) -> None:
-        self._run_log = RunLog(self.directory, backend)
+        self._run_log = RunLog(self.directory, backend, self._step_is_told)
 
     def _setup(self) -> None:
         self.status.set("loading the policy and starting vLLM")
@@ -127,6 +137,8 @@ class EvolverTrainer(PPOTrainerSync):
         try:
             if self.settings.exp_manager.init_exp_before_training and self.global_steps == 0:
                 self._fill_pool("warm_start", warm_start_path(self.settings))
+            if self._navigation is not None and self.global_steps == 0:
+                self._navigation.save(self._navigation.beginning)
             if not self.settings.exp_manager.init_exp_only:
                 super().fit(agent_loop_manager)
             in_time = CLOSE_TIMEOUT_S
@@ -145,13 +157,14 @@ class EvolverTrainer(PPOTrainerSync):
             self._watchdog.enter(f"filling the experience pool ({name})")
             self.status.set(f"filling the experience pool ({name}): {done} of {total} tasks", step=self.global_steps)
 
-        self._navigation.fill(name, read_tasks(path), self._roll_out, tell)
+        self._navigation.fill(name, read_tasks(path), partial(self._roll_out, name), tell)
         self._watchdog.leave()
 
-    def _roll_out(self, tasks: Sequence[Task], n: int) -> list[dict[str, Any]]:
+    def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[dict[str, Any]]:
         """Roll tasks out n times each with the policy as it is, sampled as in training, and return the records of what happened."""
         rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
-        rows["uid"] = np.array([str(uuid.uuid4()) for _ in tasks], dtype=object)
+        seed, step = self.settings.data.seed, self.global_steps
+        rows["uid"] = np.array([groups.name(seed, name, step, place, task.task_id) for place, task in enumerate(tasks)], dtype=object)
         prompts = tu.get_tensordict(rows)
         tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in tasks]
@@ -166,7 +179,7 @@ class EvolverTrainer(PPOTrainerSync):
     def _trajectories_of(self, batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return what each row says beside its tensors, and the records of the rollouts, in order."""
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        extra = [_plain(fields) for fields in data["extra_fields"]]
+        extra = [plain(fields) for fields in data["extra_fields"]]
         trajectories = [fields["trajectory"] for fields in extra if "trajectory" in fields]
         return extra, sorted(trajectories, key=lambda t: (t["group_id"], t["rollout_id"]))
 
@@ -190,11 +203,24 @@ class EvolverTrainer(PPOTrainerSync):
                     OmegaConf.update(self.config, f"{section}.total_training_steps", self.total_training_steps * self.parameter_sync_step)
 
     def _save_checkpoint(self) -> None:
+        """Once the step is over: a checkpoint holds everything up to its step's line of metrics, its validation too, or is not there."""
+        self._save_due = True
+
+    def _step_is_told(self) -> None:
+        if self._save_due:
+            self._save_due = False
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        began = time.perf_counter()
         checkpoints = Path(self.config.trainer.default_local_dir)
         folder = checkpoints / f"global_step_{self.global_steps}"
         with self._watchdog.phase("checkpoint", lambda: DISK), saving(folder, kept(self.config.trainer)):
+            if self._navigation is not None:
+                self._navigation.save(folder)
             save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
             super()._save_checkpoint()
+        self._saved_s = time.perf_counter() - began
 
     def _load_checkpoint(self) -> None:
         trainer = self.config.trainer
@@ -203,10 +229,13 @@ class EvolverTrainer(PPOTrainerSync):
         super()._load_checkpoint()
         # A run that starts over repeats the validation before the first step as well; one that only validates repeats nothing.
         repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
+        saved = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
+        if own and self._navigation is not None:
+            self._navigation.restore(saved if self.global_steps > 0 else self._navigation.beginning)
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
-            folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}") if own else Path(trainer.resume_from_path)
-            self._failures.in_a_row = restore_state(folder, pool=pool_of(self.settings) if own else None)
+            folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
+            self._failures.in_a_row = restore_state(folder, pool=pool)
             # A run that goes on was validated when it stopped; one that only validates is there for that.
             trainer.val_before_train = validates
 
@@ -217,16 +246,26 @@ class EvolverTrainer(PPOTrainerSync):
         prompts, n = len(self.val_dataset), sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
         self.status.set(f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps)
         self._phase_began = time.perf_counter()
+        self._settle_experience()
         self._watchdog.enter("validation")
 
     def on_validate_end(self) -> None:
         self._watchdog.leave()
 
+    def _settle_experience(self) -> None:
+        if self._navigation is not None:
+            with self._watchdog.phase("experience of the step before"):
+                self._navigation.settle()
+
     def on_step_begin(self) -> None:
+        if self._saved_s:
+            self.timing_raw["between_steps/save_checkpoint"], self._saved_s = self._saved_s, 0.0
+        self._settle_experience()
         self._watchdog.enter("rollouts")
         self.status.set("training", step=self.global_steps, total_steps=self.total_training_steps)
 
     def on_step_end(self) -> None:
+        self.timing_raw.pop("save_checkpoint", None)  # verl's timer of what is only noted there
         with self._watchdog.phase("weights into vLLM", lambda: WEIGHTS):
             super().on_step_end()
         if self._tasks is not None and self.global_steps < self.total_training_steps:
@@ -287,43 +326,31 @@ class EvolverTrainer(PPOTrainerSync):
         if self._processor is not None:
             self._assign_credit(batch, metrics, self._processor)
         if self._is_hybrid and not self.settings.attribution.enable:
-            self._scale_synthetic(batch)
+            scale_synthetic(batch, self._trajectories)
         self._watchdog.leave()
         return batch
 
-    def _scale_synthetic(self, batch: KVBatchMeta) -> None:
-        keys = [batch.keys[i] for i in _trained_on(batch)]
-        if not keys:
-            return
-        scales = synthetic_scales(self._trajectories, keys)
-        rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages"])["advantages"].unbind()
-        self._put_advantages(batch, keys, [row * scale for row, scale in zip(rows, scales, strict=True)])
-
-    def _put_advantages(self, batch: KVBatchMeta, keys: list[str], rows: list[torch.Tensor]) -> None:
-        advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-        fields = TensorDict({"advantages": advantages, "returns": advantages.clone()}, batch_size=len(keys))
-        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
-
     def _assign_credit(self, batch: KVBatchMeta, metrics: dict[str, Any], processor: Processor) -> None:
-        keys = [batch.keys[i] for i in _trained_on(batch)]
+        keys = [batch.keys[i] for i in trained_on(batch)]
         if not keys:
             return
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        step_ids = [_plain(fields)["step_ids"] for fields in data["extra_fields"]]
+        step_ids = [plain(fields)["step_ids"] for fields in data["extra_fields"]]
         credit = assign(processor, self.global_steps, self._trajectories, keys, step_ids)
         metrics.update(credit.metrics)
         if self.settings.attribution.enable:
-            self._put_advantages(batch, keys, credit.advantages)
+            put_advantages(batch, keys, credit.advantages)
         self._write_trajectories()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """verl's, with mini-batches of as many tasks' rows as the configuration says, and columns that our loss reads."""
-        rows, actor, rollout = _trained_on(batch), self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+        rows, actor, rollout = trained_on(batch), self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
         if self.settings.exp_manager.guides_training:
             usual = float(actor.clip_ratio_high)
             metrics.update(tell_guided_apart(batch, rows, self._trajectories, self.settings.exp_manager, usual))
         if self.settings.trainer.dump_samples:
-            write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", self._sample_records(batch))
+            records = sample_records(batch, guided=self.settings.exp_manager.guides_training)
+            write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", records)
         steps = optimiser_steps(self.config)
         with self._watchdog.phase("update", lambda: WORKERS):
             arrange(batch, rows, self._ranks, steps, actor.data_loader_seed + self.global_steps if actor.shuffle else None)
@@ -333,18 +360,6 @@ class EvolverTrainer(PPOTrainerSync):
             metrics.clear()
             metrics.update(done)
         return batch
-
-    def _sample_records(self, batch: KVBatchMeta) -> list[dict[str, Any]]:
-        """Return what the update is made of, one record a row, padding left out."""
-        rows = _trained_on(batch)
-        keys = [batch.keys[i] for i in rows]
-        tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages"]
-        if self.settings.exp_manager.guides_training:
-            tensors += [GUIDED_COLUMN, CLIP_COLUMN]
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*tensors, "extra_fields"])
-        columns = {name: [row.tolist() for row in data[name].unbind()] for name in tensors}
-        columns["step_ids"] = [_plain(fields)["step_ids"] for fields in data["extra_fields"]]
-        return [{"key": key, **{name: column[i] for name, column in columns.items()}} for i, key in enumerate(keys)]
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
@@ -363,8 +378,11 @@ class EvolverTrainer(PPOTrainerSync):
         expected_acc_counts: Any = None,
     ) -> dict[str, float]:
         """Replace verl's bootstrap by exact averages, and keep the validation's trajectories."""
-        infos = reward_extra_infos_dict
-        trajectories = sorted(infos["trajectory"], key=lambda t: (t["task"]["task_id"], t["rollout_id"]))
+        order = validation_order(reward_extra_infos_dict["trajectory"])
+        infos = {name: [column[i] for i in order] for name, column in reward_extra_infos_dict.items()}
+        data_sources, sample_uids = [data_sources[i] for i in order], [sample_uids[i] for i in order]
+        sample_turns = [sample_turns[i] for i in order]
+        trajectories = infos["trajectory"]
         write_jsonl(self.directory / "validation" / f"step_{self.global_steps}.jsonl", trajectories)
         self._failures.check(trajectories)
         masked = [bool(value) for value in infos["masked"]]
@@ -383,14 +401,3 @@ class EvolverTrainer(PPOTrainerSync):
         metrics["val-aux/never_acted"] = float(turns.count(0))
         metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
         return metrics
-
-
-def _trained_on(batch: KVBatchMeta) -> list[int]:
-    """Return the places of the rows that are neither padding nor withdrawn."""
-    return [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    """Return a non-tensor field as the dict that was put, whichever wrapper TransferQueue returned it in."""
-    plain: dict[str, Any] = getattr(value, "data", value)
-    return plain

@@ -13,6 +13,7 @@ from ray.exceptions import RayTaskError
 
 from agentevolver.errors import TrainingFailed
 from agentevolver.sections import WatchdogSettings
+from agentevolver.tracking import RunLog
 from agentevolver.trainer.checkpoint import restore_state, save_state, saving
 from agentevolver.trainer.resume import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
 from agentevolver.trainer.rollouts import FailureGuard
@@ -117,6 +118,7 @@ def trainer_in(folder, step, **options):
     trainer.settings = SimpleNamespace(exp_manager=SimpleNamespace(enabled=True, backend="embedded", store=None), experiment_dir=folder)
     trainer.directory, trainer.global_steps = folder, step
     trainer._failures = FailureGuard(0.5, 3)
+    trainer._navigation, trainer._save_due = None, False
     trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
     return trainer
 
@@ -149,6 +151,8 @@ def test_the_trainer_saves_its_state_before_verl_says_that_the_checkpoint_is_the
     first = trainer_in(tmp_path, 4)
     first._failures.in_a_row = 2
     first._save_checkpoint()
+    assert not list(tmp_path.rglob("*.pt")), "not before the step's metrics are on disk"
+    RunLog(tmp_path, SimpleNamespace(log=lambda **_: None), first._step_is_told).log({"loss": 1.0}, 4)
     expected = draws()
     (verl / MARKER).write_text("")  # torn
     second = trainer_in(tmp_path, 0)
@@ -162,7 +166,7 @@ def test_the_trainer_saves_its_state_before_verl_says_that_the_checkpoint_is_the
 
 def test_checkpoints_from_before_a_resume_count(tmp_path, pool, verl):
     for step in (2, 4, 6, 8, 10):
-        trainer_in(tmp_path, step, max_actor_ckpt_to_keep=2)._save_checkpoint()  # a process each
+        trainer_in(tmp_path, step, max_actor_ckpt_to_keep=2)._write_checkpoint()  # a process each
         kept = sorted(int(path.name.rpartition("_")[2]) for path in verl.glob("*_*_*") if path.is_dir())
         assert kept == [2, 4, 6, 8, 10][max(0, step // 2 - 2) : step // 2]
     assert all(problem_with(verl / f"global_step_{step}") is None for step in kept)
@@ -181,9 +185,9 @@ def test_the_checkpoint_that_a_run_goes_on_from_is_the_newest_from_then_on(tmp_p
 
 
 def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(tmp_path, pool, verl):
-    trainer_in(tmp_path, 4)._save_checkpoint()
+    trainer_in(tmp_path, 4)._write_checkpoint()
     (verl / "global_step_4" / "actor" / "optim_world_size_1_rank_0.pt").touch()
-    trainer_in(tmp_path, 4)._save_checkpoint()
+    trainer_in(tmp_path, 4)._write_checkpoint()
     assert sorted(path.name for path in (verl / "global_step_4").rglob("*.*")) == sorted(
         [MANIFEST, "data.pt", "model_world_size_1_rank_0.pt", STATE]
     )
@@ -191,7 +195,7 @@ def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(
 
 def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_since(tmp_path, pool, verl, caplog):
     for step in (2, 4):
-        trainer_in(tmp_path, step)._save_checkpoint()
+        trainer_in(tmp_path, step)._write_checkpoint()
         for number in (step - 1, step):
             append_jsonl(tmp_path / "metrics.jsonl", {"step": number})
     (verl / "global_step_4" / STATE).unlink()
@@ -203,7 +207,7 @@ def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_s
 
 
 def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_go_on_from_by_mistake(tmp_path, pool, verl):
-    trainer_in(tmp_path, 2)._save_checkpoint()
+    trainer_in(tmp_path, 2)._write_checkpoint()
     for step in range(3):
         append_jsonl(tmp_path / "metrics.jsonl", {"step": step})
     (verl / "global_step_2" / "data.pt").unlink()

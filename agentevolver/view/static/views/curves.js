@@ -3,7 +3,7 @@ import { chart, smooth } from "../chart.js";
 import { h, facts, state, number, percent, duration } from "../dom.js";
 
 export const title = "Curves";
-const PHASES = [["gen", "rollouts"], ["old_log_prob", "log-probs"], ["ref", "reference"], ["adv", "advantages"], ["update_actor", "update"], ["update_weights", "weights to vLLM"], ["save_checkpoint", "checkpoint"]];
+const PHASES = [["gen", "rollouts"], ["old_log_prob", "log-probs"], ["ref", "reference"], ["adv", "advantages"], ["update_actor", "update"], ["update_weights", "weights to vLLM"], ["between_steps/save_checkpoint", "checkpoint"]];
 const NAMES = [
   "rollout/*", "val-core/*", "val-aux/*", "actor/entropy", "actor/kl_loss", "actor/grad_norm", "actor/pg_loss", "actor/lr", "timing_s/*",
   "task/success/*", "response_length/mean", "perf/throughput", "exp_manager/guided_rollouts", "exp_manager/pool_size",

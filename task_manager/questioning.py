@@ -1,4 +1,7 @@
-"""Self-questioning: explore, synthesise, verify, tell duplicates, keep. Many at once, in a stream, and resumable at any point.
+"""Self-questioning: explore, synthesise, verify, tell duplicates, keep. Many at once, and resumable at any point.
+
+Explorations are taken in blocks. What a block's proposals are compared with, and what its synthesiser is shown, is what was kept before it;
+what it brings is kept in the order of the plan, while the next block is being explored. So the tasks do not depend on who was quicker.
 
 Every finished part is in the journal before the next one begins, under a key of what it follows from; a run that is started again goes
 through the same jobs and does what is not there. A job that fails (the model, the environment) is counted and left for the next start.
@@ -9,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agentevolver.llm.errors import BudgetExceeded, LLMError
 from agentevolver.schema import Task
+from agentevolver.utils import seeds
 from env_service.client_errors import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable
 from task_manager.execution import World, WorldClient
 from task_manager.explore import Exploration, Explorer, replayed
@@ -35,6 +40,17 @@ T = TypeVar("T")
 ENV_TRIES = 3
 # Fewer failed jobs than this say nothing about the rest.
 LEAST_FAILURES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A proposal that passed: the how manieth of its exploration, its verdict, and the keys of what it follows from."""
+
+    index: int
+    exploration: Exploration
+    proposal: Proposal
+    verdict: Mapping[str, Any]
+    keys: dict[str, str]
 
 
 class QuestioningFailed(RuntimeError):
@@ -85,6 +101,7 @@ class Questioner:
         self._pool = pool
         self._env_params = dict(env_params or {})
         self._known = list(known)
+        self._exploring = asyncio.Semaphore(settings.num_explore_threads)
         self._verifying = asyncio.Semaphore(settings.num_verify_threads)
         self._tasks: list[Task] = []
         self._next_number: dict[str, int] = {}
@@ -115,15 +132,24 @@ class Questioner:
         """
         await self._recall()
         jobs = list(self._plan.jobs())
-        queue = iter(jobs)
-
-        async def work() -> None:
-            for seed, number in self._until_done(queue):
-                await self._job(seed, number, explore_only=explore_only)
-                if on_progress is not None:
-                    on_progress(self._finished, len(jobs), len(self._tasks))
-
-        await asyncio.gather(*(work() for _ in range(self._settings.num_explore_threads)))
+        size = self._settings.num_explore_threads
+        blocks = [jobs[start : start + size] for start in range(0, len(jobs), size)]
+        ahead: list[asyncio.Task[Exploration]] = self._begin(blocks[:1])
+        try:
+            for place, block in enumerate(blocks):
+                if self._is_done():
+                    break
+                explorations, ahead = ahead, self._begin(blocks[place + 1 : place + 2])
+                prepared = [self._prepared(*job, task, explore_only) for job, task in zip(block, explorations, strict=True)]
+                for candidates in await asyncio.gather(*prepared):
+                    await self._decided(candidates)
+                    self._finished += 1
+                    if on_progress is not None:
+                        on_progress(self._finished, len(jobs), len(self._tasks))
+        finally:
+            for task in ahead:
+                task.cancel()
+            await asyncio.gather(*ahead, return_exceptions=True)
         if self._fatal is not None:
             raise self._fatal
         return self.tasks
@@ -148,30 +174,30 @@ class Questioner:
             self._next_number[seed] = max(self._next_number.get(seed, 0), int(taken) + 1)
         await self._pool.load([str(task.query) for task in existing], [seed_of(task) for task in existing])
 
-    def _until_done(self, jobs: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-        while not self._is_done():
-            job = next(jobs, None)
-            if job is None:
-                return
-            yield job
+    def _begin(self, blocks: Sequence[Sequence[tuple[str, int]]]) -> list[asyncio.Task[Exploration]]:
+        """Begin the explorations of blocks; what they come to is another's to ask."""
+        return [asyncio.create_task(self._explored(seed, number)) for block in blocks for seed, number in block]
 
     def _is_done(self) -> bool:
-        target = self._settings.target_tasks
-        return self._fatal is not None or self._is_broke or (target is not None and len(self._tasks) >= target)
+        return self._fatal is not None or self._is_broke or self._is_enough()
 
-    async def _job(self, seed: str, number: int, *, explore_only: bool) -> None:
-        """Carry out one exploration and all that follows from it; a failure is counted, not raised."""
+    def _is_enough(self) -> bool:
+        target = self._settings.target_tasks
+        return target is not None and len(self._tasks) >= target
+
+    async def _prepared(self, seed: str, number: int, exploration: asyncio.Task[Exploration], explore_only: bool) -> list[_Candidate]:
+        """Carry out one exploration and what follows from it, up to the decision; a failure is counted, not raised."""
+        candidates: list[_Candidate] = []
         try:
-            exploration = await self._explored(seed, number)
+            explored = await exploration
             if not explore_only:
-                await self._questioned(exploration, self._plan.exploration(seed, number))
+                await self._questioned(explored, self._plan.exploration(seed, number), candidates)
         except BudgetExceeded as error:
             logger.warning("stopped early: %s", error)
             self._is_broke = True
         except (EnvServiceError, LLMError) as error:
             self._fail(f"exploration {number} of {seed}", error)
-        finally:
-            self._finished += 1
+        return sorted(candidates, key=lambda candidate: candidate.index)
 
     def _fail(self, what: str, error: Exception) -> None:
         self._failures.append(f"{what}: {error}")
@@ -190,20 +216,23 @@ class Questioner:
         if recorded is not None:
             return Exploration.from_dict(recorded)
         world = World(self._plan.env_type, seed, self._env_params)
-        exploration = await self._patiently(lambda: self._explorer.explore(world, number))
+        async with self._exploring:
+            exploration = await self._patiently(lambda: self._explorer.explore(world, number))
         self._journal.put("exploration", key, exploration.to_dict())
         return exploration
 
-    async def _questioned(self, exploration: Exploration, exploration_key: str) -> None:
+    async def _questioned(self, exploration: Exploration, exploration_key: str, candidates: list[_Candidate]) -> None:
+        """Make proposals of an exploration and verify them; those that pass join the candidates. Raises the first failure, in the end."""
         key = self._plan.synthesis(exploration_key)
         recorded = self._journal.get("synthesis", key)
         if recorded is None:
             existing = await self._neighbours(exploration)
-            recorded = (await self._synthesiser.propose(exploration, existing)).to_dict()
+            with seeds.drawing(0, "synthesise", exploration.world.seed_task_id, exploration.number):
+                recorded = (await self._synthesiser.propose(exploration, existing)).to_dict()
             self._journal.put("synthesis", key, recorded)
         proposals = Synthesis.from_dict(recorded).proposals
         results = await asyncio.gather(
-            *(self._settled(exploration, proposal, exploration_key, key, index) for index, proposal in enumerate(proposals)),
+            *(self._verified(exploration, proposal, exploration_key, key, index, candidates) for index, proposal in enumerate(proposals)),
             return_exceptions=True,
         )
         for result in results:
@@ -215,8 +244,16 @@ class Questioner:
         told = " ".join(step.observation for step in exploration.steps if not step.refused)[:1000]
         return await self._pool.neighbours(told, exploration.world.seed_task_id, wanted) if told.strip() else []
 
-    async def _settled(self, exploration: Exploration, proposal: Proposal, exploration_key: str, synthesis: str, index: int) -> None:
-        """Bring one proposal to a decision, or drop it; what is recorded already is not done again."""
+    async def _verified(
+        self,
+        exploration: Exploration,
+        proposal: Proposal,
+        exploration_key: str,
+        synthesis: str,
+        index: int,
+        candidates: list[_Candidate],
+    ) -> None:
+        """Bring one proposal to a verdict, and drop it or let it join the candidates; what is recorded already is not done again."""
         verdict_key = self._plan.verdict(synthesis, index)
         decision_key = self._plan.decision(verdict_key)
         if self._journal.get("decision", decision_key) is not None:
@@ -224,24 +261,29 @@ class Questioner:
         async with self._verifying:
             if self._is_done():
                 return
-            seed = exploration.world.seed_task_id
+            world = exploration.world
             recorded = self._journal.get("verdict", verdict_key)
             if recorded is None:
                 # A duplicate of a kept task need not be verified.
-                if (clash := await self._pool.clash(proposal.query, seed)) is not None:
+                if (clash := await self._pool.clash(proposal.query, world.seed_task_id)) is not None:
                     self._decide(decision_key, str(clash), None)
                     return
-                verdict = await self._patiently(lambda: self._verifier.verify(exploration.world, proposal, exploration.opening))
+                with seeds.drawing(0, "verify", world.seed_task_id, exploration.number, index):
+                    verdict = await self._patiently(lambda: self._verifier.verify(world, proposal, exploration.opening))
                 recorded = verdict.to_dict()
                 self._journal.put("verdict", verdict_key, recorded)
-            if recorded["dropped_by"] is not None:
-                return
-            if (clash := await self._pool.take(proposal.query, seed)) is not None:
-                self._decide(decision_key, str(clash), None)
-                return
+        if recorded["dropped_by"] is None:
             keys = {"exploration": exploration_key, "synthesis": synthesis, "verdict": verdict_key, "decision": decision_key}
-            task = self._task(exploration, proposal, recorded, keys)
-            self._decide(decision_key, "", task)
+            candidates.append(_Candidate(index, exploration, proposal, recorded, keys))
+
+    async def _decided(self, candidates: Sequence[_Candidate]) -> None:
+        """Keep those that are no duplicate of what is kept, until there are enough."""
+        for one in candidates:
+            if self._is_enough():
+                return
+            clash = await self._pool.take(one.proposal.query, one.exploration.world.seed_task_id)
+            task = self._task(one.exploration, one.proposal, one.verdict, one.keys) if clash is None else None
+            self._decide(one.keys["decision"], "" if clash is None else str(clash), task)
 
     def _decide(self, key: str, reason: str, task: Task | None) -> None:
         self._journal.put("decision", key, {"run": self._plan.run, "reason": reason, "task": task.to_dict() if task else None})

@@ -8,7 +8,8 @@ import pytest
 
 from agentevolver.launcher.shared_memory import attached
 from tests.e2e.listening import Listener, answers, http_answers, listeners
-from tests.e2e.runs import SMALL, Launched
+from tests.e2e.runs import SMALL, Launched, launch
+from tests.e2e.whole_loop import WANTED
 from tests.strangers import carrying, readable
 
 SECRETS = {name: f"canary-{name}" for name in ("ENV_SERVICE_TOKEN", "OPENAI_API_KEY", "HF_TOKEN", "WANDB_API_KEY")}
@@ -55,5 +56,15 @@ def basic_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         exposed |= {path for path in attached(launched.run_id) if path.exists() and path.stat().st_mode & 0o077}
         returncode = launched.wait()
         yield Finished(launched, returncode, launched.left_behind(), carried, exposed, heard, routes)
+    finally:
+        launched.end()
+
+
+@pytest.fixture(scope="session")
+def whole_loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    launched = launch(tmp_path_factory.mktemp("loop"), "made", *WANTED, "trainer.save_freq=-1")
+    try:
+        returncode = launched.wait()
+        yield Finished(launched, returncode, launched.left_behind())
     finally:
         launched.end()

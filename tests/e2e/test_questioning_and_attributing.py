@@ -12,50 +12,15 @@ from agentevolver.offline import seed_policy_path
 from agentevolver.utils.files import read_jsonl
 from experience_manager.inject import without
 from experience_manager.store import Store
-from tests.e2e.conftest import Finished
-from tests.e2e.runs import launch
 from tests.e2e.test_exactness import furthest, log_probs, model_after
+from tests.e2e.whole_loop import ALPHA, STEPS, SYNTHETIC_SCALE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-ALPHA, SYNTHETIC_SCALE = 0.1, 0.5
-STEPS = (1, 2)
-WANTED = (
-    "data.train_batch_size=8",
-    "task_manager.n=1",
-    "task_manager.max_seed_tasks=16",
-    "task_manager.mixture.synthetic_data_ratio=1",
-    f"task_manager.mixture.synthetic_advantage_scale={SYNTHETIC_SCALE}",
-    "attribution_driven_credit_assignment.enable=true",
-    f"attribution_driven_credit_assignment.adca_grpo.alpha={ALPHA}",
-    "exp_manager.train_rollout_mode=mixed",
-    "exp_manager.rollout_ratio=0.5",
-    "exp_manager.init_exp_before_training=true",
-    "exp_manager.init_rollouts=2",
-    "exp_manager.init_tasks=8",
-    "exp_manager.reme.enable_context_generator=true",
-    "exp_manager.reme.enable_summarizer=true",
-    "exp_manager.reme.updated_freq=1",
-    "exp_manager.encoder.kind=hashing",
-    'exp_manager.experience_template="tip {}\\n"',
-    "exp_manager.retrieval.item_template='{content}'",
-    "exp_manager.retrieval.separator=' ; '",
-    "exp_manager.retrieval.max_chars=200",
-    f"trainer.total_training_steps={len(STEPS)}",
-    "trainer.save_freq=-1",
-    "trainer.test_freq=-1",
-    "trainer.val_before_train=false",
-)
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    launched = launch(tmp_path_factory.mktemp("questioning"), "made", *WANTED)
-    try:
-        returncode = launched.wait()
-        yield Finished(launched, returncode, launched.left_behind())
-    finally:
-        launched.end()
+@pytest.fixture
+def run(whole_loop):
+    return whole_loop
 
 
 def trajectories(run):

@@ -92,8 +92,8 @@ def forget(names: Iterable[str]) -> None:
         return
     for name, value in values.items():
         for place in _places(content, f"{name}={value}".encode(errors="surrogateescape")):
-            # The value alone: what keeps a pointer to another variable finds it where it was.
-            ctypes.memset(start + place + len(name) + 1, 0, len(os.fsencode(value)))
+            # The value alone: what keeps a pointer to another variable finds it where it was. No zeros: psutil reads up to the first pair.
+            ctypes.memset(start + place + len(name) + 1, ord("*"), len(os.fsencode(value)))
 
 
 def _places(content: bytes, entry: bytes) -> Iterable[int]:

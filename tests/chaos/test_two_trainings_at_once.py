@@ -1,4 +1,4 @@
-"""Two trainings on one machine: both send their weights at the same moments, and each engine gets those of its own trainer, to the last bit."""
+"""Two trainings on one machine send their weights at the same moments: each engine gets those of its own trainer, to the last bit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One short run of the whole stack that several tests look at."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -32,10 +32,10 @@ class Finished:
     launched: Launched
     returncode: int
     left_behind: set[str]
-    carried: dict[str, set[str]]
-    exposed: set[Path]
-    heard: dict[Listener, str]
-    routes: dict[str, set[int]]
+    carried: dict[str, set[str]] = field(default_factory=dict)
+    exposed: set[Path] = field(default_factory=set)
+    heard: dict[Listener, str] = field(default_factory=dict)
+    routes: dict[str, set[int]] = field(default_factory=dict)
 
     @property
     def directory(self) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentevolver.tracking import read_jsonl
+from agentevolver.utils.files import read_jsonl
 from experience_manager.store import Store
 
 ALPHA, SYNTHETIC_SCALE = 0.1, 0.5

@@ -99,12 +99,10 @@ class Store:
         self._database.copy_to(path)
 
     def restore(self, path: Path, aside: Path) -> None:
-        """Make the store what it was when `path` was copied from it; a later state is first copied to `aside`, in an older one's place.
+        """Make the store what it was when `path` was copied from it; the state until then goes to `aside`, in an older one's place.
 
         Raises StoreError; then nothing has changed.
         """
-        if revision_of(path) == revision_of(self.path):
-            return
         draft = aside.with_name(f".{aside.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)
         self.copy_to(draft)

@@ -35,6 +35,7 @@ WANTED = (
     "exp_manager.retrieval.item_template='{content}'",
     "exp_manager.retrieval.separator=' ; '",
     "exp_manager.retrieval.max_chars=200",
+    "data.train_filter.n=16",  # so that half of the tasks are synthetic, and an epoch ends after eight steps
     "data.val_filter.n=4",
     "actor_rollout_ref.rollout.val_kwargs.n=1",
     f"trainer.total_training_steps={len(STEPS)}",

@@ -95,7 +95,7 @@ def test_a_semaphore_of_a_process_that_lived_seconds_is_removed(tmp_path: Path, 
     )
     one = launch(job=job(tmp_path, code))
     assert one.wait() == 0, one.said
-    assert not Path(name.read_text()).exists()
+    assert not Path(name.read_text()).exists(), one.said
 
 
 def test_every_process_knows_its_run_and_the_jobs_own_variables(tmp_path: Path, launch: Launcher) -> None:

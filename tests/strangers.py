@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.identity import carriers
+from agentevolver.utils.processes import carriers
 
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

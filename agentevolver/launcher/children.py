@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.identity import KILL_WAIT_S, RUN_ID, SERVICE, ProcessId, end_carriers, identify
 from agentevolver.launcher.spec import JobSpec
+from agentevolver.utils.processes import KILL_WAIT_S, RUN_ID, SERVICE, ProcessId, end_carriers, identify
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.identity import ProcessId, boot_id, carriers, end, end_carriers, send, wait_gone
-from agentevolver.launcher.shared_memory import attached, remove_unused
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.utils.files import write_json
+from agentevolver.utils.processes import ProcessId, boot_id, carriers, end, end_carriers, send, wait_gone
 from agentevolver.utils.secrets import remove_secrets
+from agentevolver.utils.shared_memory import attached, remove_unused
 
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0

@@ -23,17 +23,17 @@ from agentevolver.launcher.console import Tee, keep_history
 from agentevolver.launcher.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.health import all_unhealthy
-from agentevolver.launcher.identity import ProcessId, end_carriers, identify
 from agentevolver.launcher.log_rotation import EVERY_S, LogKeeper, LogLimits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.provenance import LaunchRecord, now
 from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir
 from agentevolver.launcher.service import Service, ServiceDied, State
-from agentevolver.launcher.shared_memory import SegmentWatch, attached, remove_unused
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import write_text
+from agentevolver.utils.processes import ProcessId, end_carriers, identify
 from agentevolver.utils.secrets import remove_secrets, write_secrets
+from agentevolver.utils.shared_memory import SegmentWatch, attached, remove_unused
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import NoReturn
 from agentevolver.launcher.children import Child, describe_exit, tail
 from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.health import all_unhealthy
-from agentevolver.launcher.identity import ProcessId
 from agentevolver.launcher.spec import ServiceSpec
+from agentevolver.utils.processes import ProcessId
 
 logger = logging.getLogger(__name__)
 

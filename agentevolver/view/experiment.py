@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from agentevolver.launcher.identity import ProcessId, carriers
 from agentevolver.masking import masked_tree
+from agentevolver.utils.processes import ProcessId, carriers
 from agentevolver.view.errors import NotAnExperiment, Unreadable
 from agentevolver.view.lines import signature
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agentevolver.launcher.identity import ProcessId, identify, send
 from agentevolver.utils.files import read_jsonl
+from agentevolver.utils.processes import ProcessId, identify, send
 from tests.e2e.runs import ROOT, Launched, command_of, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.identity import send
+from agentevolver.utils.processes import send
 from tests.e2e.conftest import Finished, whole_loop  # noqa: F401
 from tests.e2e.runs import Launched, launch
 from tests.e2e.test_survival import checkpointed

@@ -16,7 +16,7 @@ import psutil
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from agentevolver.launcher.identity import ProcessId
+from agentevolver.utils.processes import ProcessId
 from tests.e2e.runs import Launched, command_of
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentevolver.launcher.identity import ProcessId, carriers, send
+from agentevolver.utils.processes import ProcessId, carriers, send
 from tests.e2e.traces import Traces
 
 ROOT = Path(__file__).resolve().parents[2]

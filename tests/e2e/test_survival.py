@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentevolver.launcher.identity import send
 from agentevolver.utils.files import read_jsonl, written
+from agentevolver.utils.processes import send
 from tests.e2e.runs import Launched, command_of, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.identity import RUN_ID
+from agentevolver.utils.processes import RUN_ID
 from tests.e2e.traces import Traces
 
 pytestmark = pytest.mark.service

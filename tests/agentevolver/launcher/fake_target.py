@@ -12,7 +12,7 @@ import psutil
 import ray
 from omegaconf import OmegaConf
 
-from agentevolver.launcher.identity import carriers
+from agentevolver.utils.processes import carriers
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--config", type=Path, required=True)

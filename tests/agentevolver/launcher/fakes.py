@@ -18,10 +18,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.launcher import ports
-from agentevolver.launcher.identity import carriers
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.spec import JobSpec, ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
+from agentevolver.utils.processes import carriers
 
 HERE = Path(__file__).parent
 SERVICE = HERE / "fake_service.py"

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 from agentevolver.launcher import cli
 from agentevolver.launcher.accelerator import Report
 from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.identity import RUN_ID, ProcessId, identify
 from agentevolver.launcher.records import RunRecord, RunRegistry
+from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 from tests.agentevolver.launcher.fakes import free_port
 
 pytestmark = pytest.mark.service

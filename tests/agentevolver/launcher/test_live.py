@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.identity import carriers
+from agentevolver.utils.processes import carriers
 from tests.agentevolver.launcher.fakes import free_port
 
 pytestmark = pytest.mark.service

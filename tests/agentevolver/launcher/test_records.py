@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.identity import RUN_ID, ProcessId, identify
 from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir, temp_dir_for
+from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 
 DEAD = ProcessId(pid=2**22 + 1, start_ticks=1)
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]

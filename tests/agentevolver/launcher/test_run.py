@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.identity import identify
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.utils.processes import identify
 from tests.agentevolver.launcher.fakes import Launch, job, service, until
 
 pytestmark = pytest.mark.service

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.identity import ProcessId, carriers, end_carriers
 from agentevolver.launcher.service import NEXT, Service, ServiceDied, State
 from agentevolver.launcher.spec import ServiceSpec
+from agentevolver.utils.processes import ProcessId, carriers, end_carriers
 from tests.agentevolver.launcher.fakes import service
 
 pytestmark = pytest.mark.service

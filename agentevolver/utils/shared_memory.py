@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from agentevolver.launcher.identity import carriers
+from agentevolver.utils.processes import carriers
 
 FOLDER = "/dev/shm/"
 

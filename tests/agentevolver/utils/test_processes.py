@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentevolver.launcher.identity import RUN_ID, SERVICE, ProcessId, carriers, end, end_carriers, identify
+from agentevolver.utils.processes import RUN_ID, SERVICE, ProcessId, carriers, end, end_carriers, identify
 from tests.agentevolver.launcher.fakes import until
 
 pytestmark = pytest.mark.service

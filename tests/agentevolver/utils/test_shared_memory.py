@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.identity import RUN_ID, carriers
-from agentevolver.launcher.shared_memory import attached, remove_unused
+from agentevolver.utils.processes import RUN_ID, carriers
+from agentevolver.utils.shared_memory import attached, remove_unused
 
 pytestmark = pytest.mark.service
 

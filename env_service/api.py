@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agentevolver.utils.identity import ENVIRONMENTS, health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors, send_json
 from env_service.models import ErrorModel, InstancesReply, ManyReply, request_model
@@ -106,12 +107,14 @@ def documented_app(service: Service) -> FastAPI:
         body = _many_model(path, item)
         _add_post(app, service, path, body, ManyReply, f"Many {single} requests at a time, answered in their order.", errors)
 
-    @app.get("/healthz", response_class=Response, summary="OK when instances can be created.")
-    async def healthz() -> Response:
+    @app.get("/healthz", response_class=Response, summary="OK when instances can be created; who this is to those that accept JSON.")
+    async def healthz(request: Request) -> Response:
         reason = service.not_ready()
-        if reason is None:
-            return Response("OK", media_type="text/plain")
-        return Response(reason, 503, {"retry-after": "1"}, media_type="text/plain")
+        status, headers = (200, {"vary": "accept"}) if reason is None else (503, {"vary": "accept", "retry-after": "1"})
+        if "application/json" in request.headers.get("accept", "").lower():
+            facts = health_facts(ENVIRONMENTS, env_types=sorted(service.settings.environments), status=reason or "ok")
+            return Response(orjson.dumps(facts), status, headers, media_type="application/json")
+        return Response(reason or "OK", status, headers, media_type="text/plain")
 
     @app.get("/metrics", response_class=Response, summary="Prometheus metrics.")
     async def metrics() -> Response:

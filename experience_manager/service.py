@@ -22,6 +22,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agentevolver.encoder import Encoder, EncoderUnavailable
+from agentevolver.utils.identity import EXPERIENCE, health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
 from experience_manager.errors import ExperienceError, UnknownExperience
@@ -213,8 +214,8 @@ def create_app(service: ExperienceService, access: Access) -> FastAPI:
     return app
 
 
-async def _health() -> dict[str, str]:
-    return {"status": "ok"}
+async def _health() -> dict[str, Any]:
+    return health_facts(EXPERIENCE)
 
 
 def _memory(data: Mapping[str, Any], workspace: str) -> Experience:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from agentevolver.utils.identity import PAGE, health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.errors import BadRequest, ViewError
@@ -86,7 +87,7 @@ def _run_routes(app: FastAPI, experiment: Experiment, access: Access) -> None:
 
     @app.get("/healthz")
     def health() -> Response:
-        return Json({"status": "ok"})
+        return Json(health_facts(PAGE))
 
     @app.get("/api/session")
     def session() -> Response:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agentevolver.launcher.ports import take_any_port
 from agentevolver.utils.processes import ProcessId, carriers, send
 from tests.e2e.traces import Traces
 
@@ -35,9 +35,7 @@ SMALL = (
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    return take_any_port()
 
 
 def launch(folder: Path, name: str, *overrides: str) -> Launched:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import aiohttp
 import pytest
 from local_hosts import Http, eventually, say, serving
 
@@ -189,6 +190,22 @@ async def test_listing_and_metrics_show_what_is_open() -> None:
         assert 'env_service_open_instances{env="counter"} 1.0' in text
         assert 'env_service_requests_total{route="/step",status="200"} 1.0' in text
         assert 'env_service_call_seconds_count{call="step",env="counter"} 1.0' in text
+
+
+async def test_health_says_who_the_service_is_to_those_that_accept_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTEVOLVER_RUN_ID", "260101-000000-beef")
+    async with serving(shared_hosts=1) as running, aiohttp.ClientSession() as http:
+        async with http.get(f"{running.url}/healthz", headers={"accept": "application/json"}) as reply:
+            facts = await reply.json()
+        assert facts.pop("version").count(".") == 2
+        who = {"name": "agentevolver environment service", "env_types": ["counter"], "launch_id": "260101-000000-beef"}
+        assert facts == {"status": "ok", **who}
+        running.launcher.refuse = True
+        running.launcher.hosts[0].kill()
+        await eventually(lambda: running.service.not_ready())
+        async with http.get(f"{running.url}/healthz", headers={"accept": "application/json"}) as reply:
+            facts = await reply.json()
+            assert reply.status == 503 and facts["status"] == "no host for counter" and facts["name"] == who["name"]
 
 
 async def test_before_hosts_are_up_and_after_they_are_gone_health_is_not_ok() -> None:

@@ -23,6 +23,7 @@ from fastapi.responses import JSONResponse
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.offline.teacher import acting, attributing, judging, noting, profiling, summarising, synthesising
 from agentevolver.offline.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
+from agentevolver.utils.identity import TEACHER, health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
 
@@ -144,7 +145,7 @@ def make_app(teacher: Teacher, *, access: Access | None = None, delay_s: float =
 
     @app.get("/healthz")
     async def _healthz() -> dict[str, Any]:
-        return {"status": "ok", "what": WHAT, "served": dict(teacher.served), "planted": dict(teacher.planted)}
+        return health_facts(TEACHER) | {"what": WHAT, "served": dict(teacher.served), "planted": dict(teacher.planted)}
 
     return app
 

@@ -138,7 +138,7 @@ def test_beyond_loopback_everything_needs_the_token(run: Path) -> None:
     guard = page_access("0.0.0.0", "a-token")
     assert address(guard, 8600) == "http://0.0.0.0:8600/?token=a-token"
     with TestClient(create_app(Experiment(run), guard), base_url="http://example.org:8600") as client:
-        assert client.get("/healthz").status_code == 200
+        assert client.get("/healthz").json()["name"] == "agentevolver page"
         for path in ("/", "/app.js", "/api/state", "/api/session", "/?token=wrong"):
             assert client.get(path).status_code == 401
         page = client.get("/?token=a-token")

@@ -81,6 +81,7 @@ async def test_a_completion_has_openais_form() -> None:
     assert reply["usage"]["total_tokens"] == reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"] > 0
     assert models["data"][0]["id"] == "teacher"
     assert models["data"][0]["owned_by"] == health["what"] == WHAT
+    assert (health["status"], health["name"]) == ("ok", "agentevolver offline teacher")
     assert "stand-in" in WHAT
     assert health["served"] == {"judge/grade": 1}
 

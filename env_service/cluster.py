@@ -25,6 +25,8 @@ from env_service.wire import Address
 logger = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
+# /ray/session_2026-11-20_19-56-39_840148_4194304/sockets/plasma_store, and some more for a process of its own
+RAY_SOCKET_CHARS = 72
 CALL_TIMEOUT_S = 60.0
 T = TypeVar("T")
 
@@ -181,7 +183,7 @@ class Cluster:
         common: dict[str, Any] = {"namespace": namespace, "log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a private helper cluster has nothing to report to Ray's makers
-            self._folder = new_folder()
+            self._folder = new_folder(RAY_SOCKET_CHARS)
             private = {"address": "local", "num_cpus": 1, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
             # Ray opens the folder that it is given to everybody, so that is not the one that keeps others out.
             ray.init(_temp_dir=f"{self._folder}/ray", **private, **common)

@@ -163,7 +163,7 @@ class Switchboard:
 
     async def start(self) -> None:
         """Listen on a Unix socket that only this user can reach."""
-        self._folder = new_folder()
+        self._folder = new_folder(len("/workers"))
         path = os.path.join(self._folder, "workers")
         loop = asyncio.get_running_loop()
         self._servers.append(await loop.create_unix_server(lambda: Link(self), path, backlog=1024))

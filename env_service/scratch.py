@@ -8,13 +8,21 @@ import tempfile
 from pathlib import Path
 
 PREFIX = "env_service-"
-MAX_ROOT_CHARS = 10  # the path of a Unix socket may have 107 characters; our folder takes up to 29 of them, and Ray up to 68
+SOCKET_CHARS = 107
+OWN_CHARS = len(f"/{PREFIX}4194304-12345678")
 
 
-def new_folder() -> str:
-    """Return a new folder that only this user can enter; folders of services that no longer live are removed on the way."""
+def new_folder(inside: int) -> str:
+    """Return a new folder that only this user can enter; folders of services that no longer live are removed on the way.
+
+    It is in the usual place for temporary files (a run's own folder, which goes with the run even if this process is killed), or in /tmp
+    where that path is too long for a socket.
+
+    Args:
+        inside: characters of the longest path of a socket in it, from the slash on.
+    """
     root = tempfile.gettempdir()
-    if len(root) > MAX_ROOT_CHARS:
+    if len(root) + OWN_CHARS + inside > SOCKET_CHARS:
         root = "/tmp"
     for stale in Path(root).glob(f"{PREFIX}*"):
         owner = stale.name.removeprefix(PREFIX).partition("-")[0]

@@ -93,6 +93,9 @@ class EnvServiceSettings(Section):
     env_url: str = Field(
         pattern=r"^https?://[^/]+(/.*)?$", description="the service; the launcher starts one if the address is local and none answers"
     )
+    external: bool = Field(
+        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is external anyway"
+    )
     env_params: dict[str, Any] = Field(description="passed to every episode's create; the environment says which keys it knows")
     val_env_params: dict[str, Any] = Field(description="replaces keys of env_params in validation")
     timeout_s: float = Field(gt=0, description="seconds one call may take")

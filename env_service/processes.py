@@ -9,7 +9,6 @@ import resource
 import signal
 from collections.abc import Iterable, Mapping
 
-PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 M_ARENA_MAX = -8
 OOM_SCORE = "500"
@@ -42,13 +41,6 @@ def limit_memory(memory_mb: int) -> None:
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-def die_with_parent(parent: int) -> None:
-    """Be killed when `parent`, whose main thread forked this process, ends; exits at once if it already has."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def adopt_orphans() -> None:

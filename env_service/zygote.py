@@ -16,9 +16,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from agentevolver.utils.processes import die_with_parent
 from env_service.base import BaseEnv
 from env_service.contract import shorten
-from env_service.processes import adopt_orphans, be_first_to_go, children, die_with_parent, kill_group, limit_memory, silence
+from env_service.processes import adopt_orphans, be_first_to_go, children, kill_group, limit_memory, silence
 from env_service.registry import RegistryError, load
 from env_service.wire import Address, connect, pack, read_line, unpack
 from env_service.worker import Desk, serve_isolated

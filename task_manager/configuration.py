@@ -30,6 +30,7 @@ class Service(_Section):
 
     env_type: str = Field("pocket", min_length=1)
     env_url: str = Field("http://127.0.0.1:8080", pattern=r"^https?://[^/]+(/.*)?$")
+    external: bool = False
     env_params: dict[str, Any] = Field(default_factory=dict)
     timeout_s: float = Field(300.0, gt=0)
 

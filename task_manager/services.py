@@ -1,13 +1,16 @@
 """Starts the services that a questioning run needs and nobody started: the environment service and the offline teacher.
 
-For use without the launcher. A service that answers already is left alone; what is started here is stopped at the end, whatever happens.
+For use without the launcher. What is started here is stopped at the end, and ends with this process, whatever happens. A service that
+answers already is used only where the configuration says so (`env_service.external`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -15,9 +18,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agentevolver.utils.identity import ServiceIdentity, read_identity
+from agentevolver.utils.processes import RUN_ID, die_with_parent
 from task_manager.configuration import Configuration
 
 logger = logging.getLogger(__name__)
@@ -27,7 +33,7 @@ STOP_TIMEOUT_S = 20.0
 
 
 class ServiceFailed(RuntimeError):
-    """A service did not come up; the message ends with the tail of its log."""
+    """A service did not come up, and the message ends with the tail of its log; or a port is somebody else's."""
 
 
 @contextlib.contextmanager
@@ -35,7 +41,15 @@ def running(configuration: Configuration, logs: Path) -> Iterator[None]:
     """Run what the configuration needs; output goes to files in `logs`. Raises ServiceFailed."""
     with contextlib.ExitStack() as stack:
         for name, health_url, arguments in _needed(configuration):
-            if not _answers(health_url):
+            answers, identity = _ask(health_url)
+            if answers and not (name == "env_service" and configuration.env_service.external):
+                who = identity or "something that does not say who it is"
+                key = "env_service.env_url" if name == "env_service" else "llm.teacher.url"
+                raise ServiceFailed(
+                    f"{health_url} is answered by {who}: choose another port with {key}, "
+                    "or use what runs there by leaving out --with-services"
+                )
+            if not answers:
                 stack.enter_context(_started(name, health_url, arguments, logs))
         yield
 
@@ -51,23 +65,39 @@ def _needed(configuration: Configuration) -> list[tuple[str, str, list[str]]]:
     return needed
 
 
-def _answers(url: str) -> bool:
+def _ask(url: str) -> tuple[bool, ServiceIdentity | None]:
+    """Return whether a service says that it is well, and who it says that it is."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return int(response.status) == 200
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"accept": "application/json"}), timeout=5) as response:
+            return int(response.status) == 200, read_identity(json.loads(response.read()))
+    except ValueError:
+        return True, None
     except (urllib.error.URLError, OSError):
-        return False
+        return False, None
+
+
+def _is_up(url: str, launch_id: str) -> bool:
+    answers, identity = _ask(url)
+    return answers and identity is not None and identity.launch_id == launch_id
 
 
 @contextlib.contextmanager
 def _started(name: str, health_url: str, arguments: list[str], logs: Path) -> Iterator[None]:
     logs.mkdir(parents=True, exist_ok=True)
     path = logs / f"{name}.log"
+    launch_id = f"{name}-{secrets.token_hex(4)}"
     with path.open("ab") as output:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, RUN_ID: launch_id},
+            start_new_session=True,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not _answers(health_url):
+        while not _is_up(health_url, launch_id):
             if process.poll() is not None or time.monotonic() > deadline:
                 tail = path.read_bytes()[-2000:].decode("utf-8", "replace")
                 raise ServiceFailed(f"{name} did not answer at {health_url}; its log {path} ends with:\n{tail}")

@@ -11,11 +11,12 @@ import logging
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.spec import JobSpec
-from agentevolver.utils.processes import KILL_WAIT_S, RUN_ID, SERVICE, ProcessId, end_carriers, identify
+from agentevolver.utils.processes import KILL_WAIT_S, RUN_ID, SERVICE, ProcessId, die_with_parent, end_carriers, identify
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ class Child:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                # The first of two lines (the second is the guard): the kernel's, for what the launcher starts itself.
+                preexec_fn=partial(die_with_parent, os.getpid(), spec.launcher_lost),
             )
         except OSError as error:
             raise LaunchError(f"{spec.name}: cannot start `{spec.command}` in {spec.cwd}: {error.strerror}") from error

@@ -18,7 +18,7 @@ from agentevolver.masking import MASK, masked_arguments, masked_text
 
 if TYPE_CHECKING:
     from agentevolver.launcher.plan import Configuration, Plan
-    from agentevolver.launcher.records import RunRegistry
+    from agentevolver.launcher.records import RunRecord, RunRegistry, UnreadableRecord
 
 logger = logging.getLogger("agentevolver.launcher")
 
@@ -105,14 +105,15 @@ def load_configuration(options: Options) -> Configuration:
 
 async def _plan(options: Options, configuration: Configuration, registry: RunRegistry, *, worlds: bool = True) -> Plan:
     """Look at the machine and make the plan; `worlds`: whether the environments are looked at too."""
-    from agentevolver.launcher.plan import check_services, make_plan, registered_services
-    from agentevolver.launcher.preflight import Presence, check_ray_address, env_service_presence
+    from agentevolver.launcher.plan import check_services, make_plan, registered_services, served_names
+    from agentevolver.launcher.preflight import START, check_ray_address, env_service_presence
     from agentevolver.launcher.worlds import check_worlds
 
     if options.conf is None and not registered_services(options):
-        return make_plan(options, configuration, Presence.REUSE, registry)
-    presence = await env_service_presence(configuration.env_service.env_url)
-    if presence is Presence.START:
+        return make_plan(options, configuration, START, registry)
+    service = configuration.env_service
+    presence = await env_service_presence(service.env_url, served_names(options, configuration), registry, external=service.external)
+    if presence == START:
         check_services(options, configuration)
         if worlds:
             await asyncio.to_thread(check_worlds, options, configuration)
@@ -134,7 +135,7 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
     """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
     from agentevolver.launcher.experiment import problem_with
     from agentevolver.launcher.plan import check_services, make_plan, masked, resolve_config
-    from agentevolver.launcher.preflight import Presence, check_disk, is_local
+    from agentevolver.launcher.preflight import START, Presence, check_disk, is_local
     from agentevolver.launcher.worlds import check_worlds
 
     check_services(options, configuration)
@@ -161,7 +162,7 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
         if isinstance(error, UsageError):
             raise
         obstacles.append(f"as things are now, a start would fail: {error}")
-        presence = Presence.START if is_local(configuration.env_service.env_url) else Presence.REUSE
+        presence = START if is_local(configuration.env_service.env_url) else Presence("elsewhere")
         plan = make_plan(options, configuration, presence, registry)
     return "\n".join(
         [masked_text("\n".join([plan.describe(), *facts, *obstacles])), "", "# the resolved configuration", masked(plan.config)]
@@ -169,6 +170,8 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
 
 
 def _status(registry: RunRegistry) -> str:
+    from agentevolver.utils.processes import carriers
+
     lines = []
     for record in registry.records():
         alive = record.here and record.launcher.alive
@@ -179,6 +182,9 @@ def _status(registry: RunRegistry) -> str:
         if record.dashboard is not None:
             lines.append(f"  dashboard: {record.dashboard}")
         lines.append(f"  {len(record.running())} processes")
+    for unreadable in registry.unreadable():
+        lines.append(f"{unreadable.run_id}  {unreadable.path} cannot be read ({unreadable.reason}); --kill ends what is left")
+        lines.append(f"  {len(carriers(unreadable.run_id))} processes")
     return "\n".join(lines) or "no run of this checkout"
 
 
@@ -223,18 +229,28 @@ def _stop(registry: RunRegistry, name: str) -> None:
         if registry.stop(record):
             logger.info("run %s: stopped", record.run_id)
         else:
-            logger.info("run %s: its launcher is gone, ended %d processes that it left", record.run_id, registry.reap(record))
+            logger.info("run %s: its launcher is gone; %s that it left", record.run_id, registry.reap(record))
     if not records:
         logger.info("nothing to stop: no run of this checkout is recorded")
 
 
 def _kill(registry: RunRegistry) -> None:
-    records = registry.records()
-    for record in records:
-        count = registry.reap(record)
-        logger.info("run %s: ended %d processes", record.run_id, count)
-    if not records:
+    """End every run; what cannot be ended is said in the end, and keeps nobody from ending the others.
+
+    Raises:
+        LaunchError: with what could not be ended.
+    """
+    found: list[RunRecord | UnreadableRecord] = [*registry.records(), *registry.unreadable()]
+    problems = []
+    for record in found:
+        try:
+            logger.info("run %s: %s", record.run_id, registry.reap(record))
+        except LaunchError as error:
+            problems.append(str(error))
+    if not found:
         logger.info("nothing to end: no run of this checkout is recorded")
+    if problems:
+        raise LaunchError("; ".join(problems))
 
 
 def _load_dotenv(root: Path) -> None:

@@ -78,6 +78,7 @@ NEUTRAL = (
     "actor_rollout_ref.rollout.step_timeout_s",
     "actor_rollout_ref.rollout.agent.*",
     "env_service.env_url",
+    "env_service.external",
     "env_service.max_instances",
     "llm.teacher.url",
     "llm.cache",

@@ -15,7 +15,6 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -53,6 +52,8 @@ class EnvServiceSection(Protocol):
     def env_type(self) -> str: ...
     @property
     def env_url(self) -> str: ...
+    @property
+    def external(self) -> bool: ...
     @property
     def max_instances(self) -> int | None: ...
 
@@ -185,13 +186,13 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     if hidden:
         cluster = replace(cluster, env=cluster.env | {SECRETS: str(kept)})
     trusted = set()
-    if presence is Presence.REUSE and not alone:
-        reused.append(f"the environment service at {service.env_url}{_owner(service.env_url, registry)}")
+    if presence.whose is not None and not alone:
+        reused.append(f"the environment service at {service.env_url}, {presence.whose}")
     elif not alone:
         services.append(
             environment_service(
                 service.env_url,
-                tuple(dict.fromkeys((service.env_type, *registered) if options.conf is not None else registered)),
+                served_names(options, configuration),
                 modules=options.env_modules,
                 ray_address=cluster.address,
                 max_instances=service.max_instances,
@@ -254,7 +255,7 @@ def check_services(options: Options, configuration: Configuration) -> None:
             raise UsageError(f"--with-{registered[0]} starts a service here, but env_service.env_url={service.env_url} is elsewhere")
         return
     try:
-        resolve((service.env_type, *registered) if options.conf is not None else registered, options.env_modules)
+        resolve(served_names(options, configuration), options.env_modules)
     except RegistryError as error:
         raise UsageError(f"env_service.env_type: {error}") from error
 
@@ -329,17 +330,16 @@ def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry
     return _Cluster(head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard)
 
 
-def _owner(env_url: str, registry: RunRegistry) -> str:
-    """Say whose a running environment service is, if it is another run's: it will end with that run."""
-    record = registry.server_on(urlsplit(env_url).port or 80) if is_local(env_url) else None
-    if record is None:
-        return ""
-    return f", which belongs to run {record.run_id} and ends with it (one of its own: env_service.env_url=http://127.0.0.1:PORT)"
-
-
 def registered_services(options: Options) -> list[str]:
     """Return those of the services asked for that are environments."""
     return _split_services(options)[0]
+
+
+def served_names(options: Options, configuration: Configuration) -> tuple[str, ...]:
+    """Return the environments that the service of this launch serves: the run's own, and those of `--with-NAME`."""
+    registered = registered_services(options)
+    own = [configuration.env_service.env_type] if options.conf is not None else []
+    return tuple(dict.fromkeys((*own, *registered)))
 
 
 def _split_services(options: Options) -> tuple[list[str], list[str]]:

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from enum import Enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from agentevolver.errors import TrainingFailed
 from agentevolver.launcher.errors import LaunchError, UsageError
-from agentevolver.launcher.health import reachable, unhealthy
+from agentevolver.launcher.health import examine, reachable
 from agentevolver.launcher.ports import port_is_free
+from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
 from agentevolver.trainer.resume import start_of
 from agentevolver.trainer.shards import check_ranks
 from agentevolver.utils.files import free_bytes
+from agentevolver.utils.identity import ServiceIdentity
 from agentevolver.utils.web.access import is_loopback
 
 logger = logging.getLogger(__name__)
 
+
 MIN_FREE_GB = 2.0
+OTHER_PORT = "choose another port with env_service.env_url=http://127.0.0.1:PORT"
 
 
-class Presence(Enum):
-    """What is to be done about a service."""
+@dataclass(frozen=True)
+class Presence:
+    """What is to be done about the environment service: start one (`START`), or use the one that runs, which `whose` describes."""
 
-    START = "start"
-    REUSE = "use the one that runs"
+    whose: str | None = None
+
+
+START = Presence()
 
 
 def check_model(path: str) -> None:
@@ -80,24 +87,51 @@ def is_local(env_url: str) -> bool:
     return is_loopback(urlsplit(env_url).hostname or "")
 
 
-async def env_service_presence(env_url: str) -> Presence:
-    """Find out whether the environment service is there.
+async def env_service_presence(env_url: str, names: Sequence[str], registry: RunRegistry, *, external: bool) -> Presence:
+    """Find out whether the environment service is there, and is one that may be used.
+
+    That is one that a launcher of this checkout has started, or that the configuration declares: `external`, or an address elsewhere.
+
+    Args:
+        names: the environments that it must serve.
 
     Raises:
-        LaunchError: a remote one does not answer, or something else has the local port.
+        LaunchError: a declared one does not answer, one that answers is somebody else's or serves other environments, or something else
+            has the local port.
     """
-    reason = await unhealthy(health_url(env_url))
-    if reason is None:
-        return Presence.REUSE
+    health = await examine(health_url(env_url))
+    declared = external or not is_local(env_url)
     parts = urlsplit(env_url)
-    if not is_local(env_url):
-        raise LaunchError(f"env_service.env_url={env_url} does not answer ({reason}); start it there, or correct the URL")
-    if reason == "connection refused" and port_is_free(parts.port or 80, parts.hostname or "127.0.0.1"):
-        return Presence.START
+    if health.reason is None:
+        return Presence(_whose(env_url, health.identity, names, registry, declared=declared))
+    if declared:
+        raise LaunchError(f"env_service.env_url={env_url} does not answer ({health.reason}); start it there, or correct the URL")
+    if health.reason == "connection refused" and port_is_free(parts.port or 80, parts.hostname or "127.0.0.1"):
+        return START
     raise LaunchError(
-        f"port {parts.port or 80} is taken by something that is not a healthy environment service ({reason}); "
-        "stop it, or choose another port with env_service.env_url=http://127.0.0.1:PORT"
+        f"port {parts.port or 80} is taken by something that is not a healthy environment service ({health.reason}); stop it, "
+        f"or {OTHER_PORT}"
     )
+
+
+def _whose(env_url: str, identity: ServiceIdentity | None, names: Sequence[str], registry: RunRegistry, *, declared: bool) -> str:
+    """Say whose a running environment service is.
+
+    Raises:
+        LaunchError: it may not be used.
+    """
+    who = str(identity) if identity is not None else "a service that does not say who it is"
+    if identity is not None and (missing := sorted(set(names) - set(identity.env_types))):
+        raise LaunchError(f"{env_url} is answered by {who}, and this run needs {', '.join(missing)}: {OTHER_PORT}")
+    if declared:
+        return f"declared as external: {who}"
+    record = registry.serving(urlsplit(env_url).port or 80, identity.launch_id) if identity is not None else None
+    if record is None:
+        raise LaunchError(
+            f"{env_url} is answered by {who}, which no launcher of this checkout has started: "
+            f"{OTHER_PORT}, or declare it with env_service.external=true"
+        )
+    return f"which belongs to run {record.run_id} and ends with it (one of its own: env_service.env_url=http://127.0.0.1:PORT)"
 
 
 async def check_ray_address(address: str) -> None:

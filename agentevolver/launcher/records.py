@@ -1,7 +1,8 @@
 """What launchers of this checkout have started: one JSON file per run under `.agentevolver/run/`, and a lock per experiment.
 
 A run's file is there before its first process is, so that a launcher killed at any moment leaves enough to find everything again
-(`reap`). Files are replaced atomically. A lock is the kernel's (flock): it ends with its holder, however that ends.
+(`reap`): the run's guard does that at once, else the next launch or `--kill`. Files are replaced atomically. A lock is the kernel's
+(flock): it ends with its holder, however that ends.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import Any
 from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.utils.files import write_json
-from agentevolver.utils.processes import ProcessId, boot_id, carriers, end, end_carriers, send, wait_gone
+from agentevolver.utils.processes import ProcessId, boot_id, carriers, end, end_carriers, pid_namespace, send, wait_gone
 from agentevolver.utils.secrets import remove_secrets
-from agentevolver.utils.shared_memory import attached, remove_unused
+from agentevolver.utils.shared_memory import attached, noted, remove_unused
 
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0
@@ -54,11 +55,22 @@ class RunRecord:
     started: tuple[Started, ...] = ()
     boot: str = field(default_factory=boot_id)
     host: str = field(default_factory=socket.gethostname)
+    pid_namespace: str = field(default_factory=pid_namespace)
 
     @property
     def here(self) -> bool:
-        """Whether its pids are pids of this machine since its last start."""
-        return self.host == socket.gethostname() and self.boot == boot_id()
+        """Whether its pids are pids of this machine (or container) since its last start."""
+        return self.host == socket.gethostname() and self.boot == boot_id() and self.pid_namespace == pid_namespace()
+
+    @property
+    def rebooted(self) -> bool:
+        """Whether this machine was started anew since, so that nothing of it runs."""
+        return self.host == socket.gethostname() and self.boot != boot_id()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its launcher is gone for certain, and has not cleared it away."""
+        return self.rebooted or (self.here and not self.launcher.alive)
 
     def is_called(self, name: str) -> bool:
         """Whether a person may mean it by this name: of the run, the experiment, or project/experiment."""
@@ -74,6 +86,31 @@ class RunRecord:
         if not self.here:
             return set()
         return {item.process for item in self.started if item.process.alive} | carriers(self.run_id)
+
+
+@dataclass(frozen=True)
+class UnreadableRecord:
+    """A file that should hold a run's record and does not. Of the run, its id is known."""
+
+    path: Path
+    reason: str
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, by which its processes and files are found."""
+        return self.path.stem
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """What was cleared away of a run; `shared_memory` in bytes."""
+
+    processes: int = 0
+    shared_memory: int = 0
+
+    def __str__(self) -> str:
+        memory = f", removed {self.shared_memory / 1e6:.1f} MB of shared memory" if self.shared_memory else ""
+        return f"ended {self.processes} processes{memory}"
 
 
 class RunRegistry:
@@ -99,25 +136,34 @@ class RunRegistry:
         """Where the run's other secrets lie, one file each (`agentevolver.utils.secrets`)."""
         return self.folder / f"{run_id}.secrets"
 
-    def records(self) -> list[RunRecord]:
-        """Return the records that can be read, oldest first.
+    def segments_path(self, run_id: str) -> Path:
+        """Where the run's guard notes its shared memory."""
+        return self.folder / f"{run_id}.segments"
 
-        Raises:
-            LaunchError: a file is there and is not a record.
-        """
-        return [_read(path) for path in sorted(self.folder.glob("*.json"))]
+    def records(self) -> list[RunRecord]:
+        """Return the records that can be read, oldest first."""
+        return [record for record in map(_read, self._files()) if isinstance(record, RunRecord)]
+
+    def unreadable(self) -> list[UnreadableRecord]:
+        """Return the records that cannot."""
+        return [record for record in map(_read, self._files()) if isinstance(record, UnreadableRecord)]
+
+    def of_run(self, run_id: str) -> RunRecord | UnreadableRecord | None:
+        """Return a run's record, None if the run is over."""
+        path = self._path(run_id)
+        return _read(path) if path.exists() else None
 
     def of_experiment(self, experiment_dir: Path) -> list[RunRecord]:
         """Return the records of runs that wrote into this folder."""
         return [record for record in self.records() if record.experiment_dir == str(experiment_dir.resolve())]
 
-    def server_on(self, port: int) -> RunRecord | None:
-        """Return the run whose environment service was started on this port and still runs."""
+    def serving(self, port: int, launch_id: str | None) -> RunRecord | None:
+        """Return the run that the server on this port says has started it, if that is so: by its record, and that process still runs."""
+        record = self.of_run(launch_id) if launch_id is not None and launch_id == Path(launch_id).name else None
+        if not isinstance(record, RunRecord) or not record.here:
+            return None
         option = f"--port={port}".encode()
-        for record in self.records():
-            if any(option in item.process.arguments() for item in record.started if record.here):
-                return record
-        return None
+        return record if any(option in item.process.arguments() for item in record.started) else None
 
     def stop(self, record: RunRecord, timeout_s: float = STOP_WAIT_S) -> bool:
         """Ask a run's launcher to stop everything in order, as Ctrl-C does, and wait for it; False if there is no launcher to ask.
@@ -132,33 +178,73 @@ class RunRegistry:
             raise LaunchError(f"run {record.run_id} is still stopping after {timeout_s:g} s; --kill ends it at once")
         return True
 
-    def reap(self, record: RunRecord) -> int:
-        """End what a run left, remove its temporary folder and its record; returns how many processes it ended.
+    def reap(self, record: RunRecord | UnreadableRecord) -> Cleared:
+        """End what a run left, and remove its shared memory, its temporary folder, its secrets and its record.
+
+        A record that cannot be read is set aside under another name. Who comes second waits for the first.
 
         Raises:
-            LaunchError: a process outlives SIGKILL (it hangs in the kernel).
+            LaunchError: a process outlives SIGKILL (it hangs in the kernel), or a record that cannot be read is no file of this user's.
         """
-        ended = 0
+        with self._alone(record.run_id) as first:
+            if not first:
+                return Cleared()
+            return self._reap_readable(record) if isinstance(record, RunRecord) else self._reap_unreadable(record)
+
+    def _reap_readable(self, record: RunRecord) -> Cleared:
+        cleared = Cleared()
         exits = unintended_exits(Path(record.temp_dir)) if record.temp_dir is not None else {}
         if record.here:
-            processes = record.running() | ({record.launcher} if record.launcher.alive else set())
-            ended = len(processes)
-            segments = attached(record.run_id)
-            left = end({record.launcher}, LAUNCHER_GRACE_S)
-            left |= end({item.process for item in record.started}, STRAY_GRACE_S) | end_carriers(record.run_id, STRAY_GRACE_S)
-            if left:
-                pids = ", ".join(str(process.pid) for process in sorted(left, key=lambda process: process.pid))
-                raise LaunchError(f"run {record.run_id}: process {pids} does not end even on SIGKILL; it hangs in the kernel")
-            remove_unused(segments)
-        elif record.host != socket.gethostname():
-            return 0
+            launcher = {record.launcher} if record.launcher.alive else set()
+            cleared = self._end(record.run_id, launcher, {item.process for item in record.started})
+        elif not record.rebooted:
+            return cleared
         if record.temp_dir is not None:
             keep_worker_logs(Path(record.temp_dir), exits, Path(record.experiment_dir) / "logs" / "workers" / record.run_id)
             remove_temp_dir(Path(record.temp_dir))
-        self.token_path(record.run_id).unlink(missing_ok=True)
-        remove_secrets(self.secrets_path(record.run_id))
-        self.remove(record.run_id)
-        return ended
+        self._remove_files(record.run_id)
+        return cleared
+
+    def _reap_unreadable(self, record: UnreadableRecord) -> Cleared:
+        cleared = self._end(record.run_id, set(), set())
+        remove_temp_dir(temp_dir_for(record.run_id))
+        record.path.replace(record.path.with_suffix(".unreadable"))
+        self._remove_files(record.run_id)
+        return cleared
+
+    def _end(self, run_id: str, launcher: set[ProcessId], started: set[ProcessId]) -> Cleared:
+        processes = launcher | {process for process in started if process.alive} | carriers(run_id)
+        segments = attached(run_id)
+        left = end(launcher, LAUNCHER_GRACE_S)
+        left |= end(started, STRAY_GRACE_S) | end_carriers(run_id, STRAY_GRACE_S)
+        if left:
+            pids = ", ".join(str(process.pid) for process in sorted(left, key=lambda process: process.pid))
+            raise LaunchError(f"run {run_id}: process {pids} does not end even on SIGKILL; it hangs in the kernel")
+        return Cleared(len(processes), remove_unused(segments | noted(self.segments_path(run_id))))
+
+    def _remove_files(self, run_id: str) -> None:
+        self.token_path(run_id).unlink(missing_ok=True)
+        self.segments_path(run_id).unlink(missing_ok=True)
+        remove_secrets(self.secrets_path(run_id))
+        self.remove(run_id)
+
+    @contextmanager
+    def _alone(self, run_id: str) -> Iterator[bool]:
+        """Hold a run's record; False if another process has cleared the run away meanwhile."""
+        path = self._path(run_id)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            yield False
+            return
+        except OSError as error:
+            raise LaunchError(f"{path} is not a run's record and cannot be opened ({error.strerror}): remove it") from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield path.exists()
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.json"))
 
     def _path(self, run_id: str) -> Path:
         return self.folder / f"{run_id}.json"
@@ -169,7 +255,7 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
     """Hold an experiment's folder for one launcher.
 
     Raises:
-        LaunchError: another launcher holds it, or one that was killed left processes that write there.
+        LaunchError: another launcher holds it.
     """
     experiment_dir.mkdir(parents=True, exist_ok=True)
     with (experiment_dir / ".launcher.lock").open("w") as file:
@@ -182,12 +268,6 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
                 f"{experiment_dir} is in use by {holder}: stop that one (Ctrl-C there, or --kill), "
                 "or give this run a name of its own with trainer.experiment_name=NAME"
             ) from error
-        for record in registry.of_experiment(experiment_dir):
-            if running := record.running():
-                raise LaunchError(
-                    f"{experiment_dir} is still written to by {len(running)} processes of run {record.run_id}, whose launcher was killed: "
-                    "end them with `python launcher.py --kill`"
-                )
         yield
 
 
@@ -203,11 +283,18 @@ def remove_temp_dir(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(path: Path) -> RunRecord:
+def _read(path: Path) -> RunRecord | UnreadableRecord:
     try:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        raw["launcher"] = ProcessId(**raw["launcher"])
-        raw["started"] = tuple(Started(item["name"], ProcessId(**item["process"])) for item in raw["started"])
-        return RunRecord(**raw)
-    except (ValueError, TypeError, KeyError) as error:
-        raise LaunchError(f"{path} is not a run's record ({error}): look what it is, and remove it") from error
+        raw["launcher"] = _process(raw["launcher"])
+        raw["started"] = tuple(Started(str(item["name"]), _process(item["process"])) for item in raw["started"])
+        record = RunRecord(**raw)
+        if record.run_id != path.stem or not isinstance(record.experiment_dir, str):
+            raise ValueError(f"it is of another run, {record.run_id}")
+        return record
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        return UnreadableRecord(path, f"{type(error).__name__}: {error}")
+
+
+def _process(raw: dict[str, Any]) -> ProcessId:
+    return ProcessId(pid=int(raw["pid"]), start_ticks=int(raw["start_ticks"]))

@@ -17,27 +17,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from agentevolver.launcher.children import Child, describe_exit
 from agentevolver.launcher.console import Tee, keep_history
 from agentevolver.launcher.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
-from agentevolver.launcher.health import all_unhealthy
+from agentevolver.launcher.guard import Guard
+from agentevolver.launcher.health import all_unhealthy, examine
 from agentevolver.launcher.log_rotation import EVERY_S, LogKeeper, LogLimits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.provenance import LaunchRecord, now
 from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir
 from agentevolver.launcher.service import Service, ServiceDied, State
+from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import write_text
 from agentevolver.utils.processes import ProcessId, end_carriers, identify
 from agentevolver.utils.secrets import remove_secrets, write_secrets
-from agentevolver.utils.shared_memory import SegmentWatch, attached, remove_unused
+from agentevolver.utils.shared_memory import attached, noted, remove_unused
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.25
 T = TypeVar("T")
 
 
@@ -48,6 +50,7 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
         LaunchError: the run could not start or go on; everything has been stopped.
     """
     with private_files(plan), experiment_lock(plan.experiment_dir, registry):
+        _clear_away(plan, registry)
         record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root, masked(plan.config))
         code = LaunchError.exit_code
         try:
@@ -55,6 +58,22 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
         finally:
             record.finish(code)
     return code
+
+
+def _clear_away(plan: Plan, registry: RunRegistry) -> None:
+    """End what runs left whose launchers were killed along with their guards.
+
+    Raises:
+        LaunchError: something that writes into this plan's experiment cannot be ended.
+    """
+    for record in registry.records():
+        if record.abandoned:
+            try:
+                logger.warning("run %s: its launcher was killed; %s", record.run_id, registry.reap(record))
+            except LaunchError as error:
+                if record.experiment_dir == str(plan.experiment_dir):
+                    raise
+                logger.warning("%s", error)
 
 
 @contextmanager
@@ -72,14 +91,20 @@ def private_files(plan: Plan) -> Iterator[None]:
 
 
 async def _go(plan: Plan, registry: RunRegistry) -> int:
-    run = _Run(plan, _Ledger(plan, registry), _Signals())
+    guard = Guard(registry, plan.run_id)
+    # Before anything is there that it would have to clear away.
+    await guard.start()
     try:
-        _write_config(plan)
-        return await run.work()
-    except Interrupted as interrupt:
-        return interrupt.exit_code if plan.job is not None else 0
+        run = _Run(plan, _Ledger(plan, registry), _Signals(), guard)
+        try:
+            _write_config(plan)
+            return await run.work()
+        except Interrupted as interrupt:
+            return interrupt.exit_code if plan.job is not None else 0
+        finally:
+            await run.stop()
     finally:
-        await run.stop()
+        await guard.close()
 
 
 @dataclass
@@ -111,7 +136,7 @@ class _Ledger:
     def __init__(self, plan: Plan, registry: RunRegistry) -> None:
         launcher = identify(os.getpid())
         assert launcher is not None
-        self._registry = registry
+        self.registry = registry
         self._plan = plan
         self._record = RunRecord(
             run_id=plan.run_id,
@@ -136,7 +161,12 @@ class _Ledger:
     def started(self, name: str, process: ProcessId) -> None:
         """Note a process."""
         self._record = self._record.with_process(name, process)
-        self._registry.write(self._record)
+        self.registry.write(self._record)
+
+    @property
+    def segments_path(self) -> Path:
+        """Where the guard notes the run's shared memory."""
+        return self.registry.segments_path(self._plan.run_id)
 
     def close(self) -> None:
         """Forget the run: nothing of it is left."""
@@ -144,12 +174,13 @@ class _Ledger:
             remove_temp_dir(self._plan.temp_dir)
         if self._plan.token is not None:
             self._plan.token.unlink(missing_ok=True)
-        remove_secrets(self._registry.secrets_path(self._plan.run_id))
-        self._registry.remove(self._record.run_id)
+        self.segments_path.unlink(missing_ok=True)
+        remove_secrets(self.registry.secrets_path(self._plan.run_id))
+        self.registry.remove(self._record.run_id)
 
 
 class _Run:
-    def __init__(self, plan: Plan, ledger: _Ledger, signals: _Signals) -> None:
+    def __init__(self, plan: Plan, ledger: _Ledger, signals: _Signals, guard: Guard) -> None:
         self._plan = plan
         self._ledger = ledger
         self._signals = signals
@@ -157,8 +188,7 @@ class _Run:
         self._watches: list[asyncio.Task[Any]] = []
         self._job: Child | None = None
         self._ended_well = False
-        self._shared_memory = SegmentWatch(plan.run_id)
-        self._noting = asyncio.create_task(self._note_shared_memory())
+        self._guard = guard
         self._log_keeper = LogKeeper(plan.logs, plan.temp_dir, LogLimits.of(plan.config))
         self._keeping_logs = asyncio.create_task(self._keep_logs_within_bounds())
 
@@ -168,7 +198,7 @@ class _Run:
             logger.info("using %s", text)
         for spec in self._plan.services:
             if spec.shared and await all_unhealthy(spec.health_urls) is None:
-                logger.info("using the %s that runs already (%s)", spec.name, spec.title)
+                logger.info("using the %s that runs already (%s), %s", spec.name, spec.title, await self._whose(spec))
                 continue
             keep_history(spec.log)
             logger.info("starting %s (%s)", spec.name, spec.title)
@@ -191,15 +221,34 @@ class _Run:
             await self._unless_something_ends(asyncio.get_running_loop().create_future())
         return await self._run_job()
 
+    async def _whose(self, spec: ServiceSpec) -> str:
+        """Say whose a service is that runs already.
+
+        Raises:
+            LaunchError: it could say so, and is none that this checkout has started.
+        """
+        url = spec.health_urls[0]
+        if not spec.says_who:
+            return f"which {url} names"
+        identity = (await examine(url)).identity
+        record = self._ledger.registry.serving(urlsplit(url).port or 80, identity.launch_id) if identity is not None else None
+        if record is None:
+            who = identity or "something that does not say who it is"
+            raise LaunchError(
+                f"{url} is answered by {who}, which no launcher of this checkout has started: "
+                f"use it without --with-{spec.name}, or choose another port"
+            )
+        return f"which belongs to run {record.run_id} and ends with it"
+
     async def stop(self) -> None:
         """Stop everything, in reverse order; a record is kept only of what cannot be stopped."""
-        background = [*self._watches, self._noting, self._keeping_logs]
+        background = [*self._watches, self._keeping_logs]
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         temp_dir = None if self._ended_well else self._plan.temp_dir
         exits = {} if temp_dir is None else await asyncio.to_thread(unintended_exits, temp_dir)
-        segments = self._shared_memory.segments | await asyncio.to_thread(attached, self._plan.run_id)
+        segments = await asyncio.to_thread(attached, self._plan.run_id)
         survivors: set[ProcessId] = set()
         if self._job is not None:
             survivors |= await self._job.stop(self._signals.hurry)
@@ -209,21 +258,17 @@ class _Run:
         survivors |= await asyncio.to_thread(end_carriers, self._plan.run_id, 1.0)
         if temp_dir is not None:
             await asyncio.to_thread(keep_worker_logs, temp_dir, exits, self._plan.logs / "workers" / self._plan.run_id)
+        await self._guard.close()
         if survivors:
             logger.error("these processes outlive SIGKILL: %s", ", ".join(str(process.pid) for process in survivors))
         else:
-            await asyncio.to_thread(remove_unused, segments)
+            await asyncio.to_thread(remove_unused, segments | noted(self._ledger.segments_path))
             self._ledger.close()
 
     async def _keep_logs_within_bounds(self) -> None:
         while True:
             await asyncio.to_thread(self._log_keeper.tidy)
             await asyncio.sleep(EVERY_S)
-
-    async def _note_shared_memory(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            await asyncio.to_thread(self._shared_memory.look)
 
     async def _run_job(self) -> int:
         job = self._plan.job

@@ -92,7 +92,7 @@ class Service:
         if self._child.exit_code is not None:
             raise await self._died(f"{self.spec.name} {describe_exit(self._child.exit_code)} before it was up")
         if not answering.done() or answering.cancelled():
-            reason = await all_unhealthy(self.spec.health_urls)
+            reason = await self._unhealthy()
             raise await self._died(f"{self.spec.name} is not up after {self.spec.ready_timeout_s:g} s ({reason})")
         answering.result()
         self._enter(State.UP)
@@ -142,11 +142,14 @@ class Service:
 
     async def _answering(self) -> None:
         began = reported = time.monotonic()
-        while (reason := await all_unhealthy(self.spec.health_urls)) is not None:
+        while (reason := await self._unhealthy()) is not None:
             if time.monotonic() - reported >= PROGRESS_EVERY_S:
                 reported = time.monotonic()
                 logger.info("  waiting for %s since %.0f s (%s; log: %s)", self.spec.name, reported - began, reason, self.spec.log)
             await asyncio.sleep(POLL_S)
+
+    async def _unhealthy(self) -> str | None:
+        return await all_unhealthy(self.spec.health_urls, launch_id=self._run_id if self.spec.says_who else None)
 
     async def _died(self, message: str) -> ServiceDied:
         """Report a death with the end of the log, clear away what is left of the service; returns the error."""

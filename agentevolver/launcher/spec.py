@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ class JobSpec:
     """Variables of the launcher that it does not inherit."""
     grace_s: float = 20.0
     """Seconds between SIGTERM and SIGKILL when it is stopped."""
+    launcher_lost: signal.Signals = signal.SIGKILL
+    """What the kernel sends it when the launcher is killed."""
 
     @property
     def command(self) -> str:
@@ -46,7 +49,9 @@ class ServiceSpec(JobSpec):
     steady_s: float = 600.0
     backoff_s: tuple[float, ...] = BACKOFF_S
     shared: bool = False
-    """Used, and not started nor stopped, when its health URLs answer already."""
+    """Used, and not started nor stopped, when its health URLs answer already (and, if it says who it is, this checkout has started it)."""
+    says_who: bool = False
+    """Whether its health URL says which launch has started it; it is up when that is this one."""
     needed: bool = True
     """Whether the run ends when it dies for good."""
     advice: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,8 +77,8 @@ def ray_head(
         title=f"head at {LOOPBACK}:{gcs}, {num_cpus} CPUs and {num_gpus} GPUs declared" + (f", dashboard {url}" if url else ""),
         health_urls=(f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz", *([f"{url}/api/gcs_healthz"] if url else [])),
         ready_timeout_s=180.0,
-        # Ray gives its own node 30 s and has no setting for it; a busy machine may need longer the first time.
-        first_tries=2,
+        # Ray gives its own node 30 s and has no setting for it, and chooses ports of its own that another process may take meanwhile.
+        first_tries=3,
     )
     return RayHead(spec, f"{LOOPBACK}:{gcs}", url)
 
@@ -131,6 +132,7 @@ def environment_service(
         log=logs / "env_service.log",
         env=env,
         title=f"{', '.join(names)} at {url}",
+        says_who=True,
         health_urls=(health_url(url),),
         restarts=RESTARTS,
     )
@@ -154,6 +156,7 @@ def teacher_service(settings: TeacherSettings, *, logs: Path, env: Mapping[str, 
         log=logs / "teacher.log",
         env=env,
         title=f"a rule-based stand-in for a language model, at {settings.url}",
+        says_who=True,
         health_urls=(settings.health_url,),
         restarts=RESTARTS,
     )
@@ -178,6 +181,7 @@ def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
         log=logs / "logview.log",
         env=env,
         title=f"the page of this run, at {url}",
+        says_who=True,
         health_urls=(f"{url}/healthz",),
         ready_timeout_s=90.0,
         restarts=RESTARTS,
@@ -214,6 +218,7 @@ def experience_service(url: str, config: Path, *, logs: Path, env: Mapping[str, 
         log=logs / "reme.log",
         env=env,
         title=f"the experience service, at {url}",
+        says_who=True,
         health_urls=(f"{url.rstrip('/')}/health",),
         ready_timeout_s=180.0,
         restarts=RESTARTS,
@@ -260,5 +265,7 @@ def user_service(name: str, *, known: Sequence[str], logs: Path, env: Mapping[st
         health_urls=(values["HEALTH_URL"],),
         restarts=RESTARTS,
         shared=True,
+        # It may have something of its own to clear away; the guard kills what takes longer than seconds.
+        launcher_lost=signal.SIGTERM,
         advice=f"the command is {key}_SCRIPT in .env",
     )

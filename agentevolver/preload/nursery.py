@@ -24,7 +24,7 @@ from typing import Any
 
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.preload.client import RAY_WORKER
-from env_service.processes import die_with_parent
+from agentevolver.utils.processes import die_with_parent
 
 MAX_FILES = 250
 

@@ -1,4 +1,4 @@
-"""Which process is which, read from /proc, and ending processes without ever hitting another one.
+"""Process identity (pid and start time, from /proc), ending processes without ever hitting another one, and death with the parent.
 
 A pid alone proves nothing, since it is used again; with the start time (clock ticks since boot) and the boot's id it does. A process
 that exists but has ended and was not reaped (a zombie) counts as gone. Every process of a run carries the run's id in its
@@ -7,6 +7,7 @@ environment, so that processes which left their group and parent (Ray's workers 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -18,6 +19,8 @@ RUN_ID = "AGENTEVOLVER_RUN_ID"
 SERVICE = "AGENTEVOLVER_SERVICE"
 KILL_WAIT_S = 5.0
 _POLL_S = 0.05
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class ProcessId:
 def boot_id() -> str:
     """Return the id of the kernel's boot; pids and start times mean nothing beyond it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def pid_namespace() -> str:
+    """Return the name of the namespace in which this process's pids count: that of a container, or the machine's."""
+    return os.readlink("/proc/self/ns/pid")
 
 
 def identify(pid: int) -> ProcessId | None:
@@ -117,3 +125,14 @@ def wait_gone(processes: Iterable[ProcessId], timeout_s: float) -> set[ProcessId
         time.sleep(_POLL_S)
         left = {process for process in left if process.alive}
     return left
+
+
+def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when `parent` ends; exits at once if it already has. Holds beyond `exec`.
+
+    What counts is the end of the parent's thread that forked this process.
+    """
+    if _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:
+        os._exit(1)

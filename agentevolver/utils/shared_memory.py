@@ -24,11 +24,12 @@ def attached(run_id: str) -> set[Path]:
 
 
 class SegmentWatch:
-    """The segments of a run, noted as they appear. While none does, a look costs one listing of /dev/shm."""
+    """Notes the segments of a run in a file as they appear. While none does, a look costs one listing of /dev/shm."""
 
-    def __init__(self, run_id: str) -> None:
-        self.segments: set[Path] = set()
+    def __init__(self, run_id: str, file: Path) -> None:
         self._run_id = run_id
+        self._file = file
+        self._noted = noted(file)
         self._listed: set[int] = set()
         self._again = False
 
@@ -37,18 +38,47 @@ class SegmentWatch:
         listed = {entry.inode() for entry in os.scandir(FOLDER)}
         new = not listed <= self._listed
         if new or self._again:
-            self.segments |= attached(self._run_id)
+            self._note(attached(self._run_id))
         self._listed, self._again = listed, new
 
+    def _note(self, segments: set[Path]) -> None:
+        lines = ""
+        for path in sorted(segments - self._noted):
+            with contextlib.suppress(OSError):  # it is gone already
+                lines += f"{path.stat().st_ino} {path.name}\n"
+        if lines:
+            # On a line of its own, even where a full disk has cut off the last one.
+            with open(self._file, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(f"\n{lines}")
+        self._noted |= segments
 
-def remove_unused(segments: Iterable[Path]) -> None:
-    """Remove those segments that no process maps."""
-    left = {path for path in segments if path.exists()}
-    if left:
-        in_use = _mapped(int(name) for name in os.listdir("/proc") if name.isdecimal())
-        for path in left - in_use:
+
+def noted(file: Path) -> set[Path]:
+    """Return the noted segments that are still there: of the same name and inode. A line that is cut off counts for nothing."""
+    found = set()
+    with contextlib.suppress(FileNotFoundError):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            inode, _, name = line.partition(" ")
+            path = Path(FOLDER) / name
             with contextlib.suppress(OSError):
-                path.unlink()
+                if name and "/" not in name and inode.isdecimal() and path.stat().st_ino == int(inode):
+                    found.add(path)
+    return found
+
+
+def remove_unused(segments: Iterable[Path]) -> int:
+    """Remove those segments that no process maps; returns how many bytes they took."""
+    left = {path for path in segments if path.exists()}
+    if not left:
+        return 0
+    freed = 0
+    in_use = _mapped(int(name) for name in os.listdir("/proc") if name.isdecimal())
+    for path in left - in_use:
+        with contextlib.suppress(OSError):
+            taken = path.stat().st_blocks * 512
+            path.unlink()
+            freed += taken
+    return freed
 
 
 def _mapped(pids: Iterable[int]) -> set[Path]:

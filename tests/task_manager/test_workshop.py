@@ -1,12 +1,14 @@
 """Putting a run together: evaluation queries, files that belong to another run, services that do not come up."""
 
 import json
+from contextlib import ExitStack
 
 import pytest
 from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
 
 from agentevolver.layers import ConfigError
 from agentevolver.schema import Task
+from agentevolver.utils.identity import ServiceIdentity
 from env_service.client_errors import EnvUnavailable
 from task_manager import services, workshop
 from task_manager.configuration import Configuration
@@ -110,6 +112,19 @@ async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path
             await run.make_tasks()
     kept = existing_tasks(configuration)
     assert kept and all(json.dumps(task.to_dict()) for task in kept)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_service_that_is_there_already_is_used_where_the_configuration_says_so(external, tmp_path, monkeypatch):
+    identity = ServiceIdentity("agentevolver environment service", "0.1.0", "another", ("pocket",))
+    monkeypatch.setattr(services, "_ask", lambda url: (True, identity))
+    tree = {"env_service": {"external": external}, "llm": {"base_url": "http://127.0.0.1:9/v1"}}
+    with ExitStack() as stack:
+        if not external:
+            stack.enter_context(pytest.raises(services.ServiceFailed, match=r"of pocket, started by launch another: choose another port"))
+        stack.enter_context(services.running(Configuration.model_validate(tree), tmp_path))
+        assert external
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_service_that_does_not_come_up_is_named_with_its_last_words(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import argparse
 import http.server
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ parser.add_argument("--well-after", type=float, default=0.0, help="answer 503 un
 parser.add_argument("--die-when", type=Path, help="remove this file and exit 3 as soon as it exists")
 parser.add_argument("--die-at-once", action="store_true")
 parser.add_argument("--child", action="store_true", help="start a grandchild in a session of its own")
+parser.add_argument("--launch-id", help="say that this launch has started it")
 parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
 options = parser.parse_args()
 
@@ -44,7 +46,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         well = time.monotonic() - began >= options.well_after
         self.send_response(200 if well else 503)
         self.end_headers()
-        self.wfile.write(b"OK" if well else b"warming up")
+        facts = {"name": options.name, "version": "0", "launch_id": options.launch_id or os.environ.get("AGENTEVOLVER_RUN_ID")}
+        self.wfile.write(json.dumps(facts).encode() if well else b"warming up")
         if well:
             journal("well")
 

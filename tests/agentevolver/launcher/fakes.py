@@ -72,13 +72,24 @@ class Launch:
     run_id: str
     services: Sequence[ServiceSpec]
     job: JobSpec | None
+    experiment: str = "experiment"
     process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         plan = self.folder / f"plan-{self.run_id}.json"
         specs = [_as_dict(spec) for spec in (*self.services, *([self.job] if self.job else []))]
-        plan.write_text(json.dumps({"run_id": self.run_id, "services": len(self.services), "specs": specs, "folder": str(self.folder)}))
+        plan.write_text(
+            json.dumps(
+                {
+                    "run_id": self.run_id,
+                    "services": len(self.services),
+                    "specs": specs,
+                    "folder": str(self.folder),
+                    "experiment": self.experiment,
+                }
+            )
+        )
         with (self.folder / f"stderr-{self.run_id}").open("wb") as errors:
             self.process = subprocess.Popen([sys.executable, str(DRIVER), str(plan)], stdout=subprocess.PIPE, stderr=errors)
 
@@ -117,7 +128,7 @@ class Launch:
 
 
 def _as_dict(spec: JobSpec) -> dict[str, Any]:
-    return {**spec.__dict__, "cwd": str(spec.cwd), "log": str(spec.log), "env": dict(spec.env)}
+    return {**spec.__dict__, "cwd": str(spec.cwd), "log": str(spec.log), "env": dict(spec.env), "withheld": sorted(spec.withheld)}
 
 
 def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
@@ -132,6 +143,7 @@ def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
 class EnvSection:
     env_type: str = "pocket"
     env_url: str = "http://127.0.0.1:8080"
+    external: bool = False
     max_instances: int | None = None
 
 

@@ -228,6 +228,40 @@ def test_status_and_kill_without_a_run(capfd: pytest.CaptureFixture[str], tmp_pa
     assert code == 2 and "no run of this checkout is called so (running: none)" in line
 
 
+@pytest.mark.service
+def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_and_ending_the_others(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    registry = RunRegistry(tmp_path / ".agentevolver" / "run")
+    ids = ["260101-000000-aaaa", "260101-000001-bbbb"]
+    argv = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+    left = [subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: run_id}) for run_id in ids]
+    for process in left:
+        assert process.stdout is not None
+        process.stdout.readline()
+    registry.write(RunRecord(run_id=ids[1], experiment_dir="somewhere", launcher=ProcessId(2**22 + 1, 1), started_at="now"))
+    (registry.folder / f"{ids[0]}.json").write_text('{"run_id": "260101')
+    (registry.folder / "folder.json").mkdir()
+    try:
+        assert cli.main(["--status"], tmp_path) == 0
+        out = capfd.readouterr().out
+        assert (
+            f"{ids[1]}  somewhere" in out
+            and f"{ids[0]}.json cannot be read (JSONDecodeError" in out
+            and "folder.json cannot be read" in out
+        )
+        assert cli.main(["--kill"], tmp_path) == 1
+        said = capfd.readouterr().err
+        assert all(f"run {run_id}: ended 1 processes" in said for run_id in ids)
+        assert "folder.json is not a run's record and cannot be opened (Is a directory): remove it" in said.splitlines()[-1]
+        assert [process.wait(5) != 0 for process in left] == [True, True]
+        assert sorted(path.name for path in registry.folder.iterdir()) == [f"{ids[0]}.unreadable", "folder.json"]
+    finally:
+        for process in left:
+            process.kill()
+            process.communicate()
+
+
 def test_kill_ends_what_this_checkout_recorded_and_no_other_python(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run_id = secrets.token_hex(4)
     argv = [sys.executable, "-c", "import time; print('ray', flush=True); time.sleep(600)"]

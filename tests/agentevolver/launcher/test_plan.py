@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, masked, resolve_config
-from agentevolver.launcher.preflight import Presence
+from agentevolver.launcher.preflight import START, Presence
 from agentevolver.launcher.records import RunRegistry, experiment_lock
 from agentevolver.launcher.run import private_files
 from agentevolver.llm.settings import TeacherSettings
@@ -28,7 +28,7 @@ def configuration(tmp_path: Path) -> FakeConfiguration:
     return FakeConfiguration(experiment_dir=tmp_path / "experiments" / "p" / "e")
 
 
-def plan(configuration: FakeConfiguration, options: Options = CONF, presence: Presence = Presence.START) -> Plan:
+def plan(configuration: FakeConfiguration, options: Options = CONF, presence: Presence = START) -> Plan:
     return make_plan(options, configuration, presence, RunRegistry(configuration.experiment_dir / "run"))
 
 
@@ -125,9 +125,15 @@ def test_a_cluster_that_is_joined_is_not_started(configuration: FakeConfiguratio
 
 
 def test_a_service_that_runs_is_used(configuration: FakeConfiguration) -> None:
-    made = plan(configuration, presence=Presence.REUSE)
+    made = plan(configuration, presence=Presence("declared as external: a service"))
     assert [spec.name for spec in made.services] == ["ray"]
-    assert "uses the environment service at http://127.0.0.1:8080" in made.describe()
+    assert "uses the environment service at http://127.0.0.1:8080, declared as external: a service" in made.describe()
+
+
+def test_a_service_of_the_launch_must_say_that_this_launch_has_started_it(configuration: FakeConfiguration) -> None:
+    options = Options(conf=Path("x"), services=("logview",))
+    services = plan(replace(configuration, teacher=TeacherSettings()), options).services
+    assert {spec.name for spec in services if spec.says_who} == {"env_service", "teacher", "logview"}
 
 
 def test_more_environments_and_own_classes_reach_the_service(configuration: FakeConfiguration) -> None:

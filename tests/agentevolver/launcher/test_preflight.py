@@ -2,8 +2,11 @@
 
 import http.server
 import json
+import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import zipfile
 from collections import namedtuple
@@ -13,8 +16,19 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.errors import LaunchError, UsageError
-from agentevolver.launcher.preflight import Presence, check_checkpoint, check_disk, check_model, check_ray_address, env_service_presence
+from agentevolver.launcher.health import Health
+from agentevolver.launcher.preflight import (
+    START,
+    Presence,
+    check_checkpoint,
+    check_disk,
+    check_model,
+    check_ray_address,
+    env_service_presence,
+)
+from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.settings import load
+from agentevolver.utils.processes import identify
 from tests.agentevolver.launcher.fakes import free_port
 
 
@@ -31,30 +45,124 @@ def web_page() -> Iterator[str]:
     server.server_close()
 
 
-async def test_a_free_local_port_means_start() -> None:
-    assert await env_service_presence(f"http://127.0.0.1:{free_port()}") is Presence.START
+@pytest.fixture
+def registry(tmp_path: Path) -> RunRegistry:
+    return RunRegistry(tmp_path / "run")
 
 
-async def test_a_port_of_something_else_is_named_with_a_way_out(web_page: str) -> None:
+class Answering:
+    """A server that answers its health URL with some JSON, or with `OK`, as AgentEvolver's environment service does."""
+
+    def __init__(self, **facts: object) -> None:
+        body = json.dumps(facts).encode() if facts else b"OK"
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> "Answering":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+SERVICE = {"name": "agentevolver environment service", "version": "0.1.0", "env_types": ["pocket", "bfcl"]}
+
+
+async def test_a_free_local_port_means_start(registry: RunRegistry) -> None:
+    assert await env_service_presence(f"http://127.0.0.1:{free_port()}", ["pocket"], registry, external=False) == START
+
+
+@pytest.mark.parametrize(
+    ("facts", "who"),
+    [
+        ({}, "a service that does not say who it is"),
+        ({**SERVICE, "launch_id": None}, r"agentevolver environment service 0\.1\.0 of pocket, bfcl, started by no launcher"),
+        ({**SERVICE, "launch_id": "260101-000000-beef"}, "started by launch 260101-000000-beef"),
+        ({**SERVICE, "launch_id": "../../etc/passwd"}, "started by launch"),
+        ({"name": "another", "version": 3}, "a service that does not say who it is"),
+    ],
+)
+async def test_a_service_of_somebody_elses_is_used_where_the_configuration_declares_it_and_nowhere_else(
+    facts: dict[str, object], who: str, registry: RunRegistry
+) -> None:
+    with Answering(**facts) as service:
+        with pytest.raises(LaunchError, match=rf"{who}.*, which no launcher of this checkout has started: .*env_service\.external=true"):
+            await env_service_presence(service.url, ["pocket"], registry, external=False)
+        presence = await env_service_presence(service.url, ["pocket"], registry, external=True)
+        assert presence.whose is not None and presence.whose.startswith("declared as external: ")
+
+
+async def test_a_service_that_does_not_serve_the_environment_is_refused_declared_or_not(registry: RunRegistry) -> None:
+    with Answering(**SERVICE, launch_id=None) as service:
+        for external in (False, True):
+            with pytest.raises(LaunchError, match=r"of pocket, bfcl, .* and this run needs appworld: choose another port"):
+                await env_service_presence(service.url, ["appworld", "bfcl"], registry, external=external)
+
+
+@pytest.mark.service
+async def test_a_service_that_another_run_of_this_checkout_started_is_used_as_long_as_its_process_lives(
+    tmp_path: Path, registry: RunRegistry
+) -> None:
+    own = identify(os.getpid())
+    assert own is not None
+    with Answering(**SERVICE, launch_id="r1") as service:
+        server = subprocess.Popen([sys.executable, "-c", "input()", f"--port={service.port}"], stdin=subprocess.PIPE)
+        process = identify(server.pid)
+        assert process is not None
+        record = RunRecord(run_id="r1", experiment_dir=str(tmp_path), launcher=own, started_at="now")
+        registry.write(record.with_process("env_service", process))
+        try:
+            presence = await env_service_presence(service.url, ["pocket"], registry, external=False)
+            assert presence == Presence(
+                "which belongs to run r1 and ends with it (one of its own: env_service.env_url=http://127.0.0.1:PORT)"
+            )
+        finally:
+            server.kill()
+            server.communicate()
+        with pytest.raises(LaunchError, match="which no launcher of this checkout has started"):
+            await env_service_presence(service.url, ["pocket"], registry, external=False)
+
+
+async def test_a_declared_service_that_is_not_there_is_named(registry: RunRegistry) -> None:
+    with pytest.raises(LaunchError, match="does not answer \\(connection refused\\); start it there"):
+        await env_service_presence(f"http://127.0.0.1:{free_port()}", ["pocket"], registry, external=True)
+
+
+async def test_a_port_of_something_else_is_named_with_a_way_out(web_page: str, registry: RunRegistry) -> None:
     with pytest.raises(LaunchError, match=r"port \d+ is taken by something .* \(HTTP 501 .*choose another port") as caught:
-        await env_service_presence(web_page)
+        await env_service_presence(web_page, ["pocket"], registry, external=False)
     assert caught.value.exit_code == 1
 
 
-async def test_a_port_that_is_bound_and_silent_is_taken() -> None:
+async def test_a_port_that_is_bound_and_silent_is_taken(registry: RunRegistry) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         with pytest.raises(LaunchError, match="is taken by something"):
-            await env_service_presence(f"http://127.0.0.1:{bound.getsockname()[1]}")
+            await env_service_presence(f"http://127.0.0.1:{bound.getsockname()[1]}", ["pocket"], registry, external=False)
 
 
-async def test_a_remote_service_that_is_dead_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refused(url: str) -> str:
-        return "connection refused"
+async def test_a_remote_service_that_is_dead_is_named(monkeypatch: pytest.MonkeyPatch, registry: RunRegistry) -> None:
+    async def refused(url: str) -> Health:
+        return Health("connection refused")
 
-    monkeypatch.setattr("agentevolver.launcher.preflight.unhealthy", refused)
+    monkeypatch.setattr("agentevolver.launcher.preflight.examine", refused)
     with pytest.raises(LaunchError, match=r"env_service.env_url=http://gpu7:8080 does not answer \(connection refused\)"):
-        await env_service_presence("http://gpu7:8080")
+        await env_service_presence("http://gpu7:8080", ["pocket"], registry, external=False)
 
 
 async def test_a_ray_head_to_join_must_be_there() -> None:

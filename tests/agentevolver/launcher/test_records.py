@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_lock, remove_temp_dir, temp_dir_for
+from agentevolver.launcher.records import Cleared, RunRecord, RunRegistry, experiment_lock, remove_temp_dir, temp_dir_for
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 
 DEAD = ProcessId(pid=2**22 + 1, start_ticks=1)
@@ -38,29 +38,53 @@ def test_a_restarted_service_replaces_its_process(tmp_path: Path) -> None:
     assert [item.process for item in twice.started] == [ProcessId(7, 8)]
 
 
-def test_a_file_that_is_no_record_is_named(registry: RunRegistry) -> None:
-    registry.folder.mkdir()
-    (registry.folder / "odd.json").write_text(json.dumps({"run_id": "x"}))
-    with pytest.raises(LaunchError, match=r"odd\.json is not a run's record"):
-        registry.records()
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[1, 2",
+        "[]",
+        "null",
+        json.dumps({"run_id": "odd"}),
+        "[" * 100_000,
+        '{"launcher": {"pid": null, "start_ticks": 1}, "started": []}',
+    ],
+    ids=["empty", "torn", "a list", "null", "other", "deep", "no pid"],
+)
+def test_a_file_that_is_no_record_hides_no_other(content: str, tmp_path: Path, registry: RunRegistry) -> None:
+    good = record(tmp_path)
+    registry.write(good)
+    (registry.folder / "odd.json").write_text(content)
+    assert registry.records() == [good]
+    (unreadable,) = registry.unreadable()
+    assert unreadable.run_id == "odd" and unreadable.reason
+
+
+def test_a_record_under_the_name_of_another_run_is_not_one(tmp_path: Path, registry: RunRegistry) -> None:
+    registry.write(record(tmp_path))
+    (registry.folder / "r1.json").rename(registry.folder / "r2.json")
+    assert registry.records() == [] and [item.run_id for item in registry.unreadable()] == ["r2"]
 
 
 @pytest.mark.service
-def test_the_run_that_serves_a_port_is_known_as_long_as_it_serves(tmp_path: Path, registry: RunRegistry) -> None:
-    server = subprocess.Popen([*SLEEP, "--port=8123"], stdout=subprocess.PIPE)
-    assert server.stdout is not None
-    server.stdout.readline()
-    identity = identify(server.pid)
-    assert identity is not None
-    served = record(tmp_path).with_process("env_service", identity)
-    registry.write(served)
+def test_what_a_run_left_is_found_by_its_id_alone_where_its_record_cannot_be_read(registry: RunRegistry) -> None:
+    stray = subprocess.Popen(SLEEP, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "odd"})
+    assert stray.stdout is not None
+    stray.stdout.readline()
+    registry.folder.mkdir()
+    (registry.folder / "odd.json").write_text("[1, 2")
+    registry.token_path("odd").write_text("secret")
+    folder = temp_dir_for("odd")
+    folder.mkdir()
     try:
-        assert registry.server_on(8123) == served
-        assert registry.server_on(812) is None
+        assert registry.reap(registry.unreadable()[0]).processes == 1
+        assert stray.wait(5)
+        assert not folder.exists()
+        assert [path.name for path in registry.folder.iterdir()] == ["odd.unreadable"], "set aside for a look"
+        assert registry.unreadable() == []
     finally:
-        server.kill()
-        server.communicate()
-    assert registry.server_on(8123) is None
+        stray.kill()
+        stray.communicate()
 
 
 @pytest.mark.service
@@ -81,7 +105,8 @@ def test_reaping_ends_recorded_processes_and_strays_and_removes_the_files(tmp_pa
     registry.write(dead)
     registry.token_path("r1").write_text("secret")
     try:
-        assert registry.reap(dead) == 2
+        assert registry.reap(dead).processes == 2
+        assert registry.reap(dead).processes == 0, "another process was first"
         assert recorded.wait(5) and stray.wait(5)
         assert neighbour.alive
         assert not folder.exists()
@@ -99,7 +124,7 @@ def test_a_record_of_another_machine_is_left_alone(tmp_path: Path, registry: Run
     assert own is not None
     foreign = record(tmp_path, host="elsewhere", launcher=own)
     registry.write(foreign)
-    assert registry.reap(foreign) == 0
+    assert registry.reap(foreign) == Cleared() and not foreign.abandoned
     assert registry.records() == [foreign]
 
 
@@ -108,7 +133,7 @@ def test_a_record_from_before_a_reboot_ends_nothing_and_is_removed(tmp_path: Pat
     assert own is not None
     old = record(tmp_path, boot="another boot", launcher=own).with_process("ray", own)
     registry.write(old)
-    assert registry.reap(old) == 0
+    assert old.abandoned and registry.reap(old) == Cleared()
     assert registry.records() == []
 
 
@@ -136,21 +161,12 @@ def test_one_launcher_at_a_time_per_experiment(tmp_path: Path, registry: RunRegi
         pass
 
 
-@pytest.mark.service
-def test_an_experiment_that_a_killed_launcher_left_running_is_refused(tmp_path: Path, registry: RunRegistry) -> None:
-    stray = subprocess.Popen(SLEEP, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "r1"})
-    assert stray.stdout is not None
-    stray.stdout.readline()
-    registry.write(record(tmp_path))
-    try:
-        with (
-            pytest.raises(LaunchError, match=r"still written to by 1 processes of run r1.*--kill"),
-            experiment_lock(tmp_path / "experiment", registry),
-        ):
-            pass
-    finally:
-        stray.kill()
-        stray.communicate()
+def test_a_record_of_another_container_with_this_ones_name_is_left_alone(tmp_path: Path, registry: RunRegistry) -> None:
+    foreign = record(tmp_path, pid_namespace="pid:[1]", temp_dir=str(tmp_path / "ae-x"))
+    (tmp_path / "ae-x").mkdir()
+    registry.write(foreign)
+    assert not foreign.abandoned and registry.reap(foreign) == Cleared()
+    assert registry.records() == [foreign] and (tmp_path / "ae-x").exists()
 
 
 def test_only_a_runs_own_temporary_folder_is_removed(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.records import RunRegistry
-from agentevolver.utils.processes import identify
+from agentevolver.utils.processes import ProcessId, identify
 from tests.agentevolver.launcher.fakes import Launch, job, service, until
 
 pytestmark = pytest.mark.service
@@ -202,6 +203,94 @@ def test_without_a_job_services_run_until_ctrl_c(tmp_path: Path, launch: Launche
     assert left_nothing(one)
 
 
+HOLDING = (
+    "import pathlib, sys, time\n"
+    "from multiprocessing import resource_tracker, shared_memory\n"
+    "resource_tracker.register = lambda *_: None\n"
+    "segment = shared_memory.SharedMemory(create=True, size=1_000_000)\n"
+    "pathlib.Path({path!r}).write_text('/dev/shm/' + segment.name)\n"
+    "time.sleep(600)\n"
+)
+
+
+def holding(folder: Path) -> tuple[str, Path]:
+    """Code that keeps shared memory, and where it writes the segment's path."""
+    path = folder / "segment"
+    return HOLDING.format(path=str(path)), path
+
+
+def guard_of(one: Launch) -> ProcessId:
+    """The process beside a launcher that outlives it."""
+    for child in psutil.Process(one.process.pid).children():
+        if "agentevolver.launcher.guard" in child.cmdline():
+            identity = identify(child.pid)
+            assert identity is not None
+            return identity
+    raise AssertionError("there is no guard")
+
+
+def test_a_killed_launcher_takes_everything_along(tmp_path: Path, launch: Launcher) -> None:
+    code, segment = holding(tmp_path)
+    one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env", "--stubborn", "--child"), job=job(tmp_path, code))
+    until(lambda: "running -c" in one.said and one.running() == 5 and segment.exists() and segment.read_text())
+    other_folder = tmp_path / "other"
+    other = Launch(other_folder, "bystander", [service(other_folder, "env")], None)
+    try:
+        until(lambda: "everything is up" in other.said)
+        guard = guard_of(one)
+        one.process.kill()
+        one.process.wait()
+        until(lambda: left_nothing(one) and not Path(segment.read_text()).exists() and not guard.alive, timeout_s=10)
+        assert f"the launcher of run {one.run_id} was killed: ended" in one.said
+        assert other.running() == 1
+    finally:
+        other.signal(signal.SIGTERM)
+        other.wait()
+        other.clean()
+
+
+def test_a_launcher_that_is_killed_in_its_first_moments_leaves_nothing_either(tmp_path: Path, launch: Launcher) -> None:
+    for number in range(4):
+        one = launch(service(tmp_path, "ray", "--child"), job=job(tmp_path, FOREVER))
+        until(lambda one=one: one.registry.folder.is_dir() and one.registry.records())  # type: ignore[misc]
+        time.sleep(0.08 * number)
+        one.process.kill()
+        one.process.wait()
+        until(lambda one=one: left_nothing(one), timeout_s=10)  # type: ignore[misc]
+
+
+def test_the_next_launch_clears_what_a_launcher_left_that_was_killed_with_its_guard(tmp_path: Path, launch: Launcher) -> None:
+    code, segment = holding(tmp_path)
+    one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env"), job=job(tmp_path, code))
+    until(lambda: "running -c" in one.said and one.running() == 4 and segment.exists() and segment.read_text())
+    path = Path(segment.read_text())
+    until(lambda: one.registry.segments_path(one.run_id).exists() and path.name in one.registry.segments_path(one.run_id).read_text())
+    path.write_bytes(bytes(1_000_000))
+    guard = guard_of(one)
+    os.kill(guard.pid, signal.SIGKILL)
+    one.process.kill()
+    one.process.wait()
+    until(lambda: one.running() == 1)  # the kernel has ended what the launcher started, and what that started is left
+    assert path.exists() and one.registry.records()
+    two = launch(job=job(tmp_path, "print('done')"))
+    assert two.wait() == 0, two.said
+    assert f"run {one.run_id}: its launcher was killed; ended 1 processes, removed 1.0 MB of shared memory" in two.said
+    assert not path.exists() and left_nothing(one)
+
+
+def test_a_guard_that_is_killed_is_started_again(tmp_path: Path, launch: Launcher) -> None:
+    one = launch(service(tmp_path, "ray", "--child"), job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in one.said and one.running() == 3)
+    first = guard_of(one)
+    os.kill(first.pid, signal.SIGKILL)
+    until(lambda: "starting it again" in one.said)
+    until(lambda: any("agentevolver.launcher.guard" in child.cmdline() for child in psutil.Process(one.process.pid).children()))
+    assert guard_of(one) != first
+    one.process.kill()
+    one.process.wait()
+    until(lambda: left_nothing(one), timeout_s=10)
+
+
 def test_what_a_killed_launcher_left_is_ended_by_its_record_and_nothing_else(tmp_path: Path, launch: Launcher) -> None:
     one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env"), job=job(tmp_path, FOREVER))
     until(lambda: "running -c" in one.said and one.running() == 4)
@@ -209,12 +298,13 @@ def test_what_a_killed_launcher_left_is_ended_by_its_record_and_nothing_else(tmp
     other = Launch(other_folder, "bystander", [service(other_folder, "env")], None)
     try:
         until(lambda: "everything is up" in other.said)
+        os.kill(guard_of(one).pid, signal.SIGKILL)
         one.process.kill()
         one.process.wait()
-        assert one.running() == 4
+        until(lambda: one.running() == 1)
         registry = RunRegistry(tmp_path / "run")
         (record,) = registry.records()
-        assert registry.reap(record) == 4
+        assert registry.reap(record).processes == 1
         assert left_nothing(one)
         assert other.running() == 1
     finally:
@@ -289,6 +379,36 @@ def test_a_shared_service_that_runs_already_is_used_and_left_running(tmp_path: P
         assert owner.running() == 1
     finally:
         user.clean()
+
+
+def test_a_service_is_up_when_it_is_the_one_that_was_started(tmp_path: Path, launch: Launcher) -> None:
+    foreign = service(tmp_path, "env", "--launch-id=260101-000000-beef", says_who=True, ready_timeout_s=2.0)
+    one = launch(foreign, job=job(tmp_path, "print('done')"))
+    assert one.wait() == 1
+    assert "somebody else answers there: env 0, started by launch 260101-000000-beef" in one.said
+    assert "running" not in one.said and left_nothing(one)
+    two = launch(service(tmp_path, "env", says_who=True), job=job(tmp_path, "print('done')"))
+    assert two.wait() == 0, two.said
+
+
+def test_a_shared_service_that_says_who_it_is_is_used_if_this_checkout_has_started_it(tmp_path: Path, launch: Launcher) -> None:
+    reme = service(tmp_path, "reme", shared=True, says_who=True)
+    owner = launch(reme)
+    until(lambda: "everything is up" in owner.said)
+    stranger_folder = tmp_path / "stranger"
+    stranger = Launch(stranger_folder, "stranger", [reme], job(stranger_folder, "print('done')"))
+    try:
+        assert stranger.wait() == 1
+        assert f"started by launch {owner.run_id}, which no launcher of this checkout has started" in stranger.said
+    finally:
+        stranger.clean()
+    other = Launch(tmp_path, "other", [reme], job(tmp_path, "print('done')"), experiment="second")
+    try:
+        assert other.wait() == 0, other.said
+        assert f"belongs to run {owner.run_id} and ends with it" in other.said
+        assert owner.running() == 1
+    finally:
+        other.clean()
 
 
 def test_the_registry_knows_the_processes_while_they_run(tmp_path: Path, launch: Launcher) -> None:

@@ -118,3 +118,23 @@ def test_a_process_that_renames_itself_is_still_found() -> None:
         assert carriers("renamed-run") == {one.identity}
     finally:
         one.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_ends_with_its_parent_also_after_exec_and_in_a_session_of_its_own(number: signal.Signals) -> None:
+    code = (
+        "import os, subprocess, sys, time\n"
+        "from functools import partial\n"
+        "from agentevolver.utils.processes import die_with_parent\n"
+        "tell = 'import time; print(\"up\", flush=True); time.sleep(600)'\n"
+        f"dying = partial(die_with_parent, os.getpid(), {int(number)})\n"
+        "subprocess.Popen([sys.executable, '-c', tell], start_new_session=True, preexec_fn=dying)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "parent-run"})
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"up\n"
+    (child,) = {process for process in carriers("parent-run") if process.pid != parent.pid}
+    parent.kill()
+    parent.communicate()
+    until(lambda: not child.alive)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.utils.processes import RUN_ID, carriers
-from agentevolver.utils.shared_memory import attached, remove_unused
+from agentevolver.utils.shared_memory import SegmentWatch, attached, noted, remove_unused
 
 pytestmark = pytest.mark.service
 
@@ -56,6 +56,33 @@ def test_what_nobody_maps_any_more_is_removed(holder: Holder) -> None:
     holder.kill()
     remove_unused(segments)
     assert not holder.segment.exists()
+
+
+def test_segments_are_noted_on_disk_and_found_when_their_processes_are_gone(holder: Holder, tmp_path: Path) -> None:
+    notes = tmp_path / "shm-run.segments"
+    watch = SegmentWatch("shm-run", notes)
+    watch.look()
+    assert noted(notes) == {holder.segment} and notes.stat().st_mode & 0o777 == 0o600
+    later = Holder(**{RUN_ID: "shm-run"})
+    try:
+        watch.look()
+        assert noted(notes) == {holder.segment, later.segment}
+    finally:
+        later.kill()
+    holder.kill()
+    holder.segment.write_bytes(bytes(5000))
+    assert remove_unused(noted(notes)) == 8192, "pages that are in use"
+    assert noted(notes) == set() and not holder.segment.exists() and not later.segment.exists()
+
+
+def test_a_segment_of_somebody_elses_that_has_the_name_now_is_not_taken_for_the_runs(holder: Holder, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    inode = holder.segment.stat().st_ino
+    notes.write_text(f"{inode + 1} {holder.segment.name}\n{inode} ../{holder.segment}\n{inode}\n\nodd\n{inode} {holder.segment.name[:-1]}")
+    assert noted(notes) == set()
+    assert noted(tmp_path / "none") == set()
+    SegmentWatch("shm-run", notes).look()
+    assert noted(notes) == {holder.segment}, "written after a line that was cut off"
 
 
 def test_a_semaphore_that_its_process_did_not_remove_is_removed() -> None:

@@ -5,7 +5,7 @@
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   e2e      the whole training stack
 #   examples every file of examples/ started for real, two steps each with its sizes made small (not in all; -k NAME for one of them)
-#   chaos    whole runs: every part killed in turn, a full disk, a language model that is away (18 minutes on a quiet machine; not in all)
+#   chaos    whole runs: every part killed in turn and the launcher at random moments, a full disk, a language model that is away (18 minutes on a quiet machine; not in all)
 # Installs what is missing first (install.sh --dev). Runs every part asked for, then says which failed; exit code 0 means none.
 set -uo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
@@ -58,7 +58,7 @@ run() {
             appworld
             "$bin/python" -m pytest -q -m examples --durations=0 "${@:2}"
             ;;
-        chaos) "$bin/python" -m pytest -q -m "e2e and chaos" "${@:2}" ;;
+        chaos) "$bin/python" -m pytest -q -m "e2e and chaos" --durations=0 "${@:2}" ;;
     esac
 }
 

@@ -139,7 +139,12 @@ def main() -> None:
     import transfer_queue as tq
     from omegaconf import OmegaConf
 
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+    from agentevolver.transport import run_key
+    from agentevolver.transport import worker as worker_hook
+
+    closed_off = {"worker_process_setup_hook": worker_hook.HOOK}
+    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, runtime_env=closed_off)
+    run_key.create()
     tq.init(OmegaConf.create({"enable": True, "backend": {"SimpleStorage": {"num_data_storage_units": 1}}}))
     try:
         row("with TransferQueue", measure(loop, worker, arguments.episodes))

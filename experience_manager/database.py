@@ -96,7 +96,7 @@ class Database:
 
     def restore(self, path: Path) -> None:
         """Take over the content of a copy, all of it or nothing. Raises StoreError."""
-        with self._lock, self._translated(), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as copy:
+        with self._lock, self._translated(), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
             copy.backup(self._db)
 
     def check(self) -> None:

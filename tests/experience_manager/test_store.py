@@ -193,6 +193,9 @@ def test_a_store_goes_back_to_what_it_was_when_it_was_copied_and_the_later_state
         store.restore(tmp_path / "copy.sqlite", tmp_path / "aside.sqlite")
         assert store.records("default") == other.records("default") == before
         assert "d" not in found_in(store, "later", 9)
+        assert [path.name for path in tmp_path.glob("copy*")] == ["copy.sqlite"], (
+            "nothing is left beside a copy, which may be a checkpoint's"
+        )
         store.count("default", {"a": Count(uses=7)})  # which is no change that a revision tells
         store.restore(tmp_path / "copy.sqlite", tmp_path / "counted.sqlite")
         assert store.records("default") == before

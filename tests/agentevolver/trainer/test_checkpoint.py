@@ -174,13 +174,13 @@ def test_checkpoints_from_before_a_resume_count(tmp_path, pool, verl):
 
 def test_the_checkpoint_that_a_run_goes_on_from_is_the_newest_from_then_on(tmp_path, pool, verl):
     for step in (2, 4, 6):
-        trainer_in(tmp_path, step)._save_checkpoint()
+        trainer_in(tmp_path, step)._write_checkpoint()
     (verl / "global_step_6" / MANIFEST).unlink()  # killed after verl's marker was written, before it was sealed
     trainer_in(tmp_path, 0)._load_checkpoint()
     assert [found.step for found in whole_checkpoints(verl)] == [2, 4, 6]
     (verl / MARKER).write_text("4")  # by hand
     trainer_in(tmp_path, 0, max_actor_ckpt_to_keep=2)._load_checkpoint()
-    trainer_in(tmp_path, 5, max_actor_ckpt_to_keep=2)._save_checkpoint()
+    trainer_in(tmp_path, 5, max_actor_ckpt_to_keep=2)._write_checkpoint()
     assert [found.step for found in whole_checkpoints(verl)] == [4, 5], "the branch that was left goes first"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.options import Options, parse
-from agentevolver.masking import MASK, masked_arguments, masked_text
+from agentevolver.utils.masking import MASK, masked_arguments, masked_text
 
 if TYPE_CHECKING:
     from agentevolver.launcher.plan import Configuration, Plan

@@ -38,9 +38,9 @@ from agentevolver.launcher.stack import (
 from agentevolver.launcher.worker_logs import ray_folder
 from agentevolver.layers import ConfigError, one_line, paths, select
 from agentevolver.llm.settings import TeacherSettings
-from agentevolver.masking import masked_tree
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.utils import net
+from agentevolver.utils.masking import masked_tree
 from agentevolver.utils.secrets import SECRETS, secrets_in
 from env_service.registry import RegistryError, known_environments, resolve
 

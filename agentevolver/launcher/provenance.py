@@ -19,8 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from agentevolver.masking import masked_text
 from agentevolver.utils.files import write_json
+from agentevolver.utils.masking import masked_text
 
 SHOWN = ("torch", "vllm", "verl", "ray", "transformers")
 MAX_DIFF_BYTES = 2_000_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agentevolver.masking import MASK, masked_text
+from agentevolver.utils.masking import MASK, masked_text
 
 _MAX_TEXT = 400
 

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agentevolver.masking import is_secret
+from agentevolver.utils.masking import is_secret
 
 SECRETS = "AGENTEVOLVER_SECRETS"
 """The variable with the folder."""

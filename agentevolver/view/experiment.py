@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from agentevolver.masking import masked_tree
+from agentevolver.utils.masking import masked_tree
 from agentevolver.utils.processes import ProcessId, carriers
 from agentevolver.view.errors import NotAnExperiment, Unreadable
 from agentevolver.view.lines import signature

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from agentevolver.masking import masked_text
+from agentevolver.utils.masking import masked_text
 from agentevolver.view.errors import NotThere
 
 # The beginning of a long log is not sent; so much of its end is, and so much in one answer after that.

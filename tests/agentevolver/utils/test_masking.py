@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.provenance import LaunchRecord
 from agentevolver.llm.errors import redact
-from agentevolver.masking import is_secret, masked_arguments, masked_text, masked_tree
+from agentevolver.utils.masking import is_secret, masked_arguments, masked_text, masked_tree
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.logs import Logs
 

@@ -36,7 +36,7 @@ def pool_of(settings: Settings) -> Path | None:
 
 
 def save_state(folder: Path, *, failed_in_a_row: int, pool: Path | None) -> None:
-    """Write the trainer's state into a checkpoint's folder, whole or not at all; before verl says that the checkpoint is there."""
+    """Write the trainer's state into a checkpoint's folder, whole or not at all."""
     from experience_manager.store import revision_of
 
     state = {
@@ -75,23 +75,27 @@ def kept(trainer: Mapping[str, Any]) -> int | None:
     return number
 
 
-@contextmanager
-def saving(folder: Path, keep: int | None) -> Iterator[None]:
-    """Make room for a checkpoint, and seal it once it is written; or say in one line what kept it from that, and what to do.
+def make_room(folder: Path, keep: int | None) -> None:
+    """Begin a checkpoint: what lies under its name goes, and all others but the newest `keep` - 1; the last one stays."""
+    retire(folder.parent, keep - 1 if keep else None)
+    begin(folder)
 
-    Args:
-        folder: the checkpoint.
-        keep: how many are kept (`kept`); all but one of them while this one is written, as verl does.
+
+def finish(folder: Path, keep: int | None) -> None:
+    """Seal a checkpoint, from when on it counts, and remove all but the newest `keep` (`kept`)."""
+    seal(folder)
+    retire(folder.parent, keep)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Say in one line what kept a checkpoint from being written, and what to do.
 
     Raises:
         TrainingFailed: in the place of what the file system, torch or a worker of verl's raised.
     """
     try:
-        retire(folder.parent, keep - 1 if keep else None)
-        begin(folder)
         yield
-        seal(folder)
-        retire(folder.parent, keep)
     except (OSError, RuntimeError, RayError) as error:
         reason = last_line(getattr(error, "cause", None) or error)
         raise TrainingFailed(

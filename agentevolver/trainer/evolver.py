@@ -36,11 +36,12 @@ from agentevolver.schema import Task
 from agentevolver.settings import of_verl
 from agentevolver.synthetic import funnel_metrics
 from agentevolver.tracking import RunLog, Status, supersede_metrics
-from agentevolver.trainer.checkpoint import kept, pool_of, prepare_start, restore_state, save_state, saving
+from agentevolver.trainer.checkpoint import finish, kept, make_room, pool_of, prepare_start, restore_state, save_state, writing
 from agentevolver.trainer.credit import assign
 from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 from agentevolver.trainer.navigation import CLOSE_TIMEOUT_S, Navigation
 from agentevolver.trainer.order import Places, ordered, validation_order
+from agentevolver.trainer.resume import DATA
 from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
 from agentevolver.trainer.samples import plain, put_advantages, sample_records, scale_synthetic, trained_on
 from agentevolver.trainer.tasks import TrainingTasks
@@ -48,7 +49,7 @@ from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
 from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
 from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
-from agentevolver.utils.files import write_jsonl
+from agentevolver.utils.files import whole, write_jsonl
 from agentevolver.watchdog import Watchdog
 from experience_manager.allocate import validation_rollouts
 from task_manager.dataset import ROLLOUTS_KEY, row_of
@@ -79,7 +80,7 @@ class EvolverTrainer(PPOTrainerSync):
         self._navigation: Navigation | None = None
         self._retention = Retention(self.directory, self.settings.retention)
         self._places = Places(self.settings.data.seed)
-        self._save_due, self._saved_s = False, 0.0
+        self._save_due, self._sealed_s = False, 0.0
         self._watchdog = Watchdog(self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits)
         super().__init__(config)
 
@@ -202,25 +203,33 @@ class EvolverTrainer(PPOTrainerSync):
                 if OmegaConf.select(self.config, section):
                     OmegaConf.update(self.config, f"{section}.total_training_steps", self.total_training_steps * self.parameter_sync_step)
 
+    @property
+    def _checkpoint(self) -> Path:
+        return Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
+
     def _save_checkpoint(self) -> None:
-        """Once the step is over: a checkpoint holds everything up to its step's line of metrics, its validation too, or is not there."""
+        """verl's part, while vLLM has left the memory to the trainer. It counts once the step is over and its metrics are on disk."""
+        with self._watchdog.phase("checkpoint", lambda: DISK), writing(self._checkpoint):
+            make_room(self._checkpoint, kept(self.config.trainer))
+            super()._save_checkpoint()
         self._save_due = True
 
     def _step_is_told(self) -> None:
         if self._save_due:
             self._save_due = False
-            self._write_checkpoint()
+            self._seal_checkpoint()
 
-    def _write_checkpoint(self) -> None:
-        began = time.perf_counter()
-        checkpoints = Path(self.config.trainer.default_local_dir)
-        folder = checkpoints / f"global_step_{self.global_steps}"
-        with self._watchdog.phase("checkpoint", lambda: DISK), saving(folder, kept(self.config.trainer)):
+    def _seal_checkpoint(self) -> None:
+        """The rest of a checkpoint, as it is after the step and its validation: the loader, the pool, our own state."""
+        began, folder = time.perf_counter(), self._checkpoint
+        with self._watchdog.phase("checkpoint", lambda: DISK), writing(folder):
+            with whole(folder / DATA) as draft:
+                torch.save(self.train_dataloader.state_dict(), draft)
             if self._navigation is not None:
                 self._navigation.save(folder)
             save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
-            super()._save_checkpoint()
-        self._saved_s = time.perf_counter() - began
+            finish(folder, kept(self.config.trainer))
+        self._sealed_s = time.perf_counter() - began
 
     def _load_checkpoint(self) -> None:
         trainer = self.config.trainer
@@ -230,7 +239,8 @@ class EvolverTrainer(PPOTrainerSync):
         # A run that starts over repeats the validation before the first step as well; one that only validates repeats nothing.
         repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
         saved = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
-        if own and self._navigation is not None:
+        starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
+        if (own or starts_over) and self._navigation is not None:
             self._navigation.restore(saved if self.global_steps > 0 else self._navigation.beginning)
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
@@ -258,14 +268,13 @@ class EvolverTrainer(PPOTrainerSync):
                 self._navigation.settle()
 
     def on_step_begin(self) -> None:
-        if self._saved_s:
-            self.timing_raw["between_steps/save_checkpoint"], self._saved_s = self._saved_s, 0.0
+        if self._sealed_s:
+            self.timing_raw["between_steps/seal_checkpoint"], self._sealed_s = self._sealed_s, 0.0
         self._settle_experience()
         self._watchdog.enter("rollouts")
         self.status.set("training", step=self.global_steps, total_steps=self.total_training_steps)
 
     def on_step_end(self) -> None:
-        self.timing_raw.pop("save_checkpoint", None)  # verl's timer of what is only noted there
         with self._watchdog.phase("weights into vLLM", lambda: WEIGHTS):
             super().on_step_end()
         if self._tasks is not None and self.global_steps < self.total_training_steps:

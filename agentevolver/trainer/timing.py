@@ -1,8 +1,8 @@
 """A training step's seconds, whole: names for what verl's loop does in none of its timers.
 
 The phases of `timing_s/step` do not overlap, and what none of them holds is `timing_s/untimed`. `timing_s/NAME/PART` is a part of the
-phase NAME. Outside of the step are `testing`, and `between_steps`: metrics, their logging, the checkpoint (`between_steps/save_checkpoint`)
-and the clearing of TransferQueue after the step before this one.
+phase NAME. Outside of the step are `testing`, and `between_steps`: metrics, their logging, the checkpoint's rest
+(`between_steps/seal_checkpoint`) and the clearing of TransferQueue after the step before this one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 # In the order in which they come; some are there only where the configuration wants them.
 PHASES = (
     *("submit", "gen", "reward", "collect", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
-    *("update_weights", "end_step"),
+    *("save_checkpoint", "update_weights", "end_step"),
 )
 # Methods of the trainer that verl's loop calls within a step and outside its timers, and the phase that each is counted in.
 PHASE_OF = {

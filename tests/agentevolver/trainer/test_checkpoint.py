@@ -14,7 +14,7 @@ from ray.exceptions import RayTaskError
 from agentevolver.errors import TrainingFailed
 from agentevolver.sections import WatchdogSettings
 from agentevolver.tracking import RunLog
-from agentevolver.trainer.checkpoint import restore_state, save_state, saving
+from agentevolver.trainer.checkpoint import restore_state, save_state, writing
 from agentevolver.trainer.resume import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
 from agentevolver.trainer.rollouts import FailureGuard
 from agentevolver.utils.files import append_jsonl, read_jsonl
@@ -95,7 +95,7 @@ def test_a_pool_is_read_while_another_process_has_it_open(pool):
 def test_what_keeps_a_checkpoint_from_being_written_is_one_line(tmp_path, error, reason):
     folder = tmp_path / "not_even_made" / "global_step_4"
     message = rf"global_step_4 could not be written \({reason}\), \d+ MiB are free there: make room"
-    with pytest.raises(TrainingFailed, match=message) as caught, saving(folder, None):
+    with pytest.raises(TrainingFailed, match=message) as caught, writing(folder):
         raise error
     assert "\n" not in str(caught.value)
 
@@ -120,7 +120,16 @@ def trainer_in(folder, step, **options):
     trainer._failures = FailureGuard(0.5, 3)
     trainer._navigation, trainer._save_due = None, False
     trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
+    trainer.train_dataloader = SimpleNamespace(state_dict=lambda: {"step": step, "told": trainer.told})
+    trainer.told = False
     return trainer
+
+
+def save(trainer):
+    """A checkpoint, as verl's loop writes it and the step's metrics let it count."""
+    trainer._save_checkpoint()
+    trainer.told = True
+    trainer._step_is_told()
 
 
 @pytest.fixture
@@ -132,8 +141,8 @@ def verl(tmp_path, monkeypatch):
 
     def save(self):
         folder = checkpoints / f"global_step_{self.global_steps}"
-        assert (folder / STATE).exists() and [path.name for path in folder.iterdir()] == [STATE]
-        (folder / "actor").mkdir()
+        assert not folder.exists()
+        (folder / "actor").mkdir(parents=True)
         for name in ("actor/model_world_size_1_rank_0.pt", "data.pt"):
             torch.save({"step": self.global_steps}, folder / name)
         (checkpoints / MARKER).write_text(str(self.global_steps))
@@ -147,13 +156,15 @@ def verl(tmp_path, monkeypatch):
     return checkpoints
 
 
-def test_the_trainer_saves_its_state_before_verl_says_that_the_checkpoint_is_there_and_goes_on_with_it(tmp_path, pool, verl):
+def test_a_checkpoint_counts_when_its_steps_metrics_are_on_disk_and_holds_the_loader_as_it_is_then(tmp_path, pool, verl):
     first = trainer_in(tmp_path, 4)
     first._failures.in_a_row = 2
     first._save_checkpoint()
-    assert not list(tmp_path.rglob("*.pt")), "not before the step's metrics are on disk"
+    assert (verl / "global_step_4" / "actor").exists() and not whole_checkpoints(verl), "not before the step's metrics are on disk"
+    first.told = True
     RunLog(tmp_path, SimpleNamespace(log=lambda **_: None), first._step_is_told).log({"loss": 1.0}, 4)
     expected = draws()
+    assert torch.load(verl / "global_step_4" / "data.pt") == {"step": 4, "told": True}
     (verl / MARKER).write_text("")  # torn
     second = trainer_in(tmp_path, 0)
     second._load_checkpoint()
@@ -166,7 +177,7 @@ def test_the_trainer_saves_its_state_before_verl_says_that_the_checkpoint_is_the
 
 def test_checkpoints_from_before_a_resume_count(tmp_path, pool, verl):
     for step in (2, 4, 6, 8, 10):
-        trainer_in(tmp_path, step, max_actor_ckpt_to_keep=2)._write_checkpoint()  # a process each
+        save(trainer_in(tmp_path, step, max_actor_ckpt_to_keep=2))  # a process each
         kept = sorted(int(path.name.rpartition("_")[2]) for path in verl.glob("*_*_*") if path.is_dir())
         assert kept == [2, 4, 6, 8, 10][max(0, step // 2 - 2) : step // 2]
     assert all(problem_with(verl / f"global_step_{step}") is None for step in kept)
@@ -174,20 +185,20 @@ def test_checkpoints_from_before_a_resume_count(tmp_path, pool, verl):
 
 def test_the_checkpoint_that_a_run_goes_on_from_is_the_newest_from_then_on(tmp_path, pool, verl):
     for step in (2, 4, 6):
-        trainer_in(tmp_path, step)._write_checkpoint()
+        save(trainer_in(tmp_path, step))
     (verl / "global_step_6" / MANIFEST).unlink()  # killed after verl's marker was written, before it was sealed
     trainer_in(tmp_path, 0)._load_checkpoint()
     assert [found.step for found in whole_checkpoints(verl)] == [2, 4, 6]
     (verl / MARKER).write_text("4")  # by hand
     trainer_in(tmp_path, 0, max_actor_ckpt_to_keep=2)._load_checkpoint()
-    trainer_in(tmp_path, 5, max_actor_ckpt_to_keep=2)._write_checkpoint()
+    save(trainer_in(tmp_path, 5, max_actor_ckpt_to_keep=2))
     assert [found.step for found in whole_checkpoints(verl)] == [4, 5], "the branch that was left goes first"
 
 
 def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(tmp_path, pool, verl):
-    trainer_in(tmp_path, 4)._write_checkpoint()
+    save(trainer_in(tmp_path, 4))
     (verl / "global_step_4" / "actor" / "optim_world_size_1_rank_0.pt").touch()
-    trainer_in(tmp_path, 4)._write_checkpoint()
+    save(trainer_in(tmp_path, 4))
     assert sorted(path.name for path in (verl / "global_step_4").rglob("*.*")) == sorted(
         [MANIFEST, "data.pt", "model_world_size_1_rank_0.pt", STATE]
     )
@@ -195,7 +206,7 @@ def test_what_a_torn_checkpoint_left_is_not_mixed_with_the_one_that_is_repeated(
 
 def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_since(tmp_path, pool, verl, caplog):
     for step in (2, 4):
-        trainer_in(tmp_path, step)._write_checkpoint()
+        save(trainer_in(tmp_path, step))
         for number in (step - 1, step):
             append_jsonl(tmp_path / "metrics.jsonl", {"step": number})
     (verl / "global_step_4" / STATE).unlink()
@@ -207,7 +218,7 @@ def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_s
 
 
 def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_go_on_from_by_mistake(tmp_path, pool, verl):
-    trainer_in(tmp_path, 2)._write_checkpoint()
+    save(trainer_in(tmp_path, 2))
     for step in range(3):
         append_jsonl(tmp_path / "metrics.jsonl", {"step": step})
     (verl / "global_step_2" / "data.pt").unlink()

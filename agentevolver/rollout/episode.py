@@ -68,7 +68,9 @@ class Episode(AgentLoopBase):
         key = id(config)
         if key not in _shared:
             settings = of_verl(config)
-            engine = VerlEngine(server_manager, settings.rollout.step_timeout_s, seeded=settings.trainer.deterministic)
+            # verl gives a request without a seed the replica's where vLLM is to be deterministic: a group's rollouts would all be the same.
+            seeded = settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism"))
+            engine = VerlEngine(server_manager, settings.rollout.step_timeout_s, seeded=seeded)
             runner = make_runner(settings, engine, tokenizer, config.data.get("apply_chat_template_kwargs"))
             slots = asyncio.Semaphore(settings.rollout.max_env_worker)
             attributor = make_attributor(settings, engine.served)

@@ -150,7 +150,7 @@ class EvolverTrainer(PPOTrainerSync):
                 self._navigation.close(in_time)
             self._watchdog.close()
 
-    def _fill_pool(self, name: str, path: Path) -> None:
+    def _fill_pool(self, name: str, path: Path, step: int | None = None) -> None:
         if self._navigation is None:
             return
 
@@ -158,7 +158,7 @@ class EvolverTrainer(PPOTrainerSync):
             self._watchdog.enter(f"filling the experience pool ({name})")
             self.status.set(f"filling the experience pool ({name}): {done} of {total} tasks", step=self.global_steps)
 
-        self._navigation.fill(name, read_tasks(path), partial(self._roll_out, name), tell)
+        self._navigation.fill(name, read_tasks(path), partial(self._roll_out, name), tell, step=step)
         self._watchdog.leave()
 
     def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[dict[str, Any]]:
@@ -252,7 +252,7 @@ class EvolverTrainer(PPOTrainerSync):
     def on_validate_begin(self) -> None:
         is_last = self.global_steps >= self.total_training_steps or self.config.trainer.get("val_only", False)
         if is_last and self.settings.exp_manager.scout.split is not None:
-            self._fill_pool("scout", scout_path(self.settings))
+            self._fill_pool("scout", scout_path(self.settings), self.global_steps)
         prompts, n = len(self.val_dataset), sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
         self.status.set(f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps)
         self._phase_began = time.perf_counter()

@@ -132,7 +132,9 @@ class Navigation:
             metrics["exp_manager/late_records"] = float(len(self._pending))
         return metrics
 
-    def fill(self, name: str, tasks: Sequence[Task], roll_out: RollOut, tell: Callable[[int, int], None]) -> None:
+    def fill(
+        self, name: str, tasks: Sequence[Task], roll_out: RollOut, tell: Callable[[int, int], None], *, step: int | None = None
+    ) -> None:
         """Roll tasks out, distil what happened, and remember which ones it was, so that it is done once.
 
         Args:
@@ -140,20 +142,24 @@ class Navigation:
             tasks: what to roll out.
             roll_out: how.
             tell: told after every few tasks how many are done, and of how many.
+            step: the one that it is done for, each time anew; then the pool is what it came to also where it was done before, by a run
+                that went on from an earlier checkpoint since. None: once in all.
         """
-        path = self._directory / "experience" / f"{name}.json"
+        key = name if step is None else f"{name}_{step}"
+        path = self._directory / "experience" / f"{key}.json"
         done: list[str] = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.exists() else []
         left = [task for task in tasks if task.task_id not in set(done)]
-        if left and not self.restore(self._filled(name, done)):  # what a chunk taught that was cut off is taught again
-            self.save(self._filled(name, done))
+        # What a chunk taught that was cut off is taught again.
+        if (left or step is not None) and not self.restore(self._filled(key, done)) and left:
+            self.save(self._filled(key, done))
         for start in range(0, len(left), CHUNK):
             tell(len(done), len(tasks))
             chunk = left[start : start + CHUNK]
             records = roll_out(chunk, self._rollouts)
-            write_jsonl(self._directory / "trajectories" / f"{name}_{len(done)}.jsonl", records)
-            metrics, before = self._result(self._actor.warm_start.remote(records)), self._filled(name, done)
+            write_jsonl(self._directory / "trajectories" / f"{key}_{len(done)}.jsonl", records)
+            metrics, before = self._result(self._actor.warm_start.remote(records)), self._filled(key, done)
             done += [task.task_id for task in chunk]
-            self.save(self._filled(name, done))
+            self.save(self._filled(key, done))
             graded = [record for record in records if record["outcome"] is not None]
             if graded:
                 metrics[f"exp_manager/{name}/success"] = sum(r["outcome"]["success"] for r in graded) / len(graded)

@@ -124,6 +124,13 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     with Store(settings.experiment_dir / "experience.superseded.sqlite", create=False) as aside:
         assert len(aside.records("default")) == 2
 
+    # A run that went back to an earlier checkpoint comes to the last validation once more.
+    rolled.clear()
+    navigation.fill("scout", tasks[:1], roll_out, lambda *_: None, step=3)
+    add_experience(settings, "learned after the scouts")
+    navigation.fill("scout", tasks[:1], roll_out, lambda *_: None, step=3)
+    assert rolled == [["w0"]]
+
     navigation.submit(1, [record("g_0", guided=True, stripped=True, success=True, guidance=injection.to_dict()), record("g_1")])
     metrics = {}
     for _ in range(20):

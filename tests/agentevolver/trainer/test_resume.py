@@ -137,6 +137,8 @@ def test_whatever_is_torn_the_run_goes_on_from_what_is_whole_or_refuses(made, tm
     if not left:
         with pytest.raises(TrainingFailed, match="4 steps and no whole checkpoint"):
             start_of(trainer(run), run)
+        with pytest.raises(TrainingFailed, match="no whole checkpoint"):  # not the policy of the beginning in the place of what was learned
+            start_of({**trainer(run), "val_only": True}, run)
         return
     expected = 2 if marker == "2" and 2 in left else left[-1]
     assert found(run) == f"global_step_{expected}"

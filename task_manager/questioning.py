@@ -135,6 +135,7 @@ class Questioner:
         size = self._settings.num_explore_threads
         blocks = [jobs[start : start + size] for start in range(0, len(jobs), size)]
         ahead: list[asyncio.Task[Exploration]] = self._begin(blocks[:1])
+        told = 0
         try:
             for place, block in enumerate(blocks):
                 if self._is_done():
@@ -143,9 +144,9 @@ class Questioner:
                 prepared = [self._prepared(*job, task, explore_only) for job, task in zip(block, explorations, strict=True)]
                 for candidates in await asyncio.gather(*prepared):
                     await self._decided(candidates)
-                    self._finished += 1
+                    told += 1
                     if on_progress is not None:
-                        on_progress(self._finished, len(jobs), len(self._tasks))
+                        on_progress(told, len(jobs), len(self._tasks))
         finally:
             for task in ahead:
                 task.cancel()
@@ -197,6 +198,8 @@ class Questioner:
             self._is_broke = True
         except (EnvServiceError, LLMError) as error:
             self._fail(f"exploration {number} of {seed}", error)
+        finally:
+            self._finished += 1
         return sorted(candidates, key=lambda candidate: candidate.index)
 
     def _fail(self, what: str, error: Exception) -> None:

@@ -146,7 +146,7 @@ class Navigator:
         (folder / STATE).write_bytes(orjson.dumps(state | {"reported_s": self._summary_s}))
 
     async def restore(self, folder: Path, aside: Path) -> bool:
-        """Make pool and counts what they were when they were saved; a later state of the pool is copied to `aside`.
+        """Make pool and counts what they were when they were saved; another state of the pool is copied to `aside`.
 
         Returns whether there was anything to restore. Raises ExperienceError, OSError.
         """

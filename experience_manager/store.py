@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
+from agentevolver.utils.files import move
 from experience_manager.database import BUSY_S, Database
 from experience_manager.errors import EncoderMismatch, StoreCorrupt, StoreError, UnknownExperience
 from experience_manager.index import Vectors
@@ -101,12 +104,15 @@ class Store:
     def restore(self, path: Path, aside: Path) -> None:
         """Make the store what it was when `path` was copied from it; the state until then goes to `aside`, in an older one's place.
 
-        Raises StoreError; then nothing has changed.
+        A store that is still the same, counters and all, is left alone, and no `aside` is written. Raises StoreError; then nothing has
+        changed.
         """
+        if self._is_as_in(path):
+            return
         draft = aside.with_name(f".{aside.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)
         self.copy_to(draft)
-        draft.replace(aside)
+        move(draft, aside)
         self._database.restore(path)
         for snapshot in self._snapshots.values():
             snapshot.index.close()
@@ -262,6 +268,16 @@ class Store:
         with self._database.writing() as db:
             db.executemany(update, rows)
 
+    def _is_as_in(self, path: Path) -> bool:
+        """Whether the store holds what a copy does: the same revision, experiences, vectors and counters."""
+        queries = ("SELECT value FROM meta WHERE key = 'revision'", f"SELECT seq, revision, {SELECT}, vector FROM records ORDER BY seq")
+        with self._database.reading() as db:
+            for query in queries:
+                with closing(_rows_of_copy(path, query)) as copied:
+                    if any(mine != theirs for mine, theirs in zip_longest(db.execute(query), copied)):
+                        return False
+        return True
+
     def _followed(self, db: sqlite3.Connection, workspace: str, dimension: int) -> Snapshot:
         """Return the snapshot of a workspace as the transaction sees it."""
         snapshot = self._snapshots.pop(workspace, None)
@@ -332,6 +348,15 @@ def revision_of(path: Path) -> int | None:
     except sqlite3.Error as error:
         raise StoreCorrupt(f"{path}: {error}") from error
     return int(row[0]) if row is not None else None
+
+
+def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
+    """Yield the rows of a copy that nobody writes to, and leave no file beside it; raises StoreCorrupt, which names it."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
+            yield from copy.execute(query)
+    except sqlite3.Error as error:
+        raise StoreCorrupt(f"{path}: {error}") from error
 
 
 def _next_revision(db: sqlite3.Connection) -> int:

@@ -12,6 +12,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +102,19 @@ class Navigation:
             self._done(self._actor.save.remote(str(folder.resolve())))
 
     def restore(self, folder: Path) -> bool:
-        """Make the pool what it was when it was saved there, where the run is to be deterministic; a later state is kept beside it.
+        """Make the pool what it was when it was saved there, where the run is to be deterministic.
 
-        Returns whether it was saved there.
+        A later state, edits of a person among it, is kept in a file of its own, which a warning names. Returns whether it was saved there.
         """
         if not (self._waits and self._owns_pool):
             return False
         self.wait()
-        aside = self._directory / "experience.superseded.sqlite"
-        return bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
+        asides = (self._directory / f"experience.superseded-{number}.sqlite" for number in count(1))
+        aside = next(path for path in asides if not path.exists())
+        restored = bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
+        if aside.exists():
+            logger.warning("the experience pool was set back to what it was in %s; its later state is in %s", folder, aside)
+        return restored
 
     def _filled(self, name: str, done: Sequence[str]) -> Path:
         return self._directory / "experience" / f"{name}_{len(done)}"

@@ -205,6 +205,21 @@ def test_a_store_goes_back_to_what_it_was_when_it_was_copied_and_the_later_state
         assert aside.records("default") == later
 
 
+def test_a_store_that_is_still_what_its_copy_is_is_left_alone_and_a_counter_makes_a_difference(tmp_path):
+    with Store(tmp_path / "s.sqlite") as store:
+        insert(store, experience(id="a"), experience("closing", "another", id="b"))
+        store.copy_to(tmp_path / "copy.sqlite")
+        store.restore(tmp_path / "copy.sqlite", tmp_path / "aside.sqlite")
+        assert not (tmp_path / "aside.sqlite").exists()
+        store.count("default", {"b": Count(uses=1)})
+        store.restore(tmp_path / "copy.sqlite", tmp_path / "aside.sqlite")
+        assert (tmp_path / "aside.sqlite").exists() and store.get("default", "b").uses == 0
+        (tmp_path / "broken.sqlite").write_bytes(b"no store at all" * 50)
+        with pytest.raises(StoreCorrupt, match=r"broken\.sqlite"):
+            store.restore(tmp_path / "broken.sqlite", tmp_path / "none.sqlite")
+        assert not (tmp_path / "none.sqlite").exists() and len(store.records("default")) == 2
+
+
 def test_among_equals_the_older_one_comes_first_whatever_happened_to_it(tmp_path):
     with Store(tmp_path / "s.sqlite") as store:
         pool = Pool(store, SMALL, embedded_text="when_to_use")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     navigation.fill("warm_start", tasks, roll_out, lambda *_: None)
     navigation.fill("warm_start", tasks, roll_out, lambda *_: None)
     assert rolled == [[f"w{CHUNK}", f"w{CHUNK + 1}"]]
-    with Store(settings.experiment_dir / "experience.superseded.sqlite", create=False) as aside:
+    with Store(settings.experiment_dir / "experience.superseded-1.sqlite", create=False) as aside:
         assert len(aside.records("default")) == 2
 
     # A run that went back to an earlier checkpoint comes to the last validation once more.
@@ -145,6 +146,43 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     gone = asyncio.run(guides.guide(task, "g", guided[0], 9)([dict(message) for message in OPENING]))
     assert not gone.guided and "the experience manager failed" in gone.guidance.problem
     navigation.close(1.0)
+
+
+class Called:
+    """Stands for an actor's method: called at once, and what it returns stands for the reference."""
+
+    def __init__(self, method):
+        self.remote = method
+
+
+def navigation_over(folder, monkeypatch, **methods):
+    """A deterministic run's navigation over an actor that is these methods."""
+    monkeypatch.setattr(
+        "agentevolver.trainer.navigation.ray.get", lambda reference, timeout=None: reference() if callable(reference) else reference
+    )
+    ready = {"__ray_ready__": lambda: None, "settled": lambda: None}
+    navigation = Navigation.__new__(Navigation)
+    navigation._directory, navigation._waits, navigation._owns_pool = folder, True, True
+    navigation._pending, navigation._early = [], {}
+    navigation._actor = SimpleNamespace(**{name: Called(method) for name, method in {**ready, **methods}.items()})
+    return navigation
+
+
+def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_none_is_overwritten(tmp_path, monkeypatch, caplog):
+    asides = []
+
+    def restore(folder, aside):
+        asides.append(Path(aside))
+        if len(asides) < 3:
+            asides[-1].write_text(f"state {len(asides)}")
+        return True
+
+    navigation = navigation_over(tmp_path, monkeypatch, restore=restore)
+    assert all(navigation.restore(tmp_path / "checkpoint") for _ in range(3))
+    assert [path.name for path in asides] == [f"experience.superseded-{n}.sqlite" for n in (1, 2, 3)]
+    assert asides[0].read_text() == "state 1"
+    told = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
+    assert len(told) == 2 and str(asides[0]) in told[0] and str(asides[1]) in told[1], "the third time nothing was different"
 
 
 @pytest.mark.service

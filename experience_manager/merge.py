@@ -75,6 +75,11 @@ class Merge:
         known: dict[str, Draft] = {}
         for place in last.values():
             newcomer, vector = newcomers[place], vectors[place]
+            if (there := self._of_id(newcomer)) is not None:
+                # Taught by the same rollouts before: what became of it since, counters and edits, stands.
+                self.joined += 1
+                known[newcomer.id] = there
+                continue
             draft = self._twin(newcomer, vector, near[place])
             if draft is None:
                 draft = Draft(newcomer, None, vector)
@@ -120,6 +125,14 @@ class Merge:
             if draft.experience.id != newcomer.id and self._is_same(draft.experience, newcomer, cosine):
                 return draft
         return None
+
+    def _of_id(self, newcomer: Experience) -> Draft | None:
+        """Return what the pool holds under a newcomer's id, where newcomers are joined to it."""
+        if self._is_same is None:
+            return None
+        key = (newcomer.workspace, newcomer.id)
+        row = self._db.execute("SELECT seq FROM records WHERE workspace = ? AND id = ?", key).fetchone()
+        return self._of_pool(row[0]) if row is not None else None
 
     def _of_pool(self, seq: int) -> Draft:
         if seq not in self._known:

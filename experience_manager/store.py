@@ -178,8 +178,8 @@ class Store:
 
         Args:
             workspace: where to.
-            newcomers: what to insert; an id that exists there is replaced, text and counters and all; of an id that comes twice the
-                last counts.
+            newcomers: what to insert; an id that exists there is replaced, text and counters and all, if nothing is joined, else what
+                is there stands; of an id that comes twice the last counts.
             vectors: (n, d) unit vectors of what is embedded of them.
             stamp: whose they are.
             is_same: asked about each newcomer and its nearest neighbours, also those of the same call; None: nothing is joined.

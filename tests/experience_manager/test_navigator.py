@@ -15,6 +15,7 @@ from experience_manager.navigator import Navigator
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
+from experience_manager.store import Count
 
 GUIDED = {"experience_ids": ("a",), "injected": "<EXP>x</EXP>", "text": "x", "keep": False, "problem": ""}
 
@@ -330,6 +331,20 @@ async def test_the_same_rollouts_teach_the_same_experiences_under_the_same_ids(t
             pools.append([experience.id for experience in opened.backend.pool.store.records("default")])
             await navigator.background.close()
     assert pools[0] == pools[1] and len(pools[0]) > 0 and not set(pools[0]) & set(pools[2])
+
+
+async def test_rollouts_that_are_taught_again_leave_what_they_taught_its_counters_and_edits(tmp_path):
+    async with Opened(tmp_path, llm=teller()) as opened:
+        group, pool = [record()], opened.backend.pool
+        await opened.navigator.warm_start(group)
+        before = pool.store.records("default")
+        assert len(before) == 1
+        pool.count({before[0].id: Count(uses=4, successes=3, compared=2, lift=0.5)})
+        pool.edit(before[0].id, content="ask first, then delete it")
+        taught = pool.store.records("default")
+        metrics = await opened.navigator.warm_start(group)
+        assert pool.store.records("default") == taught and (taught[0].uses, taught[0].successes) == (4, 3)
+        assert (metrics["exp_manager/distil/stored"], metrics["exp_manager/distil/joined"]) == (1, 1)
 
 
 async def test_groups_hold_one_task_or_the_whole_step_as_the_settings_say(tmp_path):

@@ -34,10 +34,11 @@ class DamagedVector(ValueError):
 
 
 class Snapshot:
-    """One workspace as of `revision`."""
+    """One workspace as of `revision`, in the `generation` of the store whose revisions those are: a restore begins another."""
 
-    def __init__(self, workspace: str, dimension: int, hnsw_above: int | None) -> None:
+    def __init__(self, workspace: str, dimension: int, hnsw_above: int | None, generation: str = "") -> None:
         self.workspace = workspace
+        self.generation = generation
         self.revision = 0
         self.index = VectorIndex(dimension, hnsw_above=hnsw_above)
         self.seqs = np.zeros(0, dtype=np.int64)
@@ -54,6 +55,11 @@ class Snapshot:
         """Whether so many rows no longer count that it is better to load anew."""
         dead = len(self.alive) - len(self._row_of)
         return dead > max(SWEEP_ABOVE, len(self._row_of) // 2)
+
+    def can_follow(self, dimension: int, generation: str, revision: int) -> bool:
+        """Whether what was committed since can be taken over; if not, it has to be loaded anew."""
+        is_same = self.index.dimension == dimension and self.generation == generation and self.revision <= revision
+        return is_same and not self.needs_sweep
 
     def follow(self, db: sqlite3.Connection, revision: int) -> None:
         """Take over what was committed up to `revision`, inside a transaction of `db`; raises DamagedVector."""

@@ -9,6 +9,7 @@ vectors it holds and refuses others (EncoderMismatch). Every failure is a StoreE
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -114,6 +115,9 @@ class Store:
         self.copy_to(draft)
         move(draft, aside)
         self._database.restore(path)
+        # Revisions are given out again from here on: whoever has the file open must not take them for those that it knows.
+        with self._database.writing() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('generation', ?)", (secrets.token_hex(8),))
         for snapshot in self._snapshots.values():
             snapshot.index.close()
         self._snapshots.clear()
@@ -280,14 +284,16 @@ class Store:
 
     def _followed(self, db: sqlite3.Connection, workspace: str, dimension: int) -> Snapshot:
         """Return the snapshot of a workspace as the transaction sees it."""
+        meta = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('revision', 'generation')").fetchall())
+        revision, generation = int(meta["revision"]), meta.get("generation", "")
         snapshot = self._snapshots.pop(workspace, None)
-        if snapshot is not None and (snapshot.index.dimension != dimension or snapshot.needs_sweep):
+        if snapshot is not None and not snapshot.can_follow(dimension, generation, revision):
             snapshot.index.close()
             snapshot = None
         if snapshot is None:
-            snapshot = Snapshot(workspace, dimension, self._hnsw_above)
+            snapshot = Snapshot(workspace, dimension, self._hnsw_above, generation)
         try:
-            snapshot.follow(db, int(db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0]))
+            snapshot.follow(db, revision)
         except DamagedVector as error:
             raise StoreCorrupt(f"{self.path}: {error}; delete it, or import the last export into a new store") from error
         self._snapshots[workspace] = snapshot

@@ -220,6 +220,20 @@ def test_a_store_that_is_still_what_its_copy_is_is_left_alone_and_a_counter_make
         assert not (tmp_path / "none.sqlite").exists() and len(store.records("default")) == 2
 
 
+@pytest.mark.parametrize("later", [0, 1, 9])
+def test_a_store_that_stays_open_elsewhere_finds_what_a_restore_has_left_however_many_changes_come_after_it(tmp_path, later):
+    with Store(tmp_path / "s.sqlite") as store, Store(tmp_path / "s.sqlite") as page:
+        insert(store, *texts(4))
+        store.copy_to(tmp_path / "copy.sqlite")
+        for one in texts(9)[4:]:
+            insert(store, one)
+        assert len(found_in(page, "open the note", 20)) == 9
+        store.restore(tmp_path / "copy.sqlite", tmp_path / "aside.sqlite")
+        for number in range(later):
+            insert(store, experience(f"again {number}", "new", id=f"n{number}"))
+        assert set(found_in(page, "open the note", 20)) == ids_of(store) == set(found_in(store, "open the note", 20))
+
+
 def test_among_equals_the_older_one_comes_first_whatever_happened_to_it(tmp_path):
     with Store(tmp_path / "s.sqlite") as store:
         pool = Pool(store, SMALL, embedded_text="when_to_use")

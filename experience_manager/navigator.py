@@ -23,10 +23,11 @@ import orjson
 
 from agentevolver.encoder import EncoderUnavailable
 from agentevolver.utils import seeds
+from agentevolver.utils.files import move, write_json
 from experience_manager.allocate import keeps_guidance
 from experience_manager.backend import Backend, Settled
 from experience_manager.background import Background
-from experience_manager.errors import ExperienceError
+from experience_manager.errors import ExperienceError, StoreCorrupt
 from experience_manager.inject import Guidance
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
@@ -136,14 +137,20 @@ class Navigator:
         await self.background.drain()
 
     async def save(self, folder: Path) -> None:
-        """Write pool and counts into a folder, once all that was handed over is in the pool. Raises ExperienceError, OSError."""
+        """Write pool and counts into a folder, once all that was handed over is in the pool.
+
+        What has its name there is whole and on the disk. Raises ExperienceError, OSError.
+        """
         await self.settled()
         draft = folder / f".{POOL_COPY}.{os.getpid()}"
         draft.unlink(missing_ok=True)
-        if await self.backend.copy_to(draft):
-            draft.replace(folder / POOL_COPY)
+        try:
+            if await self.backend.copy_to(draft):
+                await asyncio.to_thread(move, draft, folder / POOL_COPY)
+        finally:
+            draft.unlink(missing_ok=True)
         state = {"counts": self._counts, "costs": self._costs, "distilled": self.background.counts, "seconds": self.background.seconds}
-        (folder / STATE).write_bytes(orjson.dumps(state | {"reported_s": self._summary_s}))
+        write_json(folder / STATE, state | {"reported_s": self._summary_s})
 
     async def restore(self, folder: Path, aside: Path) -> bool:
         """Make pool and counts what they were when they were saved; another state of the pool is copied to `aside`.
@@ -152,12 +159,16 @@ class Navigator:
         """
         if not (folder / STATE).exists():
             return False
+        try:
+            state = orjson.loads((folder / STATE).read_bytes())
+            counts, costs, distilled = Counter(state["counts"]), list(state["costs"]), Counter(state["distilled"])
+            seconds, reported_s = float(state["seconds"]), float(state["reported_s"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreCorrupt(f"{folder / STATE} is damaged ({type(error).__name__}: {error})") from error
         if (folder / POOL_COPY).exists():
             await self.backend.restore(folder / POOL_COPY, aside)
-        state = orjson.loads((folder / STATE).read_bytes())
-        self._counts, self._costs = Counter(state["counts"]), list(state["costs"])
-        self.background.counts, self.background.seconds = Counter(state["distilled"]), float(state["seconds"])
-        self._summary_s = float(state["reported_s"])
+        self._counts, self._costs, self._summary_s = counts, costs, reported_s
+        self.background.counts, self.background.seconds = distilled, seconds
         return True
 
     async def aclose(self, timeout_s: float = 60.0) -> None:

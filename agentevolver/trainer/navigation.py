@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from agentevolver.errors import TrainingFailed
+from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.schema import Task
 from agentevolver.settings import Settings
 from agentevolver.utils.files import write_json, write_jsonl
@@ -95,23 +95,34 @@ class Navigation:
         return self._directory / "experience" / "begin"
 
     def save(self, folder: Path) -> None:
-        """Write the pool and what is known of it into a checkpoint, where the run is to be deterministic."""
+        """Write the pool and what is known of it into a checkpoint, where the run is to be deterministic.
+
+        Raises TrainingFailed: what would go on from there would not be the same run.
+        """
         if self._waits and self._owns_pool:
             folder.mkdir(parents=True, exist_ok=True)
             self.settle()
-            self._done(self._actor.save.remote(str(folder.resolve())))
+            try:
+                ray.get(self._actor.save.remote(str(folder.resolve())))
+            except RayError as error:
+                raise TrainingFailed(f"the experience pool could not be written into {folder}: {_reason(error)}") from error
 
     def restore(self, folder: Path) -> bool:
         """Make the pool what it was when it was saved there, where the run is to be deterministic.
 
         A later state, edits of a person among it, is kept in a file of its own, which a warning names. Returns whether it was saved there.
+
+        Raises TrainingFailed: it was saved there, and something cannot be read or written.
         """
         if not (self._waits and self._owns_pool):
             return False
         self.wait()
         asides = (self._directory / f"experience.superseded-{number}.sqlite" for number in count(1))
         aside = next(path for path in asides if not path.exists())
-        restored = bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
+        try:
+            restored = bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
+        except RayError as error:
+            raise TrainingFailed(f"the experience pool could not be set back to what it was in {folder}: {_reason(error)}") from error
         if aside.exists():
             logger.warning("the experience pool was set back to what it was in %s; its later state is in %s", folder, aside)
         return restored
@@ -194,6 +205,11 @@ class Navigation:
             logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
             return {"exp_manager/errors": 1.0}
         return metrics
+
+
+def _reason(error: RayError) -> str:
+    """Return in one line what the actor's method raised, or what became of the actor."""
+    return last_line(getattr(error, "cause", None) or error)
 
 
 def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:

@@ -9,7 +9,7 @@ from experience_fakes import SMALL, MissingEncoder, experience, outage, record, 
 
 from agentevolver.encoder import EncoderUnavailable
 from experience_manager.backend import EmbeddedBackend
-from experience_manager.errors import ServiceError, StoreBusy, StoreUnwritable
+from experience_manager.errors import ServiceError, StoreBusy, StoreCorrupt, StoreUnwritable
 from experience_manager.inject import inject
 from experience_manager.navigator import Navigator
 from experience_manager.pool import Pool
@@ -319,6 +319,35 @@ async def test_pool_and_counts_come_back_as_they_were_saved_once_all_that_was_ha
         assert again.backend.pool.store.records("default") == saved
         assert await again.navigator.metrics() == expected and expected["exp_manager/distil/groups"] == 1
         assert not await again.navigator.restore(tmp_path, tmp_path / "aside.sqlite")
+
+
+async def test_a_save_that_fails_leaves_the_one_of_before_and_what_is_damaged_is_named_and_changes_nothing(tmp_path, monkeypatch):
+    async with Opened(tmp_path / "run") as opened:
+        navigator, folder = opened.navigator, tmp_path / "checkpoint"
+        folder.mkdir()
+        opened.put(experience(id="a"))
+        await navigator.save(folder)
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert set(before) == {"experience.sqlite", "experience.json"}
+
+        async def half(path):
+            path.write_bytes(b"half")
+            raise StoreUnwritable("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(opened.backend, "copy_to", half)
+            with pytest.raises(StoreUnwritable):
+                await navigator.save(folder)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+        opened.put(experience(id="b", content="another"))
+        for name in before:
+            (folder / name).write_bytes(before[name][:40])
+            with pytest.raises(StoreCorrupt, match=name):
+                await navigator.restore(folder, tmp_path / "aside.sqlite")
+            (folder / name).write_bytes(before[name])
+        assert len(opened.backend.pool) == 2 and not (tmp_path / "aside.sqlite").exists()
+        assert await navigator.restore(folder, tmp_path / "aside.sqlite") and len(opened.backend.pool) == 1
 
 
 async def test_the_same_rollouts_teach_the_same_experiences_under_the_same_ids(tmp_path):

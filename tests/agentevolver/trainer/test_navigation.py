@@ -6,12 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ray.exceptions import RayTaskError
 
 from agentevolver.errors import TrainingFailed
 from agentevolver.schema import Task
 from agentevolver.settings import load
+from agentevolver.trainer.checkpoint import saving
 from agentevolver.trainer.navigation import CHUNK, Navigation, rollout_flags, row_flags
 from agentevolver.utils.files import read_jsonl
+from experience_manager.errors import StoreCorrupt
 from experience_manager.store import Store
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
@@ -157,9 +160,7 @@ class Called:
 
 def navigation_over(folder, monkeypatch, **methods):
     """A deterministic run's navigation over an actor that is these methods."""
-    monkeypatch.setattr(
-        "agentevolver.trainer.navigation.ray.get", lambda reference, timeout=None: reference() if callable(reference) else reference
-    )
+    monkeypatch.setattr("agentevolver.trainer.navigation.ray.get", lambda reference, timeout=None: reference)
     ready = {"__ray_ready__": lambda: None, "settled": lambda: None}
     navigation = Navigation.__new__(Navigation)
     navigation._directory, navigation._waits, navigation._owns_pool = folder, True, True
@@ -183,6 +184,21 @@ def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_no
     assert asides[0].read_text() == "state 1"
     told = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
     assert len(told) == 2 and str(asides[0]) in told[0] and str(asides[1]) in told[1], "the third time nothing was different"
+
+
+def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_path, monkeypatch):
+    def failing(*_):
+        raise RayTaskError("save", "Traceback:\n  many lines", StoreCorrupt("/x/experience.sqlite: malformed"))
+
+    navigation = navigation_over(tmp_path, monkeypatch, save=failing, restore=failing)
+    with pytest.raises(TrainingFailed) as saved:
+        navigation.save(tmp_path / "global_step_2")
+    assert str(saved.value) == f"the experience pool could not be written into {tmp_path}/global_step_2: /x/experience.sqlite: malformed"
+    with pytest.raises(TrainingFailed, match=r"set back .*global_step_2: /x/experience.sqlite: malformed$"):
+        navigation.restore(tmp_path / "global_step_2")
+    told = r"global_step_2 could not be written \(the experience pool could not .*, \d+ MiB are free"
+    with pytest.raises(TrainingFailed, match=told), saving(tmp_path / "global_step_2", None):
+        navigation.save(tmp_path / "global_step_2")
 
 
 @pytest.mark.service

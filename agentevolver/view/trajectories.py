@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentevolver.utils.files import open_lines, parse
+from agentevolver.utils.files import COMPRESSED, open_lines, parse
 from agentevolver.view.errors import BadRequest, NotThere
 from agentevolver.view.lines import read_at, signature
 from agentevolver.view.steps import StepFiles
@@ -27,6 +27,8 @@ LABELS_SHOWN = 200
 PAGE = 100
 # Read at most in one answer, beside what is known already.
 SEARCH_BYTES = 48 * 1024 * 1024
+# About so many bytes are read for each of a compressed file.
+UNPACKED = 12
 # Summaries kept in memory, about 1 KB each.
 KEPT_SUMMARIES = 60_000
 
@@ -127,30 +129,42 @@ class Trajectories:
         if not 0 <= index < len(found.summaries):
             raise NotThere(f"step {step} has {len(found.summaries)} rollouts, there is no number {index}")
         path, summary = self._files.path(step), found.summaries[index]
-        record = None if path is None else read_at(path, found.offsets[index])
+        try:
+            record = None if path is None else read_at(path, found.offsets[index])
+        except FileNotFoundError:
+            record = None
         if record is None or record.get("trajectory_id") != summary["id"]:
             raise NotThere(f"the rollouts of step {step} have just been written anew; ask again")
         siblings = [other for other in found.summaries if other["group"] == summary["group"]]
         return {"record": record, "summary": summary, "siblings": siblings, "count": len(found.summaries)}
 
     def _unread(self, step: int) -> int:
+        """Return how many bytes have to be read to know a step, about how many if its file is compressed."""
         path, known = self._files.path(step), self._indexes.get(step)
         mark = None if path is None else signature(path)
-        return 0 if mark is None or (known is not None and known.mark == mark) else mark[1]
+        if path is None or mark is None or (known is not None and known.mark == mark):
+            return 0
+        return mark[1] * (UNPACKED if path.suffix == COMPRESSED else 1)
 
     def _index(self, step: int) -> _Index:
+        """Return what is known of a step, also of one whose file gets its compressed name meanwhile; raises NotThere."""
         with self._lock:
-            path = self._files.path(step)
-            mark = None if path is None else signature(path)
-            if path is None or mark is None:
-                raise NotThere(f"there are no rollouts of step {step}")
-            known = self._indexes.get(step)
-            if known is None or known.mark != mark:
-                known = self._indexes[step] = _read(path, step, mark)
-            self._indexes.move_to_end(step)
-            while len(self._indexes) > 1 and sum(len(index.summaries) for index in self._indexes.values()) > KEPT_SUMMARIES:
-                self._indexes.popitem(last=False)
-            return known
+            for _ in range(2):
+                path = self._files.path(step)
+                mark = None if path is None else signature(path)
+                if path is None or mark is None:
+                    continue
+                known = self._indexes.get(step)
+                if known is None or known.mark != mark:
+                    try:
+                        known = self._indexes[step] = _read(path, step, mark)
+                    except FileNotFoundError:
+                        continue
+                self._indexes.move_to_end(step)
+                while len(self._indexes) > 1 and sum(len(index.summaries) for index in self._indexes.values()) > KEPT_SUMMARIES:
+                    self._indexes.popitem(last=False)
+                return known
+            raise NotThere(f"there are no rollouts of step {step}")
 
 
 def cursor(text: str) -> tuple[int, int] | None:

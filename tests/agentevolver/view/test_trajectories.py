@@ -2,11 +2,12 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import agentevolver.view.trajectories as module
-from agentevolver.utils.files import write_jsonl
+from agentevolver.utils.files import COMPRESSED, compress, write_jsonl
 from agentevolver.view.errors import BadRequest, NotThere
 from agentevolver.view.trajectories import Filter, Trajectories, cursor
 from tests.agentevolver.view.runs import HOSTILE, N, make_records
@@ -75,6 +76,45 @@ def test_a_search_stops_after_so_many_bytes_and_says_where(trajectories: Traject
         before = (found["next"][0], found["next"][1])
     assert steps == [10] * N + [1] * N, "steps 10 and 1 have such a task"
     assert pages > 1
+
+
+def test_a_search_counts_what_a_compressed_file_comes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (1, 2):
+        write_jsonl(tmp_path / f"step_{step}.jsonl", make_records(step, 16))
+    size = (tmp_path / "step_1.jsonl").stat().st_size
+    packed = [compress(tmp_path / f"step_{step}.jsonl").stat().st_size for step in (1, 2)]
+    assert size > 3 * sum(packed)
+    monkeypatch.setattr(module, "SEARCH_BYTES", 3 * sum(packed))
+    found = Trajectories(tmp_path).find(Filter(text="no such task"))
+    assert (found["searched"], found["next"]) == (2, [1, 0])
+
+
+def test_a_file_that_is_compressed_while_it_is_opened_is_found_under_its_new_name(
+    trajectories: Trajectories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, read_at = module._read, module.read_at
+
+    def late(path: Path, *arguments: Any) -> Any:
+        if path.suffix != COMPRESSED:
+            compress(path)
+        return (read if len(arguments) == 2 else read_at)(path, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_read", late)
+        assert len(trajectories.step(2)) == 8 and len(trajectories.find(Filter())["rows"]) == 24
+    write_jsonl(tmp_path / "step_4.jsonl", make_records(4, 1))
+    assert len(trajectories.step(4)) == 4
+    monkeypatch.setattr(module, "read_at", late)
+    with pytest.raises(NotThere, match="ask again"):
+        trajectories.one(4, 0)
+    assert trajectories.one(4, 0)["summary"]["step"] == 4
+
+    def gone(path: Path, *_: Any) -> Any:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(module, "_read", gone)
+    with pytest.raises(NotThere):
+        Trajectories(tmp_path).step(1)
 
 
 def test_a_rollout_comes_whole_and_with_its_group(trajectories: Trajectories) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agentevolver.errors import TrainingFailed, last_line
@@ -32,6 +33,8 @@ Record = dict[str, Any]
 RollOut = Callable[[Sequence[Task], int], list[Record]]
 
 START_TIMEOUT_S = 120.0
+# How often a lost actor is asked whether it is back.
+RETRY_S = 0.5
 # For what a step's rollouts came to, when the step ends: they were handed over seconds before.
 COLLECT_TIMEOUT_S = 2.0
 # And where the metrics are not to depend on it: what is waited for then is counters in a file.
@@ -103,7 +106,7 @@ class Navigation:
             folder.mkdir(parents=True, exist_ok=True)
             self.settle()
             try:
-                ray.get(self._actor.save.remote(str(folder.resolve())))
+                self._surely(lambda: self._actor.save.remote(str(folder.resolve())))
             except RayError as error:
                 raise TrainingFailed(f"the experience pool could not be written into {folder}: {_reason(error)}") from error
 
@@ -189,6 +192,20 @@ class Navigation:
             ray.get(self._actor.close.remote(timeout_s), timeout=timeout_s + COLLECT_TIMEOUT_S)
         except RayError as error:
             logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
+
+    def _surely(self, call: Callable[[], Any]) -> Any:
+        """Return what a call comes to; it is made again where the actor's process was lost, until Ray has started it again.
+
+        Raises RayError: what the call raised, or the actor did not come back in `START_TIMEOUT_S`.
+        """
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                return ray.get(call())
+            except RayActorError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(RETRY_S)
 
     def _done(self, reference: Any) -> None:
         """Wait for a call; training goes on without it if it fails."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
 from agentevolver.errors import TrainingFailed
 from agentevolver.schema import Task
@@ -199,6 +199,25 @@ def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_
     told = r"global_step_2 could not be written \(the experience pool could not .*, \d+ MiB are free"
     with pytest.raises(TrainingFailed, match=told), saving(tmp_path / "global_step_2", None):
         navigation.save(tmp_path / "global_step_2")
+
+
+def test_a_save_outlives_the_loss_of_the_actor_and_ends_the_run_if_it_does_not_come_back(tmp_path, monkeypatch):
+    saved, left = [], [RayActorError(), RayActorError()]
+
+    def save(folder):
+        if left:
+            raise left.pop()
+        saved.append(folder)
+
+    navigation = navigation_over(tmp_path, monkeypatch, save=save)
+    monkeypatch.setattr("agentevolver.trainer.navigation.RETRY_S", 0.0)
+    navigation.save(tmp_path / "global_step_2")
+    assert saved == [str(tmp_path / "global_step_2")]
+    left.append(RayActorError())
+    monkeypatch.setattr("agentevolver.trainer.navigation.START_TIMEOUT_S", 0.0)
+    with pytest.raises(TrainingFailed, match=r"the experience pool could not be written into .*The actor"):
+        navigation.save(tmp_path / "global_step_4")
+    assert len(saved) == 1
 
 
 @pytest.mark.service

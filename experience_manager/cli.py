@@ -46,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     # Before torch is imported: spinning compute threads on few cores are several times slower than one.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from agentevolver.utils.secrets import LIBRARIES, adopt_secrets
+
+    # Before the hub's library is imported, which reads its address then.
+    adopt_secrets(LIBRARIES)
     from agentevolver.encoder import EncoderUnavailable
     from agentevolver.layers import ConfigError
     from agentevolver.llm.errors import LLMError

@@ -44,6 +44,9 @@ from agentevolver.utils.masking import masked_tree
 from agentevolver.utils.secrets import SECRETS, secrets_in
 from env_service.registry import RegistryError, known_environments, resolve
 
+HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+"""Variables of the Hugging Face hub's token, in the order in which its library looks."""
+
 
 class EnvServiceSection(Protocol):
     """The section `env_service`, as far as the launcher reads it."""
@@ -170,8 +173,9 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     registered, own = _split_services(options)
     env = _environment(configuration, options)
     hidden, kept = tuple(secrets_in(os.environ, _key_variables(configuration.config))), registry.secrets_path(run_id).resolve()
-    if "HF_TOKEN" in hidden and "HF_TOKEN_PATH" not in os.environ:
-        env["HF_TOKEN_PATH"] = str(kept / "HF_TOKEN")
+    if token := next((name for name in HUB_TOKENS if name in hidden), None):
+        # In place of a file of the user's own too, over which the variable counts where it is one.
+        env["HF_TOKEN_PATH"] = str(kept / token)
     # Services of the user's own, and that of experience, need no cluster when they are all that is started.
     alone = options.conf is None and not registered
     preloads = configuration.ray.preload and options.conf is not None

@@ -11,9 +11,17 @@ from functools import cache
 import wrapt
 
 from agentevolver.transport import curve, rendezvous, server_key, weights
+from agentevolver.utils.secrets import LIBRARIES, adopt_secrets
 
-HOOK = f"{__name__}.close_off"
+HOOK = f"{__name__}.begin"
 _VLLM_ROLLOUT = "verl.workers.rollout.vllm_rollout"
+
+
+def begin() -> None:
+    """What Ray runs: `close_off`, and the proxies and the hub's address that libraries in this worker look for in its variables."""
+    close_off()
+    # Not in what is cached: a nursery has closed off already what is forked from it, and has no secrets.
+    adopt_secrets(LIBRARIES)
 
 
 @cache

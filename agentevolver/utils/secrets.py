@@ -20,6 +20,10 @@ SECRETS = "AGENTEVOLVER_SECRETS"
 """The variable with the folder."""
 _KEY = re.compile(r"[_-](?:KEY|PAT|AUTH)$", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/\s@:]*:[^/\s@]+@")
+# Ray reads its own variables in each of its processes; the others are folders, whatever their names end with.
+_NEVER = re.compile(r"RAY_.*|(?:OLD)?PWD", re.DOTALL)
+LIBRARIES = re.compile(r"(?:https?|ftp|wss?|all)_proxy|hf_endpoint", re.IGNORECASE)
+"""What libraries read by themselves wherever they connect; the hub's token, which they do too, is found through `HF_TOKEN_PATH`."""
 
 
 def secret(name: str, folder: str | None = None) -> str:
@@ -39,12 +43,15 @@ def secret(name: str, folder: str | None = None) -> str:
 
 
 def secrets_in(environ: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that are secrets: by their name, because they are among `names`, or for an address with a password in it."""
+    """Return the variables that are secrets: by their name, because they are among `names`, or for an address with a password in it.
+
+    Ray's own variables (`RAY_...`) never are.
+    """
     wanted = set(names)
     return {
         name: value
         for name, value in environ.items()
-        if value and (name in wanted or is_secret(name) or _KEY.search(name) or _LOGIN.search(value))
+        if value and not _NEVER.fullmatch(name) and (name in wanted or is_secret(name) or _KEY.search(name) or _LOGIN.search(value))
     }
 
 
@@ -65,15 +72,19 @@ def remove_secrets(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def adopt_secrets() -> None:
+def adopt_secrets(only: re.Pattern[str] | None = None) -> None:
     """Set the secrets as variables of this process, for libraries that look nowhere else; variables that are set already stay.
 
     What this process starts inherits them: call it where nothing is started that runs foreign code.
+
+    Args:
+        only: which, by their whole name; None: all.
     """
     if SECRETS not in os.environ:
         return
     for path in sorted(Path(os.environ[SECRETS]).glob("*")):
-        os.environ.setdefault(path.name, path.read_text(encoding="utf-8"))
+        if only is None or only.fullmatch(path.name):
+            os.environ.setdefault(path.name, path.read_text(encoding="utf-8"))
 
 
 def forget(names: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from reme_bodies import retrieve
 
 from agentevolver.encoder import HashingEncoder
 from agentevolver.utils.files import write_jsonl
+from agentevolver.utils.secrets import SECRETS, write_secrets
 from experience_manager.cli import main
 from experience_manager.pool import Pool
 from experience_manager.record import Category, to_reme
@@ -311,3 +312,13 @@ def test_the_service_starts_says_so_answers_and_stops_on_sigterm(tmp_path):
             process.wait()
     with Store(tmp_path / "s.sqlite") as store:
         assert ids_of(store) == {"a"}
+
+
+def test_libraries_find_their_proxy_where_the_launcher_keeps_it(tmp_path, monkeypatch):
+    for name in ("HTTPS_PROXY", "SOME_API_KEY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(SECRETS, str(tmp_path / "kept"))
+    write_secrets(tmp_path / "kept", {"HTTPS_PROXY": "http://me:word@proxy:80", "SOME_API_KEY": "k"})
+    main(["list", "--store", str(tmp_path / "none.sqlite")])
+    assert os.environ["HTTPS_PROXY"] == "http://me:word@proxy:80" and "SOME_API_KEY" not in os.environ

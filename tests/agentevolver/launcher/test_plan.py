@@ -275,6 +275,21 @@ def test_secrets_are_withheld_from_every_process_but_the_main_job_and_the_users_
     assert "a-secret" not in str([*made.services, made.job])
 
 
+@pytest.mark.parametrize("names", [("HF_TOKEN",), ("HUGGING_FACE_HUB_TOKEN",), ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")])
+def test_the_hubs_token_is_found_by_either_name(
+    names: tuple[str, ...], configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_TOKEN_PATH", "/of/the/user")
+    assert "HF_TOKEN_PATH" not in plan(configuration).services[0].env
+    for name in names:
+        monkeypatch.setenv(name, "a-secret")
+    made = plan(configuration)
+    folder = configuration.experiment_dir / "run" / f"{made.run_id}.secrets"
+    assert {spec.env["HF_TOKEN_PATH"] for spec in made.services} == {str(folder / names[0])}
+
+
 def test_files_are_the_owners_alone_unless_shared(configuration: FakeConfiguration) -> None:
     assert not plan(configuration).shared_files
     shared = OmegaConf.merge(configuration.config, {"experiment": {"shared_files": True}})

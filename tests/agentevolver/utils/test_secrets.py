@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.utils.secrets import SECRETS, adopt_secrets, remove_secrets, secret, secrets_in, write_secrets
+from agentevolver.utils.secrets import LIBRARIES, SECRETS, adopt_secrets, remove_secrets, secret, secrets_in, write_secrets
 
 
 @pytest.fixture
@@ -32,6 +32,10 @@ def test_secrets_are_told_by_name_by_the_configuration_and_by_a_password_in_an_a
         "RAY_AUTH_TOKEN_PATH": "/a/file",
         "TOKENIZERS_PARALLELISM": "true",
         "SSH_AUTH_SOCK": "/a/socket",
+        "RAY_AUTH_TOKEN": "which each process of Ray must have",
+        "RAY_REDIS_PASSWORD": "likewise",
+        "PWD": "/a/folder",
+        "OLDPWD": "/a/folder",
         SECRETS: "/a/folder",
     }
     found = {"OPENAI_API_KEY", "DASHSCOPE_KEY", "aws_secret_access_key", "HF_TOKEN", "MY_LLM", "HTTPS_PROXY"}
@@ -72,6 +76,16 @@ def test_adopting_sets_what_is_not_set(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("SOME_API_KEY")
     adopt_secrets()
     assert (os.environ["SOME_API_KEY"], os.environ["OTHER_API_KEY"]) == ("file", "variable")
+
+
+def test_libraries_get_their_proxies_back_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ("HTTPS_PROXY", "http_proxy", "ALL_PROXY", "HF_ENDPOINT")
+    for name in (*given, "HF_TOKEN", "MY_HTTPS_PROXY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    write_secrets(folder, dict.fromkeys((*given, "HF_TOKEN", "MY_HTTPS_PROXY", "SOME_API_KEY"), "http://me:word@there"))
+    adopt_secrets(LIBRARIES)
+    assert {path.name for path in folder.iterdir() if path.name in os.environ} == set(given)
 
 
 def test_a_process_that_forgot_shows_nothing_to_the_kernel_and_to_its_children() -> None:

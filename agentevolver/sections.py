@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -104,6 +104,9 @@ class EnvServiceSettings(Section):
     )
     max_instances: int | None = Field(
         default=None, ge=1, description="the service's cap when the launcher starts it; null: room for every episode in flight"
+    )
+    pass_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
+        default_factory=list, description="names of secret variables that environments may see when the launcher starts the service"
     )
 
 

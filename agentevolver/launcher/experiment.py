@@ -80,6 +80,7 @@ NEUTRAL = (
     "env_service.env_url",
     "env_service.external",
     "env_service.max_instances",
+    "env_service.pass_env",
     "llm.teacher.url",
     "llm.cache",
     "llm.ledger",

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -59,6 +59,8 @@ class EnvServiceSection(Protocol):
     def external(self) -> bool: ...
     @property
     def max_instances(self) -> int | None: ...
+    @property
+    def pass_env(self) -> Sequence[str]: ...
 
 
 class RaySection(Protocol):
@@ -200,6 +202,7 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
                 modules=options.env_modules,
                 ray_address=cluster.address,
                 max_instances=service.max_instances,
+                pass_env=service.pass_env,
                 logs=logs,
                 env=cluster.env,
             )

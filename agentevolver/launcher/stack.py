@@ -106,10 +106,13 @@ def environment_service(
     modules: Sequence[str],
     ray_address: str,
     max_instances: int | None,
+    pass_env: Sequence[str] = (),
     logs: Path,
     env: Mapping[str, str],
 ) -> ServiceSpec:
     """Describe the environment service at a local URL.
+
+    Of the secrets, its environments see those named in `pass_env` alone.
 
     Raises:
         UsageError: a service cannot be started at this URL.
@@ -125,6 +128,7 @@ def environment_service(
     argv += [f"--env={name}" for name in names] + [f"--env-module={module}" for module in modules]
     if max_instances is not None:
         argv.append(f"--max-instances={max_instances}")
+    argv += [f"--pass-env={name}" for name in pass_env]
     return ServiceSpec(
         name="env_service",
         argv=tuple(argv),

@@ -58,6 +58,7 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
         ("zzz.qqq=3", r"unknown key `zzz`, no key of that name is read"),
         ("actor_rollout_ref.rollout.max_env_len=abc", r"actor_rollout_ref.rollout.max_env_len: .*valid integer.*found 'abc'"),
         ("actor_rollout_ref.rollout.multi_turn.max_steps=0", r"multi_turn.max_steps: .*greater than or equal to 1.*found 0"),
+        ("env_service.pass_env=[../KEY]", r"env_service.pass_env.*found '../KEY'"),
         ("env_service.env_url=localhost", r"env_service.env_url: .*found 'localhost'"),
         ("actor_rollout_ref.rollout.context_template=lineal", r"context_template: .*'causal' or 'linear'.*found 'lineal'"),
         ("data.max_response_length=9999", r"exceeds actor_rollout_ref.rollout.max_model_len = \d+: set the latter to"),

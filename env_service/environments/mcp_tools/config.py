@@ -105,7 +105,10 @@ def _value_of(name: str, known: Mapping[str, str], environ: Mapping[str, str]) -
         variable = name.removeprefix("env:")
         if variable in environ:
             return environ[variable]
-        raise ConfigError(f"the MCP configuration asks for ${{{name}}}, but the service has no variable {variable} (see --pass-env)")
+        raise ConfigError(
+            f"the MCP configuration asks for ${{{name}}}, but the service has no variable {variable} "
+            "(see --pass-env, and env_service.pass_env where the launcher starts the service)"
+        )
     raise ConfigError(f"the MCP configuration holds ${{{name}}}; known are {', '.join(f'${{{key}}}' for key in known)} and ${{env:NAME}}")
 
 

@@ -145,6 +145,7 @@ class EnvSection:
     env_url: str = "http://127.0.0.1:8080"
     external: bool = False
     max_instances: int | None = None
+    pass_env: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

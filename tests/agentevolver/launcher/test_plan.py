@@ -275,6 +275,17 @@ def test_secrets_are_withheld_from_every_process_but_the_main_job_and_the_users_
     assert "a-secret" not in str([*made.services, made.job])
 
 
+def test_environments_see_the_secrets_that_the_configuration_names(
+    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOOL_KEY", "a-secret")
+    assert not [item for item in plan(configuration).services[-1].argv if item.startswith("--pass-env")]
+    made = plan(replace(configuration, env_service=EnvSection(pass_env=("MY_TOOL_KEY", "ANOTHER"))))
+    service = made.services[-1]
+    assert [item for item in service.argv if item.startswith("--pass-env")] == ["--pass-env=MY_TOOL_KEY", "--pass-env=ANOTHER"]
+    assert "MY_TOOL_KEY" in service.withheld and service.env[SECRETS].endswith(f"{made.run_id}.secrets")
+
+
 @pytest.mark.parametrize("names", [("HF_TOKEN",), ("HUGGING_FACE_HUB_TOKEN",), ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")])
 def test_the_hubs_token_is_found_by_either_name(
     names: tuple[str, ...], configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch

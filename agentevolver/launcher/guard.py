@@ -15,6 +15,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from agentevolver.launcher.errors import LaunchError
@@ -26,10 +27,23 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.25
 AGAIN_AFTER_S = 1.0
+LONGEST_PAUSE_S = STEADY_S = 60.0
 END_WAIT_S = 10.0
 GONE_WAIT_S = 5.0
 OVER = b"over"
-PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
+PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME")
+
+
+def environment() -> dict[str, str]:
+    """Return a guard's variables: what Python needs to start, no keys, and not the mark of the run's processes."""
+    # This copy of the package first, whatever folder the launcher was started in.
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONPATH": path}
+
+
+def pause_after(last: float, lived_s: float) -> float:
+    """Return the seconds to wait before a guard that lived so long is started again, after `last` seconds the time before."""
+    return AGAIN_AFTER_S if lived_s >= STEADY_S else min(max(AGAIN_AFTER_S, 2 * last), LONGEST_PAUSE_S)
 
 
 class Guard:
@@ -61,21 +75,22 @@ class Guard:
             await process.wait()
 
     async def _spawn(self) -> None:
-        # This copy of the package, whatever folder the launcher was started in; no keys, and not the mark of the run's processes.
-        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"PYTHONPATH": str(Path(__file__).parents[2])}
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+                *self._argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment(), start_new_session=True
             )
         except OSError as error:
             raise LaunchError(f"cannot start the run's guard: {error.strerror}") from error
 
     async def _keep(self) -> None:
+        pause = 0.0
         while True:
             assert self._process is not None
+            began = time.monotonic()
             await self._process.wait()
-            logger.warning("the guard, which ends the run should this launcher be killed, was ended; starting it again")
-            await asyncio.sleep(AGAIN_AFTER_S)
+            pause = pause_after(pause, time.monotonic() - began)
+            logger.warning("the guard, which ends the run should this launcher be killed, was ended; starting it again in %g s", pause)
+            await asyncio.sleep(pause)
             try:
                 await self._spawn()
             except LaunchError as error:

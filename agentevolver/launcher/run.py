@@ -7,6 +7,7 @@ The first Ctrl-C or SIGTERM stops in order, the second kills at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -32,6 +33,7 @@ from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_loc
 from agentevolver.launcher.service import Service, ServiceDied, State
 from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
+from agentevolver.layers import one_line
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import write_text
 from agentevolver.utils.processes import ProcessId, end_carriers, identify
@@ -49,14 +51,18 @@ def carry_out(plan: Plan, registry: RunRegistry, argv: list[str], root: Path) ->
     Raises:
         LaunchError: the run could not start or go on; everything has been stopped.
     """
-    with private_files(plan), experiment_lock(plan.experiment_dir, registry):
-        _clear_away(plan, registry)
-        record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root, masked(plan.config))
-        code = LaunchError.exit_code
-        try:
-            code = asyncio.run(_go(plan, registry))
-        finally:
-            record.finish(code)
+    try:
+        with private_files(plan), experiment_lock(plan.experiment_dir, registry):
+            _clear_away(plan, registry)
+            record = LaunchRecord(plan.experiment_dir, plan.run_id, argv, root, masked(plan.config))
+            code = LaunchError.exit_code
+            try:
+                code = asyncio.run(_go(plan, registry))
+            finally:
+                record.finish(code)
+    except OSError as error:
+        logger.debug("the launcher's traceback", exc_info=error)
+        raise LaunchError(f"run {plan.run_id} cannot start or go on: {one_line(error)}") from error
     return code
 
 
@@ -131,7 +137,13 @@ class _Signals:
 
 
 class _Ledger:
-    """Keeps the run's record on disk up to date, from before the first process until after the last."""
+    """Keeps the run's record on disk up to date, from before the first process until after the last.
+
+    Making one writes the run's own files: all, or none.
+
+    Raises:
+        LaunchError: they cannot be written.
+    """
 
     def __init__(self, plan: Plan, registry: RunRegistry) -> None:
         launcher = identify(os.getpid())
@@ -146,7 +158,15 @@ class _Ledger:
             temp_dir=None if plan.temp_dir is None else str(plan.temp_dir),
             dashboard=plan.dashboard,
         )
-        registry.write(self._record)
+        try:
+            self._write_files(plan)
+        except (OSError, ValueError) as error:
+            with contextlib.suppress(OSError):
+                self.close()
+            raise LaunchError(f"cannot write the files of run {plan.run_id}: {one_line(error)}") from error
+
+    def _write_files(self, plan: Plan) -> None:
+        self.registry.write(self._record)
         if plan.temp_dir is not None:
             plan.temp_dir.mkdir(mode=0o700)
             (plan.temp_dir / "tmp").mkdir(mode=0o700)
@@ -156,7 +176,7 @@ class _Ledger:
             with open(plan.token, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(secrets.token_hex(32))
         if plan.secrets:
-            write_secrets(registry.secrets_path(plan.run_id), {name: os.environ[name] for name in plan.secrets})
+            write_secrets(self.registry.secrets_path(plan.run_id), {name: os.environ[name] for name in plan.secrets})
 
     def started(self, name: str, process: ProcessId) -> None:
         """Note a process."""

@@ -37,7 +37,7 @@ def secret(name: str, folder: str | None = None) -> str:
     if value or not folder:
         return value
     try:
-        return (Path(folder) / name).read_text(encoding="utf-8").strip()
+        return _read(Path(folder) / name).strip()
     except (OSError, ValueError):
         return ""
 
@@ -63,8 +63,13 @@ def write_secrets(folder: Path, values: Mapping[str, str]) -> None:
     """
     folder.mkdir(mode=0o700)
     for name, value in values.items():
-        with open(folder / name, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write(value)
+        with open(folder / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(os.fsencode(value))
+
+
+def _read(path: Path) -> str:
+    """Return a secret byte for byte, as the variable had it."""
+    return os.fsdecode(path.read_bytes())
 
 
 def remove_secrets(folder: Path) -> None:
@@ -84,7 +89,7 @@ def adopt_secrets(only: re.Pattern[str] | None = None) -> None:
         return
     for path in sorted(Path(os.environ[SECRETS]).glob("*")):
         if only is None or only.fullmatch(path.name):
-            os.environ.setdefault(path.name, path.read_text(encoding="utf-8"))
+            os.environ.setdefault(path.name, _read(path))
 
 
 def forget(names: Iterable[str]) -> None:

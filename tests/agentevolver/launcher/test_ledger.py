@@ -1,0 +1,75 @@
+"""The files of a run are all there or none, and what cannot be written is one line."""
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentevolver.launcher import run
+from agentevolver.launcher.errors import LaunchError
+from agentevolver.launcher.plan import Plan
+from agentevolver.launcher.records import RunRegistry
+from agentevolver.utils.secrets import secret
+
+NOWHERE = Path("/proc/agentevolver-test")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(
+        run_id="r1",
+        device="cpu",
+        experiment_dir=tmp_path / "experiment",
+        config={},
+        services=(),
+        job=None,
+        temp_dir=tmp_path / "ae-r1",
+        token=tmp_path / "run" / "r1.token",
+        dashboard=None,
+        reused=(),
+    )
+
+
+def refused(plan: Plan, registry: RunRegistry) -> str:
+    with pytest.raises(LaunchError) as caught:
+        run._Ledger(plan, registry)
+    message = str(caught.value)
+    assert "\n" not in message and message.startswith("cannot write the files of run r1: ")
+    return message
+
+
+def test_what_was_written_is_removed_when_something_cannot_be(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = RunRegistry(tmp_path / "run")
+
+    def full(*_: object) -> None:
+        (registry.secrets_path("r1")).mkdir()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(run, "write_secrets", full)
+    monkeypatch.setenv("SOME_API_KEY", "k")
+    assert "No space left on device" in refused(replace(plan, secrets=("SOME_API_KEY",)), registry)
+    assert list(registry.folder.iterdir()) == [] and not (tmp_path / "ae-r1").exists()
+
+
+def test_a_temporary_folder_or_a_checkout_that_cannot_be_written_is_one_line(plan: Plan, tmp_path: Path) -> None:
+    registry = RunRegistry(tmp_path / "run")
+    assert str(NOWHERE) in refused(replace(plan, temp_dir=NOWHERE / "ae-r1"), registry)
+    assert list(registry.folder.iterdir()) == []
+    refused(plan, RunRegistry(NOWHERE / "run"))
+    with pytest.raises(LaunchError, match=r"^run r1 cannot start or go on: .*/proc/agentevolver-test"):
+        run.carry_out(replace(plan, experiment_dir=NOWHERE / "p" / "e"), registry, [], tmp_path)
+
+
+def test_a_secret_that_is_no_text_is_kept_byte_for_byte(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = RunRegistry(tmp_path / "run")
+    value = os.fsdecode(b"pass\xffword")
+    monkeypatch.setenv("SOME_PASSWORD", value)
+    ledger = run._Ledger(replace(plan, secrets=("SOME_PASSWORD",)), registry)
+    kept = registry.secrets_path("r1")
+    assert (kept / "SOME_PASSWORD").read_bytes() == b"pass\xffword"
+    monkeypatch.delenv("SOME_PASSWORD")
+    assert secret("SOME_PASSWORD", str(kept)) == value
+    ledger.close()
+    assert list(registry.folder.iterdir()) == []

@@ -72,16 +72,27 @@ def remove_unused(segments: Iterable[Path]) -> int:
     if not left:
         return 0
     freed = 0
-    in_use = _mapped(int(name) for name in os.listdir("/proc") if name.isdecimal())
-    for path in left - in_use:
+    in_use = _mapped_inodes(int(name) for name in os.listdir("/proc") if name.isdecimal())
+    for path in left:
         with contextlib.suppress(OSError):
-            taken = path.stat().st_blocks * 512
-            path.unlink()
-            freed += taken
+            found = path.stat()
+            if found.st_ino not in in_use:
+                path.unlink()
+                freed += found.st_blocks * 512
     return freed
 
 
 def _mapped(pids: Iterable[int]) -> set[Path]:
+    """Return the segments that these processes map; none where there is no folder of segments that can be listed."""
+    inodes = _mapped_inodes(pids)
+    try:
+        with os.scandir(FOLDER) as entries:
+            return {Path(entry.path) for entry in entries if entry.inode() in inodes}
+    except OSError:
+        return set()
+
+
+def _mapped_inodes(pids: Iterable[int]) -> set[int]:
     inodes = set()
     for pid in pids:
         try:
@@ -90,4 +101,4 @@ def _mapped(pids: Iterable[int]) -> set[Path]:
             continue
         # By inode, the fifth field: a semaphore is made under another name than the one it keeps.
         inodes |= {int(line.split(maxsplit=5)[4]) for line in maps.splitlines() if f" {FOLDER}" in line}
-    return {Path(entry.path) for entry in os.scandir(FOLDER) if entry.inode() in inodes}
+    return inodes

@@ -116,3 +116,16 @@ def test_what_somebody_else_maps_stays(holder: Holder) -> None:
         assert holder.segment.exists()
     finally:
         neighbour.kill()
+
+
+def test_a_folder_that_cannot_be_listed_has_no_segments_and_loses_none(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = attached("shm-run")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("not for you")
+
+    monkeypatch.setattr("os.scandir", refuse)
+    assert attached("shm-run") == set()
+    assert remove_unused(segments) == 0 and holder.segment.exists()
+    monkeypatch.setattr("agentevolver.utils.shared_memory.FOLDER", "/proc/not-there/")
+    assert attached("shm-run") == set()

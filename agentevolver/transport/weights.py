@@ -18,21 +18,29 @@ from typing import Any
 FOLDER = "AGENTEVOLVER_WEIGHTS"
 """The environment variable with the run's folder, which each node makes when it is first needed."""
 _VERL_PREFIX = "rl-colocate-zmq-"
+_LONGEST_NAME = "01000000-replica-1023-rank-1023.sock"
+_PATH_BYTES = 107  # of a socket
 
 
 def new_folder() -> Path:
-    """Return where a run's weights are to go through; nothing is made yet. The name is short, as the path of a socket must be."""
-    return Path(tempfile.gettempdir()) / f"ae-w-{secrets.token_hex(8)}"
+    """Return where a run's weights are to go through; nothing is made yet.
+
+    Every node has its parent or can make it, and the path of a socket in it is not too long: it is in /tmp, or in the temporary folder that
+    the launcher has made for the run (`ae-<run>/tmp`), never where `TMPDIR` of one node's user points.
+    """
+    name, temporary = f"ae-w-{secrets.token_hex(8)}", Path(tempfile.gettempdir())
+    fits = len(os.fsencode(temporary / name / _LONGEST_NAME)) <= _PATH_BYTES
+    return (temporary if fits and temporary.parent.name.startswith("ae-") else Path("/tmp")) / name
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder for this user alone, or take one that is; returns it.
+    """Make a folder for this user alone, with those above it, or take one that is; returns it.
 
     Raises:
         PermissionError: something else stands there.
     """
     try:
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:

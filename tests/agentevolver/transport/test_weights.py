@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -31,11 +33,15 @@ def transfer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("t")))
-    path = weights.new_folder()
-    monkeypatch.setenv(weights.FOLDER, str(path))
-    return path
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A run's folder for weights. Pytest's own one is too long for a socket, and is made before the temporary folder is another one."""
+    with tempfile.TemporaryDirectory(prefix="ae-", dir="/tmp") as own:
+        (Path(own) / "tmp").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", f"{own}/tmp")
+        path = weights.new_folder()
+        assert path.parent == Path(own) / "tmp"
+        monkeypatch.setenv(weights.FOLDER, str(path))
+        yield path
 
 
 def test_both_ends_meet_in_the_runs_folder_which_only_its_user_enters(transfer: ModuleType, folder: Path) -> None:
@@ -109,8 +115,25 @@ def test_without_a_folder_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> No
         weights.private_handle(VERLS)
 
 
-def test_the_path_fits_into_a_sockets_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", "/tmp/ae-261123-055241-8d81/tmp")
+@pytest.mark.parametrize(
+    ("temporary", "parent"),
+    [
+        ("/tmp/ae-261123-055241-8d81/tmp", "/tmp/ae-261123-055241-8d81/tmp"),
+        ("/scratch/ae-261123-055241-8d81/tmp", "/scratch/ae-261123-055241-8d81/tmp"),
+        (f"/tmp/{'long' * 10}/ae-261123-055241-8d81/tmp", "/tmp"),
+        ("/local/scratch/job-17", "/tmp"),
+        ("/tmp", "/tmp"),
+        ("/", "/tmp"),
+    ],
+)
+def test_the_path_fits_into_a_sockets_address_and_is_no_nodes_own(temporary: str, parent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", temporary)
     longest = "ipc:///tmp/rl-colocate-zmq-01000000-replica-1023-rank-1023.sock"
     path = weights.new_folder() / longest.rpartition("/")[2].removeprefix("rl-colocate-zmq-")
-    assert len(str(path)) < 108
+    assert len(str(path)) < 108 and str(path.parent.parent) == parent
+
+
+def test_a_node_that_lacks_the_folder_above_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "ae-run" / "tmp" / "ae-w-1"))
+    weights.private_handle(VERLS)
+    assert (tmp_path / "ae-run" / "tmp" / "ae-w-1").stat().st_mode & 0o777 == 0o700

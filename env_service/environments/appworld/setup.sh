@@ -7,7 +7,7 @@
 #
 # APPWORLD_VENV   where the venv goes          (default: .venvs/appworld in the repository)
 # APPWORLD_ROOT   where data/ goes or lies     (default: ~/.cache/agentevolver/appworld)
-# PYTHON          interpreter of the venv      (default: python3.11, else python3; 3.11 or newer)
+# PYTHON          interpreter of the venv      (default: that of the repository's .venv, else python3.11 or python3.12; one of these two)
 #
 # Why a venv of its own: appworld needs pydantic 1, and the framework pydantic 2. It is only ever started as a process.
 # What it unpacks may not be passed on unencrypted: read "Licence" in README.md before you put the venv or the data into an image.
@@ -27,9 +27,15 @@ for argument in "$@"; do
     esac
 done
 
-if [[ -n "${PYTHON:-}" ]]; then python="$PYTHON"; elif command -v python3.11 >/dev/null; then python=python3.11; else python=python3; fi
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-    echo "setup.sh: $python is $("$python" --version 2>&1); AppWorld needs Python 3.11 or newer. Set PYTHON." >&2
+suits() { [[ "$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" =~ ^3\.1[12]$ ]]; }
+python="${PYTHON:-}"
+if [[ -z "$python" ]]; then
+    for python in "$repository/.venv/bin/python" python3.11 python3.12 python3; do
+        if suits "$python"; then break; fi
+    done
+fi
+if ! suits "$python"; then
+    echo "setup.sh: $python is $("$python" --version 2>&1); requirements.lock is for Python 3.11 and 3.12 alone. Set PYTHON." >&2
     exit 1
 fi
 

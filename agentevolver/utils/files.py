@@ -1,4 +1,4 @@
-"""Files that outlive a kill, a full disk and a loss of power: atomic writes, JSON lines, private files and folders.
+"""Files that outlive a kill, a full disk and a loss of power: atomic writes, JSON lines, private files.
 
 A file that `whole` writes is the old one or the new one, whatever happens, and the new one once `whole` has returned: its content is
 synced before it takes its name, and the folder that holds the name after that. JSON lines are appended in one write each; a line that was
@@ -23,7 +23,6 @@ from typing import Any
 import orjson
 
 PRIVATE_FILE = 0o600
-PRIVATE_FOLDER = 0o700
 # What a file is called that holds JSON lines and was compressed.
 COMPRESSED = ".gz"
 _DRAFTS = itertools.count()
@@ -202,25 +201,3 @@ def create(path: Path, mode: int = PRIVATE_FILE) -> int:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     os.fchmod(handle, mode)
     return handle
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a text that its owner alone may read (0600 from before its first byte), whole or not at all."""
-    write_text(path, text, mode=PRIVATE_FILE)
-
-
-def make_private(folder: Path) -> Path:
-    """Make a folder that its owner alone may enter (0700), or take others' rights from one that is there; returns it.
-
-    Raises:
-        PermissionError: it is a link or somebody else's folder.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        folder.mkdir(mode=PRIVATE_FOLDER)
-    except FileExistsError:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise PermissionError(f"{folder} is a link or belongs to somebody else: remove it, or choose another folder") from None
-    folder.chmod(PRIVATE_FOLDER)
-    return folder

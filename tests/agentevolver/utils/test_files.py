@@ -15,7 +15,6 @@ from agentevolver.utils.files import (
     append_jsonl,
     compress,
     create,
-    make_private,
     move,
     read_jsonl,
     remove_tree,
@@ -23,7 +22,6 @@ from agentevolver.utils.files import (
     whole,
     write_json,
     write_jsonl,
-    write_private,
     write_text,
 )
 
@@ -174,12 +172,11 @@ def test_a_file_that_is_moved_is_synced_before_and_after(tmp_path, calls):
 def test_what_is_private_is_so_whatever_the_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
-        write_private(tmp_path / "token", "secret")
-        make_private(tmp_path / "run")
+        write_text(tmp_path / "token", "secret", mode=0o600)
         os.close(create(tmp_path / "log", 0o640))
     finally:
         os.umask(before)
-    assert [mode_of(tmp_path / name) for name in ("token", "run", "log")] == [0o600, 0o700, 0o640]
+    assert [mode_of(tmp_path / name) for name in ("token", "log")] == [0o600, 0o640]
 
 
 def test_a_private_draft_is_private_before_its_first_byte(tmp_path):
@@ -191,7 +188,7 @@ def test_a_private_draft_is_private_before_its_first_byte(tmp_path):
 def test_a_private_file_takes_the_place_of_one_that_others_could_read(tmp_path):
     (tmp_path / "token").write_text("old")
     (tmp_path / "token").chmod(0o644)
-    write_private(tmp_path / "token", "new")
+    write_text(tmp_path / "token", "new", mode=0o600)
     assert mode_of(tmp_path / "token") == 0o600
 
 
@@ -200,19 +197,3 @@ def test_a_new_file_is_really_new(tmp_path):
     with pytest.raises(FileExistsError):
         create(tmp_path / "x")
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_folder_of_ones_own_is_closed_and_anothers_or_a_link_is_refused(tmp_path):
-    (tmp_path / "mine").mkdir(mode=0o755)
-    assert mode_of(make_private(tmp_path / "mine")) == 0o700
-    (tmp_path / "link").symlink_to(tmp_path / "mine")
-    with pytest.raises(PermissionError, match="is a link or belongs to somebody else"):
-        make_private(tmp_path / "link")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
-def test_a_folder_of_somebody_else_is_not_taken_over(tmp_path):
-    (tmp_path / "theirs").mkdir()
-    os.chown(tmp_path / "theirs", 65534, 65534)
-    with pytest.raises(PermissionError, match="belongs to somebody else"):
-        make_private(tmp_path / "theirs")

@@ -17,6 +17,7 @@ from typing import Any
 
 import uvicorn
 
+from agentevolver.utils.net import address_to_bind
 from agentevolver.utils.secrets import forget, secret
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.protocol import Limits
@@ -48,16 +49,18 @@ def take_token(host: str) -> str | None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raise StartError if the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    """Return a listening socket; raise StartError if the port is taken or the host is none of this machine."""
+    sock: socket.socket | None = None
     try:
+        family, address = address_to_bind(host, port)
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it; without it a reply waits 40 ms for an ACK
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
+        sock.bind(address)
         sock.listen(2048)
     except OSError as error:
-        sock.close()
+        if sock is not None:
+            sock.close()
         raise StartError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port or stop what uses it") from error
     sock.setblocking(False)
     return sock

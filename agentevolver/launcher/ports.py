@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentevolver.launcher.errors import LaunchError
+from agentevolver.utils.net import address_to_bind
 
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 # Above what is usually configured by hand.
@@ -24,14 +25,14 @@ _reserved: dict[int, socket.socket] = {}
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could bind there now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
+    """Whether a server could bind there now; nowhere if no host is called this, or this machine lacks the address's family."""
+    try:
+        family, address = address_to_bind(host, port)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError:
+        return False
     return True
 
 

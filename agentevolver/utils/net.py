@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from typing import Any
+
 LOOPBACK = "127.0.0.1"
 ON_LOOPBACK = {
     # Where Ray does not expect a cluster (it says Windows and macOS) a node is at 127.0.0.1, and GCS, raylet, agents, workers and drivers
@@ -12,3 +15,17 @@ ON_LOOPBACK = {
     "VLLM_HOST_IP": LOOPBACK,
 }
 """What the processes of a Ray cluster of one machine have in their environment, from before they import Ray."""
+
+
+def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Return the family of a host's address and what to bind: of IPv4 where the host has such an address, empty for all interfaces.
+
+    Raises:
+        OSError: no host is called this.
+    """
+    try:
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from error
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return family, (address[0], port, *address[2:])

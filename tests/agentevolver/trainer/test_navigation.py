@@ -11,7 +11,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from agentevolver.errors import TrainingFailed
 from agentevolver.schema import Task
 from agentevolver.settings import load
-from agentevolver.trainer.checkpoint import saving
+from agentevolver.trainer.checkpoint import writing
 from agentevolver.trainer.navigation import CHUNK, Navigation, rollout_flags, row_flags
 from agentevolver.utils.files import read_jsonl
 from experience_manager.errors import StoreCorrupt
@@ -197,7 +197,7 @@ def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_
     with pytest.raises(TrainingFailed, match=r"set back .*global_step_2: /x/experience.sqlite: malformed$"):
         navigation.restore(tmp_path / "global_step_2")
     told = r"global_step_2 could not be written \(the experience pool could not .*, \d+ MiB are free"
-    with pytest.raises(TrainingFailed, match=told), saving(tmp_path / "global_step_2", None):
+    with pytest.raises(TrainingFailed, match=told), writing(tmp_path / "global_step_2"):
         navigation.save(tmp_path / "global_step_2")
 
 

@@ -35,7 +35,7 @@ from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.layers import one_line
 from agentevolver.preload import SOCKET, write_executable
-from agentevolver.utils.files import write_text
+from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.processes import ProcessId, end_carriers, identify
 from agentevolver.utils.secrets import remove_secrets, write_secrets
 from agentevolver.utils.shared_memory import attached, noted, remove_unused
@@ -173,8 +173,7 @@ class _Ledger:
             if plan.job is not None and SOCKET in plan.job.env:
                 write_executable(plan.job.env[SOCKET])
         if plan.token is not None:
-            with open(plan.token, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                file.write(secrets.token_hex(32))
+            write_text(plan.token, secrets.token_hex(32), mode=PRIVATE_FILE)
         if plan.secrets:
             write_secrets(self.registry.secrets_path(plan.run_id), {name: os.environ[name] for name in plan.secrets})
 

@@ -1,8 +1,8 @@
 """What a checkpoint holds beside verl's part: the trainer's own state, and how far the pool of experience was.
 
 verl's part is the policy, its optimiser, scheduler and RNG (`actor/`) and the loader's state (`data.pt`), which for mixed tasks is the
-epoch's draw, the place in it, the mixture and the curriculum. The pool is no copy: it lies in its own file, where every insert is on disk
-when it is acknowledged. A checkpoint knows its revision, so that an older file in its place is noticed.
+epoch's draw, the place in it, the mixture and the curriculum. The pool lies in its own file, where every insert is on disk when it is
+acknowledged; a checkpoint knows its revision, so that an older file in its place is noticed, and a deterministic run's holds a copy of it.
 """
 
 from __future__ import annotations

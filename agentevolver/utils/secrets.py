@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from agentevolver.utils.files import create
 from agentevolver.utils.masking import is_secret
 
 SECRETS = "AGENTEVOLVER_SECRETS"
@@ -63,7 +64,7 @@ def write_secrets(folder: Path, values: Mapping[str, str]) -> None:
     """
     folder.mkdir(mode=0o700)
     for name, value in values.items():
-        with open(folder / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with os.fdopen(create(folder / name), "wb") as file:
             file.write(os.fsencode(value))
 
 

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agentevolver.launcher.worker_logs import ray_folder
+from agentevolver.launcher.worker_logs import ray_logs
 from agentevolver.sections import RetentionSettings
 from agentevolver.utils.files import remove_tree, whole
 
@@ -77,7 +77,7 @@ class LogKeeper:
 
     def __init__(self, logs: Path, temp_dir: Path | None, limits: LogLimits) -> None:
         self._logs = logs
-        self._streams = None if temp_dir is None else ray_folder(temp_dir) / "session_latest" / "logs"
+        self._streams = None if temp_dir is None else ray_logs(temp_dir)
         self._limits = limits
         self._told = False
 

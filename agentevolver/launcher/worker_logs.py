@@ -33,7 +33,7 @@ def unintended_exits(temp_dir: Path) -> dict[str, str]:
     Asked before a run is stopped: then every worker ends.
     """
     try:
-        content = (_logs(temp_dir) / "gcs_server.out").read_bytes()
+        content = (ray_logs(temp_dir) / "gcs_server.out").read_bytes()
     except OSError:
         return {}
     ended = ((worker.decode(), kind.decode(), detail.decode(errors="replace")) for worker, kind, detail in _EXIT.findall(content))
@@ -47,7 +47,7 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
         exits: what `unintended_exits` returned.
     """
     written = 0
-    for path in sorted(_logs(temp_dir).glob("worker-*"), key=lambda path: path.name):
+    for path in sorted(ray_logs(temp_dir).glob("worker-*"), key=lambda path: path.name):
         match = _STREAM.fullmatch(path.name)
         if match is None or written >= MOST_FILES:
             continue
@@ -97,5 +97,6 @@ def ray_folder(temp_dir: Path) -> Path:
     return temp_dir / "ray"
 
 
-def _logs(temp_dir: Path) -> Path:
+def ray_logs(temp_dir: Path) -> Path:
+    """Where the run's Ray and its workers write their logs."""
     return ray_folder(temp_dir) / "session_latest" / "logs"

@@ -5,9 +5,18 @@ The client is imported when it is first asked for: its libraries take seconds, a
 
 from typing import TYPE_CHECKING, Any
 
-from agentevolver.llm.errors import BudgetExceeded, LLMError, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
+from agentevolver.llm.errors import (
+    BudgetExceeded,
+    LLMContextOverflow,
+    LLMError,
+    LLMFiltered,
+    LLMRefused,
+    LLMReplyError,
+    LLMTimeout,
+    LLMUnavailable,
+)
 from agentevolver.llm.ledger import Ledger, LedgerError, Usage
-from agentevolver.llm.replies import Reply, ServedModel
+from agentevolver.llm.replies import Reply, ServedModel, ToolCall
 from agentevolver.llm.settings import BudgetSettings, EndpointSettings, LLMSettings, Role, TeacherSettings
 
 if TYPE_CHECKING:
@@ -18,7 +27,9 @@ __all__ = [
     "BudgetExceeded",
     "BudgetSettings",
     "EndpointSettings",
+    "LLMContextOverflow",
     "LLMError",
+    "LLMFiltered",
     "LLMRefused",
     "LLMReplyError",
     "LLMSettings",
@@ -30,6 +41,7 @@ __all__ = [
     "Role",
     "ServedModel",
     "TeacherSettings",
+    "ToolCall",
     "Usage",
 ]
 

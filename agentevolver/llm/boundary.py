@@ -10,7 +10,17 @@ from collections.abc import Iterable
 
 import openai
 
-from agentevolver.llm.errors import LLMError, LLMRefused, LLMTimeout, LLMUnavailable, Transient, redact
+from agentevolver.llm import refusals
+from agentevolver.llm.errors import (
+    LLMContextOverflow,
+    LLMError,
+    LLMFiltered,
+    LLMRefused,
+    LLMTimeout,
+    LLMUnavailable,
+    Transient,
+    redact,
+)
 
 # The answers that a second try may change; every other 4xx is the caller's mistake.
 RETRIED_STATUS = frozenset({408, 409, 425, 429})
@@ -42,6 +52,10 @@ def _status(error: openai.APIStatusError, where: str, said: str, wait_s: float |
     status = error.status_code
     if status == 429 and "insufficient_quota" in (str(error.code), str(error.type)):
         return LLMRefused(f"{where}: the account has no quota left (HTTP 429): {said}")
+    if status in (400, 413, 422, 429) and refusals.is_overflow(f"{error.code} {error.type} {said}"):
+        return LLMContextOverflow(f"{where}: the prompt is too long (HTTP {status}): {said}", refusals.limit_named(said))
+    if status in (400, 403, 422) and refusals.is_filtered(said, (error.code, error.type)):
+        return LLMFiltered(f"{where}: a content filter stopped the request (HTTP {status}): {said}")
     if status >= 500 or status in RETRIED_STATUS:
         return Transient(LLMUnavailable(f"{where} answered HTTP {status}: {said}"), wait_s, is_outage=status >= 500 or status == 429)
     advice = {

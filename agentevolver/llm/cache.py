@@ -13,18 +13,23 @@ import logging
 import sqlite3
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentevolver.llm.errors import LLMError
 from agentevolver.llm.ledger import open_sqlite
+from agentevolver.llm.replies import Reply, ToolCall
 
 logger = logging.getLogger(__name__)
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY, text TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
-    finish_reason TEXT NOT NULL, created REAL NOT NULL)"""
+    finish_reason TEXT NOT NULL, created REAL NOT NULL, tool_calls TEXT NOT NULL DEFAULT '[]', thinking TEXT NOT NULL DEFAULT '')"""
+# Columns that files of earlier versions lack.
+_ADDED = ("tool_calls TEXT NOT NULL DEFAULT '[]'", "thinking TEXT NOT NULL DEFAULT ''")
+_COLUMNS = "text, prompt_tokens, completion_tokens, finish_reason, tool_calls, thinking"
 
 
 class CacheError(LLMError):
@@ -39,6 +44,19 @@ class Stored:
     prompt_tokens: int
     completion_tokens: int
     finish_reason: str
+    tool_calls: str = "[]"
+    thinking: str = ""
+
+    @classmethod
+    def of(cls, reply: Reply) -> Stored:
+        """Return a reply as it is kept: its tool calls as JSON pairs of name and arguments."""
+        calls = json.dumps([[call.name, call.arguments] for call in reply.tool_calls])
+        return cls(reply.text, reply.prompt_tokens, reply.completion_tokens, reply.finish_reason, calls, reply.thinking)
+
+    def reply(self) -> Reply:
+        """Return the reply that was kept; raises ValueError if its tool calls cannot be read."""
+        calls = tuple(ToolCall(name, arguments) for name, arguments in json.loads(self.tool_calls))
+        return Reply(self.text, self.prompt_tokens, self.completion_tokens, 0.0, True, self.finish_reason, calls, self.thinking)
 
 
 def cache_key(base_url: str, model: str, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> str:
@@ -76,6 +94,11 @@ class ReplyCache:
         connection = open_sqlite(path)
         try:
             connection.execute(_SCHEMA)
+            known = {row[1] for row in connection.execute("PRAGMA table_info(replies)")}
+            for column in _ADDED:
+                if column.split()[0] not in known:
+                    with suppress(sqlite3.OperationalError):  # another process was first
+                        connection.execute(f"ALTER TABLE replies ADD COLUMN {column}")
             connection.execute("SELECT count(*) FROM (SELECT * FROM replies LIMIT 1)").fetchone()
         except sqlite3.Error:
             connection.close()
@@ -86,9 +109,7 @@ class ReplyCache:
         """Return the reply of a key, None if there is none."""
         try:
             with self._lock:
-                row = self._db.execute(
-                    "SELECT text, prompt_tokens, completion_tokens, finish_reason FROM replies WHERE key = ?", (key,)
-                ).fetchone()
+                row = self._db.execute(f"SELECT {_COLUMNS} FROM replies WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
             self._report(error)
             return None
@@ -96,8 +117,9 @@ class ReplyCache:
 
     def put(self, key: str, reply: Stored) -> None:
         """Keep a reply; the newer one counts."""
-        row = (key, reply.text, reply.prompt_tokens, reply.completion_tokens, reply.finish_reason, time.time())
-        self._execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row)
+        values = (reply.text, reply.prompt_tokens, reply.completion_tokens, reply.finish_reason, reply.tool_calls, reply.thinking)
+        statement = f"INSERT OR REPLACE INTO replies (key, created, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        self._execute(statement, (key, time.time(), *values))
 
     def forget(self, key: str) -> None:
         """Drop a reply that turned out to be useless, so that the next run asks again."""

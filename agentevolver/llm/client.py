@@ -79,12 +79,13 @@ class LLM:
         if self._owns_ledger:
             self.ledger.close()
 
-    async def chat(self, role: Role, messages: list[dict[str, Any]], **sampling: Any) -> Reply:
+    async def chat(self, role: Role, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any) -> Reply:
         """Send a conversation to a role's model.
 
         Args:
             role: who is asked.
             messages: chat messages.
+            tools: OpenAI-style schemas of tools that the model may call natively; then `text` may be empty and `tool_calls` not.
             sampling: parameters laid over the role's own; None takes one of these away. Callers that want several different replies to the
                 same prompt give each its own `seed`, since the cache does not ask twice.
 
@@ -93,7 +94,7 @@ class LLM:
             LLMUnavailable, LLMTimeout, LLMRefused, LLMReplyError: see there.
             ValueError: an unknown sampling parameter.
         """
-        return (await self._chat(role, messages, sampling))[0]
+        return (await self._chat(role, messages, sampling, tools))[0]
 
     async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M:
         """Send a conversation and read the JSON of the reply into a model.
@@ -132,10 +133,18 @@ class LLM:
             out |= {"llm/spent_tokens": float(spent.tokens), "llm/spent_cost": spent.cost}
         return out
 
-    async def _chat(self, role: Role, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> tuple[Reply, str | None]:
+    def context_limit(self, role: Role) -> int | None:
+        """Return the most tokens that a prompt and its reply may take: as set (`context_limit`), or as an error of this process's calls
+        has named it; None if neither is known."""
+        known = self._endpoints.get(role)
+        return known.context_limit if known is not None else self.settings.endpoint(role).context_limit
+
+    async def _chat(
+        self, role: Role, messages: list[dict[str, Any]], sampling: dict[str, Any], tools: list[dict[str, Any]] | None = None
+    ) -> tuple[Reply, str | None]:
         """Return the reply and its key in the cache, if it is kept there."""
         settings = self.settings.endpoint(role)
-        parameters = check_sampling({**settings.sampling, **sampling})
+        parameters = check_sampling({**settings.sampling, **sampling}) | ({"tools": tools} if tools else {})
         if settings.base_url in SEEDED and (draws := seeds.current()) is not None:
             parameters.setdefault("seed", draws.seed(role.value, seeds.derived(json.dumps(messages, sort_keys=True))))
         counts = self._count(role)
@@ -146,13 +155,13 @@ class LLM:
                 key = cache_key(endpoint.served.base_url, endpoint.served.model, messages, parameters)
                 if (stored := self._cache.get(key)) is not None:
                     counts.cached += 1
-                    return Reply(stored.text, stored.prompt_tokens, stored.completion_tokens, 0.0, True, stored.finish_reason), key
+                    return stored.reply(), key
             reply = await self._send(endpoint, messages, parameters)
         except LLMError:
             counts.errors += 1
             raise
         if key is not None and self._cache is not None:
-            self._cache.put(key, Stored(reply.text, reply.prompt_tokens, reply.completion_tokens, reply.finish_reason))
+            self._cache.put(key, Stored.of(reply))
         return reply, key
 
     async def _send(self, endpoint: Endpoint, messages: list[dict[str, Any]], parameters: dict[str, Any]) -> Reply:
@@ -221,7 +230,7 @@ class LLM:
 def _reply(answer: Answer, prompt_estimate: int) -> Reply:
     prompt = prompt_estimate if answer.prompt_tokens is None else answer.prompt_tokens
     said = max(1, len(answer.text) // CHARS_PER_TOKEN) if answer.completion_tokens is None else answer.completion_tokens
-    return Reply(answer.text, prompt, said, answer.seconds, False, answer.finish_reason)
+    return Reply(answer.text, prompt, said, answer.seconds, False, answer.finish_reason, answer.tool_calls, answer.thinking)
 
 
 def _schema_text(schema: type[BaseModel]) -> str:

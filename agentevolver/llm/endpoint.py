@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import itertools
+import json
 import logging
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,14 +22,26 @@ import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from agentevolver.llm.boundary import translate
-from agentevolver.llm.errors import LLMError, LLMRefused, LLMReplyError, LLMUnavailable, Transient, redact
-from agentevolver.llm.replies import Answer, ServedModel
+from agentevolver.llm.errors import (
+    LLMContextOverflow,
+    LLMError,
+    LLMFiltered,
+    LLMRefused,
+    LLMReplyError,
+    LLMUnavailable,
+    Transient,
+    redact,
+)
+from agentevolver.llm.extract import NoAnswer, split_thinking
+from agentevolver.llm.replies import Answer, ServedModel, ToolCall
 from agentevolver.llm.settings import EXTRA_SAMPLING, EndpointSettings, Role
 from agentevolver.utils.secrets import secret
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
+# What servers call the thinking that they send apart: DeepSeek, DashScope and older vLLM; newer vLLM and OpenRouter.
+_THINKING = ("reasoning_content", "reasoning")
 
 
 def served_model(role: Role, settings: EndpointSettings, environ: Mapping[str, str] | None = None) -> ServedModel:
@@ -82,6 +96,7 @@ class Health:
         self._answered_at: float | None = None
         self._down_since: float | None = None
         self._is_waited_for = False
+        self.context_limits: dict[str, int] = {}
 
     def answered(self) -> None:
         """Note an answer, of whatever use."""
@@ -94,6 +109,11 @@ class Health:
         """Note a failure that looks like an outage."""
         if self._down_since is None:
             self._down_since = time.monotonic()
+
+    def learn_limit(self, model: str, tokens: int | None) -> None:
+        """Note the length of a model's context that an error named; the smallest counts."""
+        if tokens is not None:
+            self.context_limits[model] = min(tokens, self.context_limits.get(model, tokens))
 
     def is_away(self, since: float, longest_s: float) -> bool:
         """Whether nobody has had an answer since `since` (monotonic seconds), though there were some before, for less than `longest_s`.
@@ -136,16 +156,22 @@ class Endpoint:
         """Role, model and URL, for messages."""
         return f"{self.role.value} ({self.served.model} at {self.served.base_url})"
 
+    @property
+    def context_limit(self) -> int | None:
+        """The most tokens that prompt and reply may take: as set, or as an error has named it; None if neither is known."""
+        learnt, configured = self._health.context_limits.get(self.served.model), self.settings.context_limit
+        return min((limit for limit in (learnt, configured) if limit is not None), default=None)
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
     async def ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any]) -> Answer:
-        """Send a conversation; returns what was said.
+        """Send a conversation; returns what was said. `sampling` may hold `tools`, those that may be called.
 
         Raises:
             LLMUnavailable, LLMTimeout: no try succeeded.
-            LLMRefused: the request was refused.
+            LLMRefused: the request was refused (LLMContextOverflow: it is too long; LLMFiltered: a content filter stopped it).
             LLMReplyError: the model spent all its tokens before it said anything.
         """
         began, failed = time.monotonic(), 0
@@ -156,6 +182,8 @@ class Endpoint:
             if isinstance(outcome, Answer):
                 return outcome
             if isinstance(outcome, LLMError):
+                if isinstance(outcome, LLMContextOverflow):
+                    self._health.learn_limit(self.served.model, outcome.limit_tokens)
                 raise outcome
             if outcome.wait_s is not None and outcome.wait_s > self.settings.max_wait_s:
                 raise type(outcome.error)(f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than max_wait_s")
@@ -213,8 +241,9 @@ class Endpoint:
         text = content if isinstance(content := getattr(message, "content", None), str) else ""
         reason = str(getattr(choice, "finish_reason", None) or "stop")
         if reason == "content_filter":
-            return LLMRefused(f"{self.where} withheld its reply (content filter)")
-        if not text.strip():
+            return LLMFiltered(f"{self.where} withheld its reply (content filter)")
+        calls = _tool_calls(message)
+        if not text.strip() and not calls:
             if reason == "length":
                 return LLMReplyError(f"{self.where} spent all its tokens before it said anything; raise sampling.max_tokens", text)
             if refusal := getattr(message, "refusal", None):
@@ -223,4 +252,23 @@ class Endpoint:
         usage = getattr(completion, "usage", None)
         counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
         prompt, said = (count if isinstance(count, int) else None for count in counts)
-        return Answer(text, prompt, said, reason, seconds, tries)
+        thinking = next((found for name in _THINKING if isinstance(found := getattr(message, name, None), str)), "")
+        with suppress(NoAnswer):  # thinking that never ended: the reply is left as it is
+            inline, rest = split_thinking(text)
+            if inline and (rest.strip() or calls):
+                thinking, text = thinking or inline, rest.strip()
+        return Answer(text, prompt, said, reason, seconds, tries, calls, thinking)
+
+
+def _tool_calls(message: Any) -> tuple[ToolCall, ...]:
+    found = []
+    for call in getattr(message, "tool_calls", None) or ():
+        function = getattr(call, "function", None)
+        name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
+        if not isinstance(name, str) or not name:
+            continue
+        if not isinstance(arguments, dict):
+            with suppress(ValueError, TypeError):
+                arguments = json.loads(arguments or "{}", strict=False)
+        found.append(ToolCall(name, arguments if isinstance(arguments, dict) else str(arguments)))
+    return tuple(found)

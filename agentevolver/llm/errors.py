@@ -28,6 +28,18 @@ class LLMRefused(LLMError):
     """It refused this request, and would again: a wrong key, model or parameter, a prompt too long, content it does not accept."""
 
 
+class LLMContextOverflow(LLMRefused):
+    """The prompt (with what the reply may take) is too long; `limit_tokens` is the limit that the error named, None where it named none."""
+
+    def __init__(self, message: str, limit_tokens: int | None = None) -> None:
+        super().__init__(message)
+        self.limit_tokens = limit_tokens
+
+
+class LLMFiltered(LLMRefused):
+    """A content filter stopped the request or withheld the reply."""
+
+
 class LLMReplyError(LLMError):
     """It answered, but not with what was asked for; `text` is what it said last."""
 

@@ -100,7 +100,7 @@ def _parts(text: str) -> _Parts:
     whole = _decoded(text.strip())
     if isinstance(whole, dict | list):
         return _Parts([whole], [])
-    answer = _after_thinking(text)
+    _, answer = split_thinking(text)
     values, prose, position = [], [], 0
     for begin, end, value in _scan(answer):
         values.append(value)
@@ -109,21 +109,21 @@ def _parts(text: str) -> _Parts:
     return _Parts(values, [*prose, answer[position:]])
 
 
-def _after_thinking(text: str) -> str:
-    """Return what follows a model's thinking, where the reply begins with it; raises NoAnswer if it never came to an end.
+def split_thinking(text: str) -> tuple[str, str]:
+    """Return a model's thinking, where the reply begins with it, and what follows; raises NoAnswer if it never came to an end.
 
     The first end counts that stands outside of all JSON. Where a chat template opened the thinking the reply does not show where it
     began, and the whole of it is returned: its drafts must not differ from its answer.
     """
     if not text.lstrip().startswith(_THOUGHT_BEGINS):
-        return text
+        return "", text
     spans = [(begin, end) for begin, end, _ in _scan(text)]
     position = text.find(_THOUGHT_ENDS)
     while position >= 0 and any(begin < position < end for begin, end in spans):
         position = text.find(_THOUGHT_ENDS, position + 1)
     if position < 0:
         raise NoAnswer("the reply ends inside its thinking")
-    return text[position + len(_THOUGHT_ENDS) :]
+    return text[:position].lstrip().removeprefix(_THOUGHT_BEGINS).strip(), text[position + len(_THOUGHT_ENDS) :]
 
 
 def _decoded(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 _NO_KEY = "none"
 
@@ -17,6 +18,14 @@ class ServedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A native call of a tool; `arguments` are the text itself where it is no JSON object."""
+
+    name: str
+    arguments: dict[str, Any] | str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What an endpoint said; the token counts are None where it did not tell."""
 
@@ -26,12 +35,15 @@ class Answer:
     finish_reason: str
     seconds: float
     tries: int
+    tool_calls: tuple[ToolCall, ...] = ()
+    thinking: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a model said. Tokens are as the endpoint counts them (estimated from the length where it does not say); `seconds` is the time
-    of the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut."""
+    of the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut. `tool_calls` are native calls (`text` may then
+    be empty); `thinking` is what the server sent apart from the reply (`reasoning_content`)."""
 
     text: str
     prompt_tokens: int
@@ -39,3 +51,5 @@ class Reply:
     seconds: float
     cached: bool
     finish_reason: str = "stop"
+    tool_calls: tuple[ToolCall, ...] = ()
+    thinking: str = ""

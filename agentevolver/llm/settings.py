@@ -23,7 +23,7 @@ TEACHER_TOKEN = "TEACHER_TOKEN"
 OPENAI_SAMPLING = frozenset(
     {
         *("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "presence_penalty", "frequency_penalty"),
-        *("reasoning_effort", "response_format"),
+        *("reasoning_effort", "response_format", "tool_choice"),
     }
 )
 EXTRA_SAMPLING = frozenset({"top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "enable_thinking"})
@@ -72,6 +72,9 @@ class EndpointSettings(_Section):
     max_wait_s: float = Field(60.0, ge=0, description="longest pause before a try; a server that asks for more is given up")
     unavailable_timeout_s: float = Field(
         300.0, ge=0, description="seconds to wait, beyond the tries, for an endpoint that has answered before and now answers nobody"
+    )
+    context_limit: int | None = Field(
+        None, ge=1, description="tokens that a prompt and its reply may take together; null: learnt from the first error that names it"
     )
     price_in: float = Field(0.0, ge=0, description="price of a million prompt tokens")
     price_out: float = Field(0.0, ge=0, description="price of a million completion tokens")

@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass
 class Said:
-    """What the server does to one request: `hang` never answers, `drip` sends a byte now and then, `cut` closes in the middle."""
+    """What the server does to one request: `hang` never answers, `drip` sends a byte now and then, `cut` closes in the middle.
+
+    `message` holds further keys of the reply's message.
+    """
 
     text: str | None = "hello"
     status: int = 200
@@ -21,6 +24,7 @@ class Said:
     usage: dict[str, int] | None = field(default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
     finish_reason: str = "stop"
     delay_s: float = 0.0
+    message: dict[str, Any] = field(default_factory=dict)
     manner: str = "answer"
 
 
@@ -112,7 +116,7 @@ class FaultyServer:
 def _payload(said: Said) -> bytes:
     if said.status != 200:
         return json.dumps({"error": {"message": said.text or "no", "type": "fault", "code": None}}).encode()
-    message = {"role": "assistant", "content": said.text}
+    message = {"role": "assistant", "content": said.text} | said.message
     data: dict[str, Any] = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
     data["choices"] = [{"index": 0, "message": message, "finish_reason": said.finish_reason}]
     if said.usage is not None:

@@ -7,6 +7,7 @@ import email.utils
 import logging
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from pydantic import BaseModel, Field
 
 from agentevolver.llm import (
     LLM,
+    LLMContextOverflow,
     LLMError,
+    LLMFiltered,
     LLMRefused,
     LLMReplyError,
     LLMSettings,
@@ -22,6 +25,7 @@ from agentevolver.llm import (
     LLMUnavailable,
     Role,
     ServedModel,
+    ToolCall,
 )
 from agentevolver.llm import endpoint as endpoint_module
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
@@ -244,6 +248,55 @@ async def test_a_reply_that_was_all_thinking_says_so() -> None:
     async with FaultyServer([Said("", finish_reason="length")]) as server, LLM(settings(server)) as llm:
         with pytest.raises(LLMReplyError, match="max_tokens"):
             await llm.chat(Role.JUDGE, ASK)
+
+
+OVERFLOW = b'{"error": {"message": "This model\'s maximum context length is 64 tokens.", "code": "context_length_exceeded"}}'
+
+
+async def test_an_over_long_prompt_is_an_overflow_and_its_limit_is_learnt_for_all_roles_of_the_server() -> None:
+    async with FaultyServer([Said(status=400, body=OVERFLOW), Said("ok")]) as server, LLM(settings(server)) as llm:
+        assert llm.context_limit(Role.JUDGE) is None
+        with pytest.raises(LLMContextOverflow, match="the prompt is too long") as caught:
+            await llm.chat(Role.JUDGE, ASK)
+        assert caught.value.limit_tokens == 64
+        await llm.chat(Role.EXPLORER, ASK)
+        assert [llm.context_limit(role) for role in (Role.JUDGE, Role.EXPLORER)] == [64, 64]
+        assert LLM(settings(server, context_limit=32)).context_limit(Role.JUDGE) == 32
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Said(status=400, text="Input data may contain inappropriate content."), Said("half", finish_reason="content_filter")],
+    ids=["request", "reply"],
+)
+async def test_a_content_filters_refusal_is_told_from_others(fault: Said) -> None:
+    async with FaultyServer([fault]) as server, LLM(settings(server)) as llm:
+        with pytest.raises(LLMFiltered, match="content filter"):
+            await llm.chat(Role.JUDGE, ASK)
+    assert len(server.requests) == 1
+
+
+TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}]
+
+
+async def test_a_native_call_comes_without_a_text_and_is_kept_in_the_cache(tmp_path: Path) -> None:
+    calls = [
+        {"id": "1", "type": "function", "function": {"name": "find", "arguments": '{"what": "milk"}'}},
+        {"id": "2", "type": "function", "function": {"name": "find", "arguments": "milk, please"}},
+    ]
+    said = Said(None, finish_reason="tool_calls", message={"tool_calls": calls, "reasoning_content": "look first"})
+    async with FaultyServer([said]) as server, LLM(settings(server, cache=tmp_path / "c.sqlite")) as llm:
+        replies = [await llm.chat(Role.EXPLORER, ASK, tools=TOOLS) for _ in range(2)]
+    assert [reply.tool_calls for reply in replies] == [(ToolCall("find", {"what": "milk"}), ToolCall("find", "milk, please"))] * 2
+    assert [(reply.text, reply.thinking, reply.cached) for reply in replies] == [("", "look first", False), ("", "look first", True)]
+    assert [request.body["tools"] for request in server.requests] == [TOOLS]
+
+
+async def test_thinking_in_front_of_a_reply_is_no_part_of_its_text() -> None:
+    async with FaultyServer([Said("<think>hm, {odd}</think>\nyes")]) as server, LLM(settings(server)) as llm:
+        reply = await llm.chat(Role.EXPLORER, ASK)
+    assert (reply.text, reply.thinking) == ("yes", "hm, {odd}")
 
 
 async def test_no_more_calls_than_allowed_are_in_flight() -> None:

@@ -1,0 +1,269 @@
+"""Rate limiter of one server's account, shared by all roles and by all processes of this user on this host.
+
+A row of a SQLite file in the user's private runtime folder holds when the server may be asked again (the pause), the
+limits per minute that are known, and when the next request is due. A call *reserves* its moment in one short
+transaction and sleeps until then, so that nobody polls and nothing is held: a process that is killed leaves at most one
+unused moment behind.
+
+* Limits per minute, as set or as a refusal names them, are kept by the generic cell rate algorithm (ITU-T I.371) with a
+  burst of 3 s.
+* A refusal closes the server for all: for as long as it asks, else with full jitter over a range that doubles with each
+  refusal in a row.
+* Refusals that name nothing teach a rate: the answers per second since requests began to come without a break. It grows
+  by 2 % with each
+  answer, so that it finds a limit that was raised.
+
+A file that cannot be used is reported once; the process then keeps to itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from agentevolver.llm.limits import Allowance, RateLimits
+from agentevolver.utils.retry import full_jitter
+from agentevolver.utils.runtime import runtime_folder
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.5
+FILE = "llm_pace.sqlite"
+# Kept a little below the limit: the server's clock is not ours.
+SHARE = 0.95
+BURST_S = 3.0
+GROWTH = 1.02
+# Without a request for so long, what was measured says nothing any more.
+IDLE_S = 10.0
+FORGOTTEN_S = 600.0
+# Answers are counted over this long at most; a rate is not taken from less than the other.
+LONGEST_S, SHORTEST_S = 120.0, 1.0
+# A pause that is longer comes from a clock that was set back.
+LONGEST_PAUSE_S = 86400.0
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is known of one account; times are seconds since 1970, zero if there was none."""
+
+    closed_since: float = 0.0
+    closed_until: float = 0.0
+    strikes: int = 0
+    refusals: int = 0
+    requests_per_minute: float = 0.0
+    tokens_per_minute: float = 0.0
+    rate: float = 0.0
+    next_request: float = 0.0
+    next_token: float = 0.0
+    asked_at: float = 0.0
+    measured_since: float = 0.0
+    answers: float = 0.0
+
+
+_NAMES = [field.name for field in fields(_Row)]
+_SCHEMA = f"CREATE TABLE IF NOT EXISTS paces (account TEXT PRIMARY KEY, {', '.join(f'{name} REAL NOT NULL' for name in _NAMES)})"
+_READ = f"SELECT {', '.join(_NAMES)} FROM paces WHERE account = ?"
+_WRITE = f"INSERT OR REPLACE INTO paces VALUES (?{', ?' * len(_NAMES)})"
+
+
+def account_of(base_url: str, api_key: str) -> str:
+    """Return what a server and a key are called in the file: a hash, which shows neither."""
+    return hashlib.sha256(f"{base_url}\0{api_key}".encode()).hexdigest()[:24]
+
+
+class Pace:
+    """The pace of one account. Its methods wait for nothing but short transactions; `clock` is the time since 1970."""
+
+    def __init__(
+        self,
+        account: str,
+        path: Path | None,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open or make the file; None, or one that cannot be used: this process alone keeps to the pace. The limits are
+        those that are set; they count beside what is learnt."""
+        self._account = account
+        self._set = (requests_per_minute, tokens_per_minute)
+        self._clock = clock
+        self._db = _open(path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def reserve(self, tokens: int) -> float:
+        """Reserve the next moment for a request of so many tokens; returns the seconds until then, pauses left
+        aside."""
+        with self._row() as row:
+            now = self._clock()
+            if now - row.asked_at > FORGOTTEN_S:
+                row.strikes, row.rate = 0, 0.0
+            if now - max(row.asked_at, row.closed_until) > IDLE_S:
+                row.measured_since, row.answers = now, 0.0
+            row.asked_at = now
+            per_request = max(_interval(self._set[0], row.requests_per_minute), 1.0 / row.rate if row.rate else 0.0)
+            per_token = _interval(self._set[1], row.tokens_per_minute)
+            # A rate that was measured allows no bursts: a burst was what measured it.
+            burst = 0.0 if row.rate and per_request == 1.0 / row.rate else BURST_S
+            begin = now
+            if per_request:
+                begin = max(begin, row.next_request - burst)
+            if per_token:
+                begin = max(begin, row.next_token - BURST_S)
+            row.next_request = max(row.next_request, begin) + per_request
+            row.next_token = max(row.next_token, begin) + tokens * per_token
+            return begin - now
+
+    def closed_for(self) -> float:
+        """Return how many seconds the pause still takes, 0 if there is none."""
+        left = self._read().closed_until - self._clock()
+        return left if 0.0 < left <= LONGEST_PAUSE_S else 0.0
+
+    @property
+    def refusals(self) -> int:
+        """How many volleys of refusals there were, of all processes."""
+        return int(self._read().refusals)
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The requests and the tokens per minute that refusals have named; a rate that was measured counts as the
+        former."""
+        row = self._read()
+        return row.requests_per_minute or (60.0 * row.rate if row.rate else None), row.tokens_per_minute or None
+
+    def refused(
+        self, sent_at: float, asked_s: float | None, max_wait_s: float, named: tuple[float | None, float | None] = (None, None)
+    ) -> float:
+        """Note that a request was refused for its rate; returns the seconds that the server is left alone now.
+
+        Args:
+            sent_at: when it was sent, by this clock; one from before the latest pause makes no longer pause.
+            asked_s: what the server asked to wait, None if it did not.
+            max_wait_s: the longest pause where it did not ask.
+            named: requests and tokens per minute that the refusal named.
+        """
+        with self._row() as row:
+            now = self._clock()
+            row.requests_per_minute = named[0] or row.requests_per_minute
+            row.tokens_per_minute = named[1] or row.tokens_per_minute
+            is_first = sent_at >= row.closed_since
+            if is_first:
+                row.strikes, row.refusals, row.closed_since = row.strikes + 1, row.refusals + 1, now
+                measured = now - row.measured_since
+                if asked_s is None and not row.requests_per_minute and row.answers >= 2 and measured >= SHORTEST_S:
+                    row.rate = row.answers / measured
+            if is_first or asked_s is not None:
+                wait = full_jitter(row.strikes, first_wait_s=FIRST_PAUSE_S, max_wait_s=max_wait_s, asked_s=asked_s)
+                row.closed_until = max(row.closed_until, now + wait)
+            return max(0.0, row.closed_until - now)
+
+    def answered(self, sent_at: float, more_tokens: int = 0, told: RateLimits | None = None, max_wait_s: float = 0.0) -> None:
+        """Note an answer.
+
+        Args:
+            sent_at: when its request was sent, by this clock.
+            more_tokens: what it took beyond the tokens it had reserved (negative: less).
+            told: what its headers tell; where nothing is left the server is left alone until there is, `max_wait_s` at
+                most.
+        """
+        with self._row() as row:
+            now = self._clock()
+            if sent_at >= row.closed_since:
+                row.strikes = 0
+            row.answers += 1
+            if now - row.measured_since > LONGEST_S:
+                row.measured_since, row.answers = now - LONGEST_S / 2, row.answers * LONGEST_S / 2 / (now - row.measured_since)
+            row.rate *= GROWTH
+            row.next_token += more_tokens * _interval(self._set[1], row.tokens_per_minute)
+            if told is not None:
+                pause = max(_until_left(told.requests), _until_left(told.tokens))
+                row.closed_until = max(row.closed_until, now + min(pause, max_wait_s))
+
+    def _read(self) -> _Row:
+        try:
+            values = self._db.execute(_READ, (self._account,)).fetchone()
+        except sqlite3.Error as error:
+            self._alone(error)
+            return self._read()
+        return _Row(*values) if values else _Row()
+
+    @contextmanager
+    def _row(self) -> Iterator[_Row]:
+        """Give the row, to be changed in the block, in a transaction."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            self._alone(error)
+        row = self._read()
+        try:
+            yield row
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        try:
+            self._write(row)
+        except sqlite3.Error as error:
+            self._alone(error)
+            self._write(row)
+
+    def _write(self, row: _Row) -> None:
+        self._db.execute(_WRITE, (self._account, *asdict(row).values()))
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
+
+    def _alone(self, error: sqlite3.Error) -> None:
+        logger.warning("the pace of language models cannot be shared with other processes any more (%s)", error)
+        self._db.close()
+        self._db = _open(None)
+
+
+def default_path() -> Path | None:
+    """Return the file where this user's processes meet; None, and a warning, where there is no private folder."""
+    try:
+        return runtime_folder() / FILE
+    except OSError as error:
+        logger.warning("processes do not share the pace of language models: %s", error)
+        return None
+
+
+def _interval(*limits: float | None) -> float:
+    """Return the seconds between two of what the smallest of the limits allows in a minute, 0 without one."""
+    return max((60.0 / (SHARE * limit) for limit in limits if limit), default=0.0)
+
+
+def _until_left(told: Allowance) -> float:
+    """Return the seconds until something is left of an allowance, by what is told of it: 0 if there is, or nothing is
+    told."""
+    return told.reset_s if told.remaining is not None and told.remaining < 1 and told.reset_s is not None else 0.0
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        try:
+            return _connect(str(path))
+        except sqlite3.Error as error:
+            logger.warning("%s: processes do not share the pace of language models (%s)", path, error)
+    return _connect(":memory:")
+
+
+def _connect(name: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(name, timeout=2.0, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        # Nothing of it is worth a sync: after a loss of power all of it is stale.
+        connection.execute("PRAGMA synchronous=OFF")
+        connection.execute(_SCHEMA)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection

@@ -17,12 +17,15 @@ from pydantic import BaseModel
 from agentevolver.activity import BOARD
 from agentevolver.llm.cache import ReplyCache, Stored, cache_key
 from agentevolver.llm.counts import CHARS_PER_TOKEN, RoleCounts
-from agentevolver.llm.endpoint import Endpoint, Health, served_model
+from agentevolver.llm.dialect import dialect_of, merged
+from agentevolver.llm.endpoint import Endpoint, served_model
 from agentevolver.llm.errors import LLMError, LLMReplyError, LLMUnavailable
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.ledger import Ledger, Usage
+from agentevolver.llm.pace import Pace, account_of, default_path
 from agentevolver.llm.replies import Answer, Reply, ServedModel
-from agentevolver.llm.settings import OFFLINE, POLICY, TEACHER_TOKEN, LLMSettings, Role, check_sampling
+from agentevolver.llm.server import Server
+from agentevolver.llm.settings import OFFLINE, POLICY, TEACHER_TOKEN, EndpointSettings, LLMSettings, Role, check_sampling
 from agentevolver.utils import seeds
 from agentevolver.utils.secrets import secret
 
@@ -58,7 +61,7 @@ class LLM:
         self._policy = policy
         self._endpoints: dict[Role, Endpoint] = {}
         self._retired: list[Endpoint] = []
-        self._health: dict[str, Health] = {}
+        self._servers: dict[str, Server] = {}
         self._counts: dict[Role, RoleCounts] = {}
 
     async def __aenter__(self) -> Self:
@@ -73,6 +76,9 @@ class LLM:
         self._endpoints, self._retired = {}, []
         for endpoint in endpoints:
             await endpoint.aclose()
+        servers, self._servers = self._servers, {}
+        for server in servers.values():
+            server.close()
         if self._cache is not None:
             self._cache.close()
             self._cache = None
@@ -144,7 +150,7 @@ class LLM:
     ) -> tuple[Reply, str | None]:
         """Return the reply and its key in the cache, if it is kept there."""
         settings = self.settings.endpoint(role)
-        parameters = check_sampling({**settings.sampling, **sampling}) | ({"tools": tools} if tools else {})
+        parameters = check_sampling(merged(settings.sampling, sampling)) | ({"tools": tools} if tools else {})
         if settings.base_url in SEEDED and (draws := seeds.current()) is not None:
             parameters.setdefault("seed", draws.seed(role.value, seeds.derived(json.dumps(messages, sort_keys=True))))
         counts = self._count(role)
@@ -170,20 +176,29 @@ class LLM:
         estimate = self._usage(endpoint, *counts.estimate(chars))
         self.ledger.begin(estimate)
         used = Usage()
+
+        def bill(tokens: tuple[int | None, int | None]) -> None:
+            nonlocal used
+            prompt, said = tokens
+            used += self._usage(endpoint, estimate.prompt_tokens if prompt is None else prompt, said or 0)
+            counts.unusable += 1
+
         try:
             with BOARD.call(f"the {endpoint.role.value}'s model"):
-                answer = await endpoint.ask(messages, parameters)
+                answer = await endpoint.ask(messages, parameters, estimate.prompt_tokens, estimate.completion_tokens, bill)
             reply = _reply(answer, estimate.prompt_tokens)
-            used = self._usage(endpoint, reply.prompt_tokens, reply.completion_tokens)
+            used += self._usage(endpoint, reply.prompt_tokens, reply.completion_tokens)
+            counts.calls += 1
+            counts.retries += answer.tries - 1
+            counts.prompt_chars += chars
+            counts.answered_prompt_tokens += reply.prompt_tokens
+            counts.answered_tokens += reply.completion_tokens
+            counts.latencies.append(reply.seconds)
         finally:
             self.ledger.settle(endpoint.role.value, estimate, used)
-        counts.calls += 1
-        counts.retries += answer.tries - 1
-        counts.prompt_chars += chars
-        counts.prompt_tokens += used.prompt_tokens
-        counts.completion_tokens += used.completion_tokens
-        counts.cost += used.cost
-        counts.latencies.append(reply.seconds)
+            counts.prompt_tokens += used.prompt_tokens
+            counts.completion_tokens += used.completion_tokens
+            counts.cost += used.cost
         return reply
 
     async def _endpoint(self, role: Role) -> Endpoint:
@@ -200,8 +215,23 @@ class LLM:
         if known is None or known.served != served:
             if known is not None:
                 self._retired.append(known)
-            known = self._endpoints[role] = Endpoint(role, settings, served, self._health.setdefault(served.base_url, Health()))
+            known = self._endpoints[role] = Endpoint(role, settings, served, self._server(settings, served))
         return known
+
+    def _server(self, settings: EndpointSettings, served: ServedModel) -> Server:
+        """Return what is known of a server, which all its roles share; what is not ours is shared with other processes too."""
+        account = account_of(served.base_url, served.api_key)
+        if account not in self._servers:
+            path = None if settings.base_url in SEEDED else default_path()
+            same = [own for own in map(self.settings.endpoint, Role) if own.base_url == settings.base_url]
+            limits = (
+                min((limit for own in same if (limit := getattr(own, name)) is not None), default=None)
+                for name in ("requests_per_minute", "tokens_per_minute")
+            )
+            self._servers[account] = Server(Pace(account, path, *limits))
+        server = self._servers[account]
+        server.window.ceiling += settings.concurrency
+        return server
 
     async def _policy_model(self, role: Role) -> ServedModel:
         found = self._policy() if callable(self._policy) else self._policy
@@ -212,7 +242,13 @@ class LLM:
         return found
 
     def _response_format(self, role: Role, schema: type[BaseModel]) -> dict[str, Any]:
-        mode = self.settings.endpoint(role).json_mode
+        settings = self.settings.endpoint(role)
+        mode: str = settings.json_mode
+        if mode == "auto":
+            # Ours are asked as ever, so that a grammar does not change what they say.
+            ours = settings.base_url in SEEDED
+            offered = () if ours else dialect_of(settings.dialect, settings.base_url, settings.model).formats
+            mode = "schema" if "json_schema" in offered else "object" if offered else "prompt"
         if mode == "schema":
             wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
             return {"response_format": {"type": "json_schema", "json_schema": wanted}}

@@ -12,7 +12,11 @@ _LATENCIES = 4096
 
 @dataclass(slots=True)
 class RoleCounts:
-    """What happened to a role's calls since the start; latencies are those of the latest calls' successful tries, in seconds."""
+    """What happened to a role's calls since the start.
+
+    `prompt_tokens`, `completion_tokens` and `cost` are all that was billed, `unusable` how many billed replies could not be used;
+    `answered_*` are of usable replies alone, for estimates. Latencies are those of the latest calls' successful tries, in seconds.
+    """
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -23,18 +27,21 @@ class RoleCounts:
     repairs: int = 0
     retries: int = 0
     cached: int = 0
+    unusable: int = 0
+    answered_prompt_tokens: int = 0
+    answered_tokens: int = 0
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
     def estimate(self, chars: int) -> tuple[int, int]:
         """Return (prompt, completion) tokens to expect of a prompt of so many characters, going by the calls so far."""
-        per_char = self.prompt_tokens / self.prompt_chars if self.prompt_chars else 1 / CHARS_PER_TOKEN
-        return math.ceil(chars * per_char), self.completion_tokens // self.calls if self.calls else 0
+        per_char = self.answered_prompt_tokens / self.prompt_chars if self.prompt_chars else 1 / CHARS_PER_TOKEN
+        return math.ceil(chars * per_char), self.answered_tokens // self.calls if self.calls else 0
 
     def metrics(self) -> dict[str, float]:
         """Return the counts by name."""
         out = {
             name: float(getattr(self, name))
-            for name in ("calls", "prompt_tokens", "completion_tokens", "cost", "errors", "repairs", "retries", "cached")
+            for name in ("calls", "prompt_tokens", "completion_tokens", "cost", "errors", "repairs", "retries", "cached", "unusable")
         }
         if self.latencies:
             ordered = sorted(self.latencies)

@@ -1,47 +1,42 @@
-"""One role's endpoint at work: a client, a bounded number of calls at once, and bounded tries.
+"""One role's endpoint at work: a client, a bounded number of calls at once, bounded tries and waits.
 
-`Endpoint.ask` returns an answer or raises one of the typed errors. Nothing waits for ever: every try has a deadline that covers the whole
-exchange, the tries are counted, no pause is longer than `max_wait_s`, and an outage is waited out for `unavailable_timeout_s` at most.
+`Endpoint.ask` returns an answer or raises one of the typed errors. Nothing waits for ever: every try has a deadline
+that covers the whole exchange, tries are counted, rate limits and outages are waited out for `rate_limit_timeout_s` and
+`unavailable_timeout_s`, and the whole call has `call_timeout_s`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import itertools
-import json
 import logging
 import random
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from agentevolver.llm.boundary import translate
-from agentevolver.llm.errors import (
-    LLMContextOverflow,
-    LLMError,
-    LLMFiltered,
-    LLMRefused,
-    LLMReplyError,
-    LLMUnavailable,
-    Transient,
-    redact,
-)
-from agentevolver.llm.extract import NoAnswer, split_thinking
-from agentevolver.llm.replies import Answer, ServedModel, ToolCall
-from agentevolver.llm.settings import EXTRA_SAMPLING, EndpointSettings, Role
+from agentevolver.llm import refusals
+from agentevolver.llm.boundary import Again, Asked, Failure, read_completion, read_error
+from agentevolver.llm.dialect import Dialect, Learnt, dialect_of, learn, shape, unsent
+from agentevolver.llm.errors import LLMContextOverflow, LLMRefused, LLMTimeout, LLMUnavailable
+from agentevolver.llm.replies import Answer, ServedModel
+from agentevolver.llm.server import Server
+from agentevolver.llm.settings import OFFLINE, POLICY, EndpointSettings, Role
+from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
-# What servers call the thinking that they send apart: DeepSeek, DashScope and older vLLM; newer vLLM and OpenRouter.
-_THINKING = ("reasoning_content", "reasoning")
+# Refusals of one request that may each teach another parameter.
+MOST_LESSONS = 8
+# What is kept free beside a prompt, whose length is an estimate.
+_SPARE = 64
+Bill = Callable[[tuple[int | None, int | None]], None]
 
 
 def served_model(role: Role, settings: EndpointSettings, environ: Mapping[str, str] | None = None) -> ServedModel:
@@ -58,98 +53,30 @@ def served_model(role: Role, settings: EndpointSettings, environ: Mapping[str, s
     return ServedModel(settings.base_url, settings.model, key)
 
 
-def pause(attempt: int, max_wait_s: float, asked_s: float | None) -> float:
-    """Return the seconds to wait after the failed try number `attempt` (from 0).
-
-    Full jitter over an exponentially growing range; what a server asked for is waited at least, and a little jitter on top of it, so that
-    not all calls come back at once.
-    """
-    ceiling = min(max_wait_s, FIRST_PAUSE_S * 2**attempt)
-    drawn = random.uniform(0.0, ceiling)
-    return drawn if asked_s is None else min(max_wait_s, asked_s + 0.1 * drawn)
-
-
-def asked_wait(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks to wait (`retry-after-ms`, `Retry-After` as seconds or a date), None if it does not."""
-    milliseconds, said = headers.get("retry-after-ms"), headers.get("retry-after")
-    try:
-        if milliseconds is not None:
-            return max(0.0, float(milliseconds) / 1000.0)
-        if said is not None:
-            return max(0.0, float(said))
-    except ValueError:
-        when = email.utils.parsedate_tz(said or "")
-        return max(0.0, email.utils.mktime_tz(when) - time.time()) if when else None
-    return None
-
-
 def is_local(url: str) -> bool:
     """Whether a URL names this machine."""
     host = urlsplit(url).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-class Health:
-    """Whether a server that used to answer answers nobody any more. Shared by the endpoints of all roles that ask the same server."""
-
-    def __init__(self) -> None:
-        self._answered_at: float | None = None
-        self._down_since: float | None = None
-        self._is_waited_for = False
-        self.context_limits: dict[str, int] = {}
-
-    def answered(self) -> None:
-        """Note an answer, of whatever use."""
-        now = time.monotonic()
-        if self._is_waited_for and self._down_since is not None:
-            logger.warning("the language model that was away answers again, after %.0f s", now - self._down_since)
-        self._answered_at, self._down_since, self._is_waited_for = now, None, False
-
-    def failed(self) -> None:
-        """Note a failure that looks like an outage."""
-        if self._down_since is None:
-            self._down_since = time.monotonic()
-
-    def learn_limit(self, model: str, tokens: int | None) -> None:
-        """Note the length of a model's context that an error named; the smallest counts."""
-        if tokens is not None:
-            self.context_limits[model] = min(tokens, self.context_limits.get(model, tokens))
-
-    def is_away(self, since: float, longest_s: float) -> bool:
-        """Whether nobody has had an answer since `since` (monotonic seconds), though there were some before, for less than `longest_s`.
-
-        A server that has never answered is a mistake in the configuration rather than an outage.
-        """
-        if self._answered_at is None or self._down_since is None or self.has_answered(since):
-            return False
-        return time.monotonic() - self._down_since < longest_s
-
-    def has_answered(self, since: float) -> bool:
-        """Whether somebody has had an answer since `since` (monotonic seconds)."""
-        return self._answered_at is not None and self._answered_at >= since
-
-    def wait(self, why: str) -> None:
-        """Say, once an outage, that calls wait for its end."""
-        if not self._is_waited_for:
-            logger.warning("%s", why)
-            self._is_waited_for = True
-
-
 class Endpoint:
     """One role's endpoint, on one event loop."""
 
-    def __init__(self, role: Role, settings: EndpointSettings, served: ServedModel, health: Health) -> None:
+    def __init__(self, role: Role, settings: EndpointSettings, served: ServedModel, server: Server) -> None:
         self.role = role
         self.settings = settings
         self.served = served
-        self._health = health
+        self.server = server
+        # The policy is served by vLLM; the built-in teacher takes everything.
+        own = {POLICY: "vllm", OFFLINE: "vllm"}.get(settings.base_url, settings.dialect)
+        self.dialect: Dialect = dialect_of(own, served.base_url, served.model)  # type: ignore[arg-type]
         self._places = asyncio.Semaphore(settings.concurrency)
-        self._closed_until = 0.0
-        # What runs on this machine is reached directly, whatever proxy the environment names.
-        direct = DefaultAsyncHttpxClient(trust_env=False, timeout=settings.timeout_s) if is_local(served.base_url) else None
-        self._client = AsyncOpenAI(
-            api_key=served.api_key, base_url=served.base_url, max_retries=0, timeout=settings.timeout_s, http_client=direct
-        )
+        self._policy = RetryPolicy(tries=settings.tries, first_wait_s=FIRST_PAUSE_S, max_wait_s=settings.max_wait_s)
+        self._asked = Asked(self.where, (served.api_key,), settings.timeout_s, self.dialect.quota_is_rate)
+        self._has_told = False
+        azures = {"api-key": served.api_key, "Authorization": openai.Omit()}
+        self._headers: dict[str, Any] | None = azures if self.dialect.name == "azure" else None
+        self._client = _client(settings, served, self.dialect)
 
     @property
     def where(self) -> str:
@@ -157,118 +84,200 @@ class Endpoint:
         return f"{self.role.value} ({self.served.model} at {self.served.base_url})"
 
     @property
+    def learnt(self) -> Learnt:
+        """What this model's refusals have taught."""
+        return self.server.learnt[self.served.model]
+
+    @property
     def context_limit(self) -> int | None:
-        """The most tokens that prompt and reply may take: as set, or as an error has named it; None if neither is known."""
-        learnt, configured = self._health.context_limits.get(self.served.model), self.settings.context_limit
-        return min((limit for limit in (learnt, configured) if limit is not None), default=None)
+        """The most tokens that prompt and reply may take: as set, or as an error has named it; None if neither is
+        known."""
+        known = (self.learnt.context_limit, self.settings.context_limit)
+        return min((limit for limit in known if limit is not None), default=None)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def ask(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any]) -> Answer:
-        """Send a conversation; returns what was said. `sampling` may hold `tools`, those that may be called.
+    async def ask(
+        self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], prompt_tokens: int, reply_tokens: int, bill: Bill
+    ) -> Answer:
+        """Send a conversation; returns what was said.
+
+        Args:
+            messages: the conversation.
+            sampling: its parameters; may hold `tools`, those that may be called.
+            prompt_tokens, reply_tokens: what is expected, for limits on tokens per minute and on the context.
+            bill: is told the tokens of each try that was billed and cannot be used (None where the server did not count
+                them).
 
         Raises:
-            LLMUnavailable, LLMTimeout: no try succeeded.
-            LLMRefused: the request was refused (LLMContextOverflow: it is too long; LLMFiltered: a content filter stopped it).
-            LLMReplyError: the model spent all its tokens before it said anything.
+            LLMUnavailable, LLMTimeout: no try succeeded in time.
+            LLMRefused: the request was refused (LLMContextOverflow: it is too long; LLMFiltered: a content filter
+            stopped it). LLMReplyError: the model spent all its tokens before it said anything.
         """
-        began, failed = time.monotonic(), 0
+        async with self._places:
+            try:
+                async with asyncio.timeout(self.settings.call_timeout_s):
+                    return await self._ask(messages, dict(sampling), prompt_tokens, reply_tokens, bill)
+            except TimeoutError:
+                pass
+        raise LLMTimeout(f"{self.where} gave no answer in all of call_timeout_s = {self.settings.call_timeout_s:g} s")
+
+    async def _ask(
+        self, messages: list[dict[str, Any]], sampling: dict[str, Any], prompt_tokens: int, reply_tokens: int, bill: Bill
+    ) -> Answer:
+        began, retries = time.monotonic(), Retries(self._policy)
+        limited_since: float | None = None
+        lessons = 0
         for tries in itertools.count(1):
-            async with self._places:
-                await self._wait_until_open()
-                outcome = await self._try(messages, sampling, tries)
+            async with self.server.window.place():
+                await self._wait_for_turn(prompt_tokens + reply_tokens, limited_since)
+                sent = time.time(), time.monotonic()
+                plain, extra = self._shaped(sampling, prompt_tokens)
+                outcome, headers = await self._try(messages, plain, extra, tries)
             if isinstance(outcome, Answer):
+                taken = (outcome.prompt_tokens or prompt_tokens) + (outcome.completion_tokens or reply_tokens)
+                self.server.answered(sent[0], taken - prompt_tokens - reply_tokens, headers, self.settings.max_wait_s)
                 return outcome
-            if isinstance(outcome, LLMError):
-                if isinstance(outcome, LLMContextOverflow):
-                    self._health.learn_limit(self.served.model, outcome.limit_tokens)
-                raise outcome
-            if outcome.wait_s is not None and outcome.wait_s > self.settings.max_wait_s:
-                raise type(outcome.error)(f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than max_wait_s")
-            failed += 1
-            if failed > self.settings.tries and self._health.has_answered(began):
-                # The outage that this call waited for is over, and its tries count anew.
-                began, failed = time.monotonic(), 1
-            if failed >= self.settings.tries:
-                longest = self.settings.unavailable_timeout_s
-                if not outcome.is_outage or not self._health.is_away(began, longest):
-                    raise type(outcome.error)(f"{outcome.error} (tried {tries} times)")
-                self._health.wait(f"{outcome.error}; waiting for it, {longest:g} s at most")
-            wait = pause(min(failed, self.settings.tries) - 1, self.settings.max_wait_s, outcome.wait_s)
-            if outcome.wait_s is not None:
-                self._closed_until = max(self._closed_until, time.monotonic() + outcome.wait_s)
-            logger.debug("%s; trying again in %.1f s", outcome.error, wait)
-            await asyncio.sleep(wait)
+            if outcome.billed is not None:
+                bill(outcome.billed)
+            if outcome.again is Again.NO:
+                lessons += 1
+                if lessons > MOST_LESSONS or not self._learns(outcome, plain, extra, sampling, prompt_tokens):
+                    raise outcome.error
+            elif outcome.again is Again.RATE:
+                limited_since = sent[1] if limited_since is None else limited_since
+                self._is_limited(outcome, sent, limited_since)
+            else:
+                await self._is_failing(outcome, retries, began, tries)
+                if retries.failures == 0:
+                    began = time.monotonic()
         raise AssertionError("unreachable: the tries end with an answer or an error")
 
-    async def _wait_until_open(self) -> None:
-        """Keep all calls back while the server wants a pause, instead of finding out one by one."""
-        wait = self._closed_until - time.monotonic()
-        if wait > 0:
-            await asyncio.sleep(min(wait, self.settings.max_wait_s))
+    async def _wait_for_turn(self, tokens: int, limited_since: float | None) -> None:
+        """Wait for the reserved moment and for the end of any pause; raises LLMUnavailable for a pause that is too
+        long."""
+        due = time.monotonic() + self.server.pace.reserve(tokens)
+        since = time.monotonic() if limited_since is None else limited_since
+        while True:
+            self.server.keep_up()
+            now, closed = time.monotonic(), self.server.pace.closed_for()
+            if now + closed > since + self.settings.rate_limit_timeout_s:
+                raise LLMUnavailable(
+                    f"{self.where} is not to be asked for {closed:.0f} s yet (its rate limit), longer than rate_limit_timeout_s allows"
+                )
+            wait = max(due - now, closed)
+            if wait <= 0:
+                return
+            # Not all calls of all processes come back at once.
+            await asyncio.sleep(wait + (random.uniform(0.0, 0.1 * closed) if closed else 0.0))
 
-    async def _try(self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], tries: int) -> Answer | LLMError | Transient:
-        """Make one try. Errors are returned: raised from here they would carry the client's exception, which may show a key."""
-        extra = {key: value for key, value in sampling.items() if key in EXTRA_SAMPLING}
-        plain = {key: value for key, value in sampling.items() if key not in EXTRA_SAMPLING}
+    def _is_limited(self, outcome: Failure, sent: tuple[float, float], since: float) -> None:
+        """Note a rate limit; raises its error if it lasts too long."""
+        longest, asked = self.settings.rate_limit_timeout_s, outcome.wait_s
+        waited = time.monotonic() - since
+        if asked is not None and waited + asked > longest:
+            raise type(outcome.error)(f"{outcome.error}; it asks to wait {asked:.0f} s, more than rate_limit_timeout_s allows")
+        pause = self.server.refused(sent, asked, self.settings.max_wait_s, outcome.per_minute, str(outcome.error))
+        if waited + pause > longest:
+            raise type(outcome.error)(f"{outcome.error} (for {waited:.0f} s now; rate_limit_timeout_s = {longest:g})")
+
+    async def _is_failing(self, outcome: Failure, retries: Retries, began: float, tries: int) -> None:
+        """Wait after a failure; raises its error if there is to be no other try. An outage is waited out beyond the
+        tries."""
+        settings, health = self.settings, self.server.health
+        if outcome.again is Again.OUTAGE:
+            health.failed()
+        longest = max(settings.max_wait_s, settings.unavailable_timeout_s if outcome.again is Again.OUTAGE else 0.0)
+        if outcome.wait_s is not None and outcome.wait_s > longest:
+            raise type(outcome.error)(f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than {longest:g} s")
+        wait = retries.failed(outcome.wait_s)
+        if wait is None:
+            if health.has_answered(began) and retries.failures > settings.tries:
+                # The outage that this call waited for is over, and its tries count anew.
+                retries.renew()
+                wait = self._policy.pause(1, outcome.wait_s)
+            elif outcome.again is Again.OUTAGE and health.is_away(began, settings.unavailable_timeout_s):
+                health.wait(f"{outcome.error}; waiting for it, {settings.unavailable_timeout_s:g} s at most")
+                wait = self._policy.pause(retries.failures, outcome.wait_s)
+            else:
+                raise type(outcome.error)(f"{outcome.error} (tried {tries} times)")
+        logger.debug("%s; trying again in %.1f s", outcome.error, wait)
+        await asyncio.sleep(wait)
+
+    def _shaped(self, sampling: dict[str, Any], prompt_tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what is sent, in the server's dialect; the limit on the reply leaves room for the prompt, where the
+        context is known."""
+        if not self._has_told and (kept := unsent(sampling, self.dialect, self.settings.omit)):
+            self._has_told = True
+            logger.info("%s is not sent %s (dialect %s, omit)", self.where, ", ".join(kept), self.dialect.name)
+        if self.context_limit is not None:
+            room = self.context_limit - int(1.1 * prompt_tokens) - _SPARE
+            for name in ("max_tokens", "max_completion_tokens"):
+                if room >= _SPARE and sampling.get(name) is not None:
+                    sampling[name] = min(sampling[name], room)
+        return shape(sampling, self.dialect, self.learnt, self.settings.omit)
+
+    def _learns(self, outcome: Failure, plain: dict[str, Any], extra: dict[str, Any], sampling: dict[str, Any], prompt_tokens: int) -> bool:
+        """Whether a refusal says how to ask instead, which is remembered for all roles."""
+        if isinstance(outcome.error, LLMContextOverflow):
+            limit, learnt = outcome.error.limit_tokens, self.learnt
+            if limit is None:
+                return False
+            if learnt.context_limit is None or limit < learnt.context_limit:
+                learnt.context_limit = limit
+                logger.warning("%s takes %d tokens at most, prompt and reply together", self.where, limit)
+            # Worth another try only where it is the reply that was given too much room.
+            name = next((name for name in ("max_tokens", "max_completion_tokens") if name in plain), None)
+            room = limit - (refusals.prompt_named(outcome.said) or int(1.1 * prompt_tokens)) - _SPARE
+            if name is None or not _SPARE <= room < plain[name]:
+                return False
+            sampling[name if name in sampling else "max_tokens"] = room
+            return True
+        if type(outcome.error) is not LLMRefused:
+            return False
+        lesson = learn(outcome.said, outcome.named, plain, extra, self.learnt)
+        if lesson is None:
+            return False
+        logger.warning("%s: %s (%s); it is asked without from now on", self.where, lesson, outcome.said)
+        return True
+
+    async def _try(
+        self, messages: list[dict[str, Any]], plain: dict[str, Any], extra: dict[str, Any], tries: int
+    ) -> tuple[Answer | Failure, Mapping[str, str]]:
+        """Make one try. Errors are returned: raised from here they would carry the client's exception, which may show a
+        key."""
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self.settings.timeout_s):
-                completion = await self._client.chat.completions.create(
+                raw = await self._client.chat.completions.with_raw_response.create(
                     model=self.served.model,
                     messages=messages,  # type: ignore[arg-type]
                     extra_body=extra or None,
+                    extra_headers=self._headers,
                     **plain,
                 )
+                completion = raw.parse()
         except (openai.OpenAIError, TimeoutError, ValueError, TypeError) as error:
             # ValueError and TypeError: a body that is JSON of another shape, or none.
-            wait = asked_wait(error.response.headers) if isinstance(error, openai.APIStatusError) else None
-            outcome = translate(error, self.where, [self.served.api_key], self.settings.timeout_s, wait)
-            if isinstance(outcome, Transient) and outcome.is_outage:
-                self._health.failed()
-            return outcome
-        self._health.answered()
-        return self._read(completion, time.perf_counter() - began, tries)
-
-    def _read(self, completion: Any, seconds: float, tries: int) -> Answer | LLMError | Transient:
-        choices = getattr(completion, "choices", None)
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        message = getattr(choice, "message", None)
-        if choice is None or message is None:
-            return Transient(LLMUnavailable(f"{self.where} answered without a choice"))
-        text = content if isinstance(content := getattr(message, "content", None), str) else ""
-        reason = str(getattr(choice, "finish_reason", None) or "stop")
-        if reason == "content_filter":
-            return LLMFiltered(f"{self.where} withheld its reply (content filter)")
-        calls = _tool_calls(message)
-        if not text.strip() and not calls:
-            if reason == "length":
-                return LLMReplyError(f"{self.where} spent all its tokens before it said anything; raise sampling.max_tokens", text)
-            if refusal := getattr(message, "refusal", None):
-                return LLMRefused(f"{self.where} refused: {redact(str(refusal))}")
-            return Transient(LLMUnavailable(f"{self.where} answered nothing"))
-        usage = getattr(completion, "usage", None)
-        counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
-        prompt, said = (count if isinstance(count, int) else None for count in counts)
-        thinking = next((found for name in _THINKING if isinstance(found := getattr(message, name, None), str)), "")
-        with suppress(NoAnswer):  # thinking that never ended: the reply is left as it is
-            inline, rest = split_thinking(text)
-            if inline and (rest.strip() or calls):
-                thinking, text = thinking or inline, rest.strip()
-        return Answer(text, prompt, said, reason, seconds, tries, calls, thinking)
+            return read_error(error, self._asked), {}
+        self.server.health.answered()
+        return read_completion(completion, raw.headers, time.perf_counter() - began, tries, self._asked), raw.headers
 
 
-def _tool_calls(message: Any) -> tuple[ToolCall, ...]:
-    found = []
-    for call in getattr(message, "tool_calls", None) or ():
-        function = getattr(call, "function", None)
-        name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
-        if not isinstance(name, str) or not name:
-            continue
-        if not isinstance(arguments, dict):
-            with suppress(ValueError, TypeError):
-                arguments = json.loads(arguments or "{}", strict=False)
-        found.append(ToolCall(name, arguments if isinstance(arguments, dict) else str(arguments)))
-    return tuple(found)
+def _client(settings: EndpointSettings, served: ServedModel, dialect: Dialect) -> AsyncOpenAI:
+    # What runs on this machine is reached directly, whatever proxy the environment names.
+    direct = DefaultAsyncHttpxClient(trust_env=False, timeout=settings.timeout_s) if is_local(served.base_url) else None
+    base_url = served.base_url
+    if dialect.name == "azure" and not urlsplit(base_url).path.strip("/"):
+        # Azure's older addresses name the deployment, which is the model.
+        base_url = f"{base_url}/openai/deployments/{served.model}"
+    return AsyncOpenAI(
+        api_key=served.api_key,
+        base_url=base_url,
+        max_retries=0,
+        timeout=settings.timeout_s,
+        http_client=direct,
+        default_query={"api-version": settings.api_version} if settings.api_version else None,
+    )

@@ -52,19 +52,6 @@ class BudgetExceeded(LLMError):
     """The run's budget is spent; nothing was sent."""
 
 
-class Transient(Exception):
-    """A failed try that may be repeated.
-
-    `wait_s` is what the server asked for; `error` is the last word if the tries end here; `is_outage`: no call would have fared better.
-    """
-
-    def __init__(self, error: LLMError, wait_s: float | None = None, *, is_outage: bool = False) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.wait_s = wait_s
-        self.is_outage = is_outage
-
-
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return one line of bounded length without the secrets, nor anything that looks like a key."""
     for secret in secrets:

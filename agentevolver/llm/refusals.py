@@ -35,6 +35,16 @@ _OVERFLOW = re.compile(
     r"|`?inputs`? (?:tokens \+|must have less)|request too large|longer than the maximum",
     re.IGNORECASE,
 )
+_PROMPTS = [
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"prompt contains (?:at least )?{_NUMBER}(?: input)? tokens",
+        rf"\({_NUMBER} in the messages",
+        rf"messages resulted in {_NUMBER} tokens",
+        rf"exceed context limit: {_NUMBER} \+",
+        rf"request has {_NUMBER} input tokens",
+    )
+]
 _FILTER_CODES = frozenset(
     {"content_filter", "content_policy_violation", "data_inspection_failed", "datainspectionfailed", "invalid_prompt", "1301", "sensitive"}
 )
@@ -52,7 +62,16 @@ def is_overflow(text: str) -> bool:
 
 def limit_named(text: str) -> int | None:
     """Return the number of tokens that an overflow's text names as the limit, None where it names none."""
-    for pattern in _LIMITS:
+    return _first(_LIMITS, text)
+
+
+def prompt_named(text: str) -> int | None:
+    """Return how long an overflow's text says that the prompt is, in tokens; None where it does not say it."""
+    return _first(_PROMPTS, text)
+
+
+def _first(patterns: Iterable[re.Pattern[str]], text: str) -> int | None:
+    for pattern in patterns:
         if found := pattern.search(text):
             return int(re.sub(r"[,_]", "", found[1])) or None
     return None

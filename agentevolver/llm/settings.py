@@ -13,20 +13,13 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from agentevolver.llm.dialect import EXTRA_SAMPLING, OMITTABLE, OPENAI_SAMPLING, DialectName, dialect_of
 from agentevolver.utils.secrets import secret
 
 OFFLINE = "offline"
 POLICY = "policy"
 # Holds what the built-in teacher asks for, where that is set.
 TEACHER_TOKEN = "TEACHER_TOKEN"
-# Parameters of the OpenAI API, and those that servers such as vLLM know beyond it; a key of another name is refused, not dropped.
-OPENAI_SAMPLING = frozenset(
-    {
-        *("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "presence_penalty", "frequency_penalty"),
-        *("reasoning_effort", "response_format", "tool_choice"),
-    }
-)
-EXTRA_SAMPLING = frozenset({"top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "enable_thinking"})
 
 
 class Role(StrEnum):
@@ -49,6 +42,8 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(sampling) - OPENAI_SAMPLING - EXTRA_SAMPLING)
     if unknown:
         raise ValueError(f"unknown sampling parameter {unknown[0]!r}; known are {', '.join(sorted(OPENAI_SAMPLING | EXTRA_SAMPLING))}")
+    if not isinstance(sampling.get("extra_body") or {}, Mapping):
+        raise ValueError("extra_body must be a mapping of fields of the request's body")
     return {key: value for key, value in sampling.items() if value is not None}
 
 
@@ -63,13 +58,30 @@ class EndpointSettings(_Section):
     sampling: dict[str, Any] = Field(
         default_factory=lambda: {"temperature": 0.7, "max_tokens": 4096}, description="what is sent unless a call says otherwise"
     )
-    json_mode: Literal["prompt", "object", "schema"] = Field(
-        "prompt", description="how JSON is asked for: in the prompt alone, or with response_format json_object or json_schema as well"
+    dialect: DialectName = Field(
+        "auto",
+        description="how the server wants to be asked: plain, openai, openai_reasoning, azure, dashscope, vllm, ollama, anthropic; "
+        "auto: by the URL's host, and with OpenAI by the model's name",
     )
-    concurrency: int = Field(16, ge=1, description="calls in flight at once, per role and process")
+    omit: list[str] = Field(default_factory=list, description="parameters that are never sent, whoever sets them")
+    api_version: str | None = Field(None, min_length=1, description="the query's api-version, which Azure wants; null: none is sent")
+    json_mode: Literal["auto", "prompt", "object", "schema"] = Field(
+        "auto",
+        description="how JSON is asked for: in the prompt alone, or with response_format json_object or json_schema as well; "
+        "auto: the best that the dialect offers; what a server refuses is not sent again",
+    )
+    concurrency: int = Field(16, ge=1, description="calls in flight at once, per role and process; fewer while the server limits the rate")
     timeout_s: float = Field(120.0, gt=0, description="seconds of one try, from the request to the last byte of the reply")
+    call_timeout_s: float = Field(3600.0, gt=0, description="seconds of one call in all: tries, pauses, rate limits, outages")
     tries: int = Field(5, ge=1, description="attempts at one call; only what another try may change is tried again")
-    max_wait_s: float = Field(60.0, ge=0, description="longest pause before a try; a server that asks for more is given up")
+    max_wait_s: float = Field(60.0, ge=0, description="longest pause before a try, where the server does not ask for a longer one")
+    rate_limit_timeout_s: float = Field(
+        600.0, ge=0, description="seconds that one call waits for a rate limit (429, overload) to end, however many tries that takes"
+    )
+    requests_per_minute: float | None = Field(
+        None, gt=0, description="of the server, of all roles and processes on this host together; null: what it says, or is found out"
+    )
+    tokens_per_minute: float | None = Field(None, gt=0, description="as requests_per_minute, prompt and reply together")
     unavailable_timeout_s: float = Field(
         300.0, ge=0, description="seconds to wait, beyond the tries, for an endpoint that has answered before and now answers nobody"
     )
@@ -101,6 +113,21 @@ class EndpointSettings(_Section):
     @classmethod
     def _is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
         return check_sampling(value)
+
+    @field_validator("omit")
+    @classmethod
+    def _can_be_omitted(cls, value: list[str]) -> list[str]:
+        if unknown := sorted(set(value) - OMITTABLE):
+            raise ValueError(f"{unknown[0]!r} is no parameter that can be left out; these are {', '.join(sorted(OMITTABLE))}")
+        return value
+
+    @model_validator(mode="after")
+    def _azure_has_a_version(self) -> Self:
+        if self.base_url in (OFFLINE, POLICY) or dialect_of(self.dialect, self.base_url, self.model).name != "azure":
+            return self
+        if self.api_version is None and "/openai/v1" not in self.base_url:
+            raise ValueError("Azure wants an api_version (like 2024-10-21), or a base_url that ends with /openai/v1")
+        return self
 
     @property
     def key_variable(self) -> str | None:

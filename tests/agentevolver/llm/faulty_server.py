@@ -32,6 +32,7 @@ class Said:
 class Request:
     headers: dict[str, str]
     body: dict[str, Any]
+    path: str = ""
 
 
 Script = list[Said] | Callable[[int, dict[str, Any]], Said]
@@ -81,7 +82,7 @@ class FaultyServer:
         headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head.split("\r\n")[1:] if line)}
         body = json.loads(await reader.readexactly(int(headers.get("content-length", "0"))) or b"{}")
         number = len(self.requests)
-        self.requests.append(Request(headers, body))
+        self.requests.append(Request(headers, body, head.split(" ", 2)[1]))
         said = self.script(number, body) if callable(self.script) else self.script[min(number, len(self.script) - 1)]
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)

@@ -28,6 +28,7 @@ from agentevolver.llm import (
     ToolCall,
 )
 from agentevolver.llm import endpoint as endpoint_module
+from agentevolver.llm import pace as pace_module
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 
 pytestmark = pytest.mark.service
@@ -42,8 +43,10 @@ class Verdict(BaseModel):
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(endpoint_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(pace_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(pace_module, "runtime_folder", lambda: tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
@@ -97,7 +100,7 @@ async def test_one_rate_limit_keeps_back_the_other_calls_of_the_role() -> None:
 
     async with FaultyServer(script) as server, LLM(settings(server)) as llm:
         first = asyncio.create_task(llm.chat(Role.JUDGE, ASK))
-        while Role.JUDGE not in llm._endpoints or not llm._endpoints[Role.JUDGE]._closed_until:
+        while Role.JUDGE not in llm._endpoints or not llm._endpoints[Role.JUDGE].server.pace.closed_for():
             await asyncio.sleep(0.01)
         await asyncio.gather(first, *(llm.chat(Role.JUDGE, ASK) for _ in range(4)))
     assert min(arrivals[1:]) - arrivals[0] >= 0.5
@@ -393,7 +396,7 @@ async def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch)
 async def test_a_key_never_shows_in_errors_logs_or_settings(status: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="agentevolver")
     echo = Said(status=status, text=f"Incorrect API key provided: {KEY}, header 'Bearer {KEY}', sk-other-987654321")
-    async with FaultyServer([echo]) as server, LLM(settings(server)) as llm:
+    async with FaultyServer([echo]) as server, LLM(settings(server, rate_limit_timeout_s=0.2)) as llm:
         with pytest.raises(LLMError) as caught:
             await llm.chat(Role.JUDGE, ASK)
         shown = [str(caught.value), "".join(traceback.format_exception(caught.value)), caplog.text, repr(llm.settings)]

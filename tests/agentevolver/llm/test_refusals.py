@@ -52,6 +52,18 @@ def test_an_overflow_is_known_by_its_words_with_the_limit_it_names(name: str) ->
     assert not refusals.is_filtered(text)
 
 
+def test_the_length_of_the_prompt_is_read_where_it_is_named() -> None:
+    named = {name: refusals.prompt_named(text) for name, (text, _) in OVERFLOWS.items()}
+    assert {name: tokens for name, tokens in named.items() if tokens is not None} == {
+        "openai": 8765,
+        "openai responses": 300010,
+        "vllm both": 1,
+        "anthropic both": 188240,
+        "deepseek": 61504,
+        "mistral": 40000,
+    }
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from agentevolver.llm import LLMSettings, Role
-from agentevolver.llm.endpoint import asked_wait, pause
 from agentevolver.llm.errors import redact
 from agentevolver.llm.extract import NoAnswer, read_reply
 
@@ -102,29 +101,6 @@ def test_line_breaks_in_strings_and_trailing_commas_are_understood() -> None:
 def test_the_same_answer_twice_is_one_answer() -> None:
     body = '{"text": "a", "tags": []}'
     assert read_reply(f"{body} - again: {body}", Note).text == "a"
-
-
-@settings(deadline=None)
-@given(st.integers(0, 40), st.floats(0, 100), st.one_of(st.none(), st.floats(0, 1000)))
-def test_a_pause_is_bounded_and_at_least_what_was_asked(attempt: int, most: float, asked: float | None) -> None:
-    drawn = pause(attempt, most, asked)
-    assert 0 <= drawn <= most
-    if asked is not None:
-        assert drawn >= min(asked, most)
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({}, None),
-        ({"retry-after": "3"}, 3.0),
-        ({"retry-after-ms": "1500"}, 1.5),
-        ({"retry-after": "soon"}, None),
-        ({"retry-after": "-1"}, 0.0),
-    ],
-)
-def test_what_a_server_asks_to_wait_is_read(headers: dict[str, str], seconds: float | None) -> None:
-    assert asked_wait(headers) == seconds
 
 
 @pytest.mark.parametrize("text", ["Bearer abc.def-ghi", "sk-abcdefgh", "hf_abcdefgh", "the key is my-own-key", "https://u:p@host/"])

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from agentevolver.llm import prompts
+from agentevolver.utils.openings import without_query
 
 # Part of a label's cache key: raise it whenever what the judge is asked changes.
 VERSION = 1
@@ -33,14 +34,19 @@ Reply with JSON only, one entry for each index that is asked for, in order:
 
 
 def opening_and_task(trajectory: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what the environment said before the first action, without the task, and the task: its own wording if it has one."""
+    """Return what the environment said before the first action, without the task and any guidance, and the task: its own wording if it
+    has one, else the last message."""
     opening: list[str] = []
     for message in trajectory["messages"]:
         if message["role"] == "assistant":
             break
         opening.append(str(message["content"] or ""))
     *rules, last = opening or [""]
-    return "\n\n".join(rules), str(trajectory["task"].get("query") or last)
+    query = trajectory["task"].get("query")
+    if not query:
+        return "\n\n".join(rules), last
+    last = last.removeprefix(str((trajectory.get("guidance") or {}).get("injected", "")))
+    return without_query([{"content": text} for text in (*rules, last)], str(query)), str(query)
 
 
 def windows(count: int, size: int) -> Iterator[range]:

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from agentevolver.schema import Task
 from agentevolver.settings import ConfigError, Settings
+from agentevolver.utils.openings import replace_query
 from context_manager.chat import ChatRenderer
 from context_manager.registry import context_limits, context_options, template_class
 from env_service.client import AsyncEnvClient, EnvRequestError
@@ -84,7 +85,7 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
     try:
         opening = [dict(message) for message in state["state"]]
         if task.query is not None:
-            opening[-1]["content"] = task.query
+            opening = replace_query(opening, task.query, state.get("info"))
         rollout = settings.rollout
         template = template_class(rollout.context_template)(renderer, context_limits(rollout, settings.sizes), context_options(rollout))
         return len(renderer.opening(template.opening(opening)))

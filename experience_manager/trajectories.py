@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentevolver.utils.openings import without_query
 from experience_manager.inject import Message, without
 
 _HAPPENED = ("finished", "max_steps", "context_full")
@@ -89,14 +90,16 @@ def name_of_task(opening: str, task: str) -> str:
 
 
 def opening_and_task(messages: Sequence[Message], query: str | None = None) -> tuple[str, str]:
-    """Return what was said before the task, and the task: `query` if it has a wording of its own, else the last opening message."""
+    """Return what was said beside the task, and the task: `query` if it has a wording of its own, else the last opening message."""
     opening = []
     for message in messages:
         if message["role"] == "assistant":
             break
         opening.append(_content(message))
+    if query:
+        return without_query([{"content": text} for text in opening], query), query
     *rules, last = opening or [""]
-    return "\n\n".join(rules), query or last
+    return "\n\n".join(rules), last
 
 
 def group_by_task(attempts: Iterable[Attempt], size: int) -> list[list[Attempt]]:

@@ -24,6 +24,7 @@ from agentevolver.rollout.flows.react import ReactFlow
 from agentevolver.rollout.flows.session import LiveSession
 from agentevolver.schema import Outcome, Step, StopReason, Task, TrainingSample, Trajectory
 from agentevolver.utils import seeds
+from agentevolver.utils.openings import replace_query
 from context_manager.base import ContextFull, ContextTemplate
 from env_service.client import EnvServiceError, EnvUnavailable
 from experience_manager.inject import Guidance, Injection
@@ -209,6 +210,7 @@ class _Attempt:
         )
         self.unavailable = False
         self.injection: Injection | None = None
+        self._opening: list[dict[str, Any]] = []
 
     async def run(self) -> tuple[StopReason, Outcome | None, str]:
         try:
@@ -232,7 +234,7 @@ class _Attempt:
         create = self._runner._client.create_instance(self._runner._policy.env_type, seed_of(self._task), self._instance_id, params)
         state = await self.session.timed(create)
         try:
-            await self._begin(state["state"])
+            await self._begin(state["state"], state.get("info"))
             stop_reason, note = await self._flow.run(self.session), ""
         except ContextFull as full:
             stop_reason, note = StopReason.CONTEXT_FULL, str(full)
@@ -243,13 +245,19 @@ class _Attempt:
         """Ask the task's grader, or the environment. A score of its that is no number in 0..1 is an environment error, not a grade."""
         graders = self._runner._graders
         if graders is not None and not self._task.metadata.get("validation"):
-            played = Played(self.context.messages, [step for step in self.session.steps if step.kind == "action"])
+            played = Played(self._said(), [step for step in self.session.steps if step.kind == "action"])
             return await self.session.timed(graders.grade(self._task, played, self._runner._client, self._instance_id))
         sparse = {"sparse": self._runner._policy.sparse}
         score = await self.session.timed(self._runner._client.evaluate(self._instance_id, self.context.messages, sparse))
         if not isinstance(score, int | float) or not math.isfinite(score) or not 0.0 <= score <= 1.0:
             raise EnvServiceError(f"graded {score!r}, expected a number in 0..1", url="/evaluate", instance_id=self._instance_id)
         return Outcome(score=float(score), success=score >= 1.0)
+
+    def _said(self) -> list[dict[str, Any]]:
+        """What was said, as a grader is to see it: the opening is the environment's with the task's query, without any guidance."""
+        messages = self.context.messages
+        first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+        return [*self._opening, *messages[first:]]
 
     def _of_inaction(self, why: str) -> Outcome | None:
         """The outcome of an episode in which the policy never got to act: none, but in validation, which would else count the tasks that
@@ -262,12 +270,13 @@ class _Attempt:
         except EnvServiceError as error:
             logger.warning("instance %s could not be released, the service will expire it: %s", self._instance_id, error)
 
-    async def _begin(self, messages: list[dict[str, Any]]) -> None:
-        """Start the context with the environment's opening messages, the task's own wording in the last one if it has one, and guidance
-        before it if there is some that fits."""
+    async def _begin(self, messages: list[dict[str, Any]], info: dict[str, Any] | None) -> None:
+        """Start the context with the environment's opening messages, the task's own wording in the place of the query if it has one, and
+        guidance before it if there is some that fits."""
         opening = [dict(message) for message in messages]
         if self._task.query is not None:
-            opening[-1]["content"] = self._task.query
+            opening = replace_query(messages, self._task.query, info)
+        self._opening = opening
         if self._guide is None:
             self.context.start(self._shown(opening))
             return

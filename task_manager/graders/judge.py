@@ -25,6 +25,7 @@ from itertools import pairwise
 from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import Role
 from agentevolver.schema import Outcome, Task
+from agentevolver.utils.openings import without_query
 from task_manager import prompts
 from task_manager.graders.base import GradedWorld, GradingError, StepLike, Transcript, bare_query, opening_of
 from task_manager.models import GradeReply, LanguageModel
@@ -108,9 +109,10 @@ class JudgeGrader:
         reference = solution_of(task) if self._kind.with_reference else None
         if self._kind.with_reference and not reference:
             raise GradingError(f"task {task.task_id} has no reference solution, which grader {self.name} compares with")
+        query = bare_query(task, trajectory.messages)
         return prompts.grade(
-            prompts.opening_text(opening),
-            bare_query(task, trajectory.messages),
+            without_query(opening, query),
+            query,
             [(i, step.action, step.observation) for i, step in enumerate(trajectory.steps)],
             reference=reference,
             mean_and_target=(self.running.mean, self.running.target) if self._kind.constrained else None,

@@ -13,6 +13,7 @@ from context_manager.base import ContextLimits
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
 from env_service.client import EnvServiceError, EnvUnavailable
+from experience_manager.inject import Guidance, inject
 from task_manager.graders.base import GradingError
 
 TASK = Task(task_id="t", env_type="fake")
@@ -22,7 +23,8 @@ LIMITS = ContextLimits(1_000, 1_000, 2_000, 16, 100)
 class FakeEnv:
     """An environment that ends after `length` steps; `faults` maps a method to the errors it raises, one per call."""
 
-    def __init__(self, length=2, score=1.0, faults=None, healthy=True):
+    def __init__(self, length=2, score=1.0, faults=None, healthy=True, says="go", info=None):
+        self.says, self.info = says, {"query": "go"} if info is None else info
         self.length, self.score, self.faults, self.healthy = length, score, {k: list(v) for k, v in (faults or {}).items()}, healthy
         self.open, self.calls, self.actions, self.created = set(), Counter(), [], []
 
@@ -35,7 +37,7 @@ class FakeEnv:
         self._meet("create")
         self.created.append((task_id, params))
         self.open.add(instance_id)
-        return {"state": [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}], "info": {}}
+        return {"state": [{"role": "system", "content": "s"}, {"role": "user", "content": self.says}], "info": self.info}
 
     async def step(self, instance_id, action, params=None, step_index=None):
         self._meet("step")
@@ -79,8 +81,8 @@ def runner(tokenizer, env, engine=None, graders=None, **policy):
     return EpisodeRunner(RolloutPolicy(**settings), env, made, lambda: CausalTemplate(renderer, LIMITS), graders=graders)
 
 
-def roll(tokenizer, env, engine=None, task=TASK, graders=None, **policy):
-    return asyncio.run(runner(tokenizer, env, engine, graders, **policy).run(task, "g", 0, {}, {"slack": 2}))
+def roll(tokenizer, env, engine=None, task=TASK, graders=None, guide=None, **policy):
+    return asyncio.run(runner(tokenizer, env, engine, graders, **policy).run(task, "g", 0, {}, {"slack": 2}, guide))
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +214,33 @@ def test_a_tasks_own_wording_replaces_the_environments(chatml):
     assert rollout.trajectory.messages[1]["content"] == "sort the list"
 
 
+@pytest.mark.parametrize(
+    ("says", "info", "shown"),
+    [
+        ("Reach the goal.\n\nA F H G", {"query": "Reach the goal."}, "sort the list\n\nA F H G"),
+        ("A F H G\n\nReach the goal.", {"query": "Reach the goal."}, "A F H G\n\nsort the list"),
+        ("A F H G", {}, "A F H G\n\nsort the list"),
+        ("go on, go", {"query": "go"}, "go on, go\n\nsort the list"),
+        ("A F H G", {"query": "Find a way."}, "A F H G\n\nsort the list"),
+        ("A F H G", {"query": 7}, "A F H G\n\nsort the list"),
+    ],
+)
+def test_a_tasks_own_wording_takes_nothing_of_the_state_away(chatml, says, info, shown):
+    rollout = roll(chatml, FakeEnv(says=says, info=info), task=Task("t", "fake", query="sort the list"))
+    assert rollout.trajectory.messages[1]["content"] == shown
+
+
+def test_a_grader_sees_the_opening_without_guidance_and_with_the_state(chatml):
+    async def guide(opening):
+        return inject(opening, Guidance("be quick"), "<EXP>{}</EXP>")
+
+    env, graders = FakeEnv(says="go\n\nA F H G"), FakeGraders(Outcome(1.0, True))
+    rollout = roll(chatml, env, task=SYNTHETIC, graders=graders, guide=guide)
+    assert rollout.trajectory.messages[1]["content"] == "<EXP>be quick</EXP>sort it\n\nA F H G"
+    assert graders.asked == [("state", ["ok", "ok"], "sort it\n\nA F H G")]
+    assert [message["content"] for message in graders.messages[2:]] == ["ok", "seen 0", "ok", "seen 1"]
+
+
 SYNTHETIC = Task(
     "t#3", "fake", open_query=True, query="sort it", ground_truth="x", evaluator="state",
     metadata={"seed_task_id": "t", "env_params": {"explore_steps": 7}},
@@ -224,6 +253,7 @@ class FakeGraders:
 
     async def grade(self, task, trajectory, client, instance_id):
         assert instance_id in client.open, "the instance is still there"
+        self.messages = trajectory.messages
         self.asked.append((task.evaluator, [step.action for step in trajectory.steps], trajectory.messages[1]["content"]))
         if isinstance(self.answer, Exception):
             raise self.answer

@@ -43,10 +43,10 @@ def synthetic_tasks(section: TaskManagerSettings) -> tuple[list[Task], list[Task
 
 def graded_by(section: TaskManagerSettings, task: Task) -> Task:
     """Return a synthetic task with the grader that the configuration names, whoever made the task."""
-    has_check = task.metadata.get(CHECK_KEY) is not None
-    evaluator = evaluator_for(section.grader, has_check=has_check)
-    if evaluator == "state" and not has_check:
+    check = task.metadata.get(CHECK_KEY)
+    evaluator = evaluator_for(section.grader, check)
+    if evaluator in ("state", "state-llm") and check is None:
         raise ConfigError(
-            f"task_manager.grader.synthetic_grader = state, but the task {task.task_id!r} has no state check: write auto, or a judge's name"
+            f"task_manager.grader.synthetic_grader = {evaluator}, but the task {task.task_id!r} has no state check: write auto, or a judge's name"
         )
     return replace(task, evaluator=evaluator, open_query=True)

@@ -20,14 +20,50 @@ class Message(TypedDict):
 
 
 class InitState(TypedDict):
-    """What the agent sees first: the opening messages (the last one from the user) and facts about the instance."""
+    """The opening messages (the last one from the user) and facts about the instance.
+
+    `info["query"]`, where it is told, is the part of the last message that asks for something: it stands there exactly once, and a task
+    that somebody made up puts its own words in its place. Without it such a task stands below the last message, of which nothing is lost.
+    """
 
     state: list[Message]
     info: dict[str, Any]
 
 
+class StepInfo(TypedDict, total=False):
+    """What `info` of a step says of the action, beside whatever else the environment puts there. All keys may be left out.
+
+    - `refused`: true, or why, if the environment did not carry the action out or it failed; false if it was carried out.
+    - `finished`: whether the episode ended with this action as an agent should end it; true only where `is_terminated` is.
+    - `answer`: the answer that the action gave, None if it gave none.
+
+    An environment that tells neither `refused` nor `finished` leaves open what became of an action.
+    """
+
+    refused: bool | str
+    finished: bool
+    answer: str | None
+
+
+class StateInfo(TypedDict):
+    """What `get_info(params={"what": "state"})` returns where an environment tells its state; else it returns None.
+
+    - `facts`: everything a task may change, as nested objects with text keys; the same twice if nothing happened in between.
+    - `answer`: the answer that was given, None before there is one.
+    - `finished`: whether the episode ended as an agent should end it; None where that is not known.
+    - `exact`: whether equal facts mean equal states; if so, a task can be graded by them.
+    - `prose`: whether answers are sentences, which have to be understood to be compared (default: false, they are compared as text).
+    """
+
+    facts: dict[str, Any]
+    answer: str | None
+    finished: bool | None
+    exact: bool
+    prose: NotRequired[bool]
+
+
 class StepResult(TypedDict):
-    """What follows an action: the observation messages, the immediate reward, whether the episode is over."""
+    """The observation messages, the immediate reward, whether the episode is over, and facts (`StepInfo` and others)."""
 
     state: list[Message]
     reward: float
@@ -44,11 +80,14 @@ class BaseEnv(ABC):
       "isolated" gives each instance a process of its own, taken from a warm pool (anything that executes an agent's code).
     - `call_timeout_s`: seconds that one call may take before the service gives it up with HTTP 504.
     - `memory_mb`: MiB of address space that an isolated instance may take beyond what importing the environment took; 0 means no limit.
+    - `explore_steps`: name of the parameter of `create` that sets how many actions an episode may take. Whoever explores or carries out a
+      solution creates with `explore_steps`, and the service passes the number on under this name; "" if episodes have no such limit.
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 60.0
     memory_mb: ClassVar[int] = 1024
+    explore_steps: ClassVar[str] = ""
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Keep the ids; raise ValueError if the task does not exist or a parameter is wrong."""
@@ -78,7 +117,7 @@ class BaseEnv(ABC):
         """Grade the episode in 0..1 from the environment's own state; `params["sparse"]` (default true) asks for 0 or 1."""
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return facts about the instance (tools, say) as JSON-ready data."""
+        """Return facts about the instance as JSON-ready data: `params["what"]` is "tools" or "state" (`StateInfo`), None if not told."""
         return None
 
     def close(self) -> None:

@@ -77,8 +77,49 @@ def checked_step(value: Any) -> dict[str, Any]:
         "state": _messages("step", value.get("state")),
         "reward": _number("step", "`reward`", value.get("reward")),
         "is_terminated": terminated,
-        "info": _info("step", value.get("info")),
+        "info": _step_info(value.get("info"), is_terminated=terminated),
     }
+
+
+def _step_info(value: Any, *, is_terminated: bool) -> dict[str, Any]:
+    info = _info("step", value)
+    if not isinstance(info.get("refused", False), bool | str):
+        raise _fail("step", "a bool or a text as `info.refused`", info["refused"])
+    if not isinstance(info.get("finished", False), bool):
+        raise _fail("step", "a bool as `info.finished`", info["finished"])
+    if info.get("finished") and not is_terminated:
+        raise _fail("step", "`info.finished` only together with `is_terminated`", info)
+    if not isinstance(info.get("answer"), str | None):
+        raise _fail("step", "a text as `info.answer`, or null", info["answer"])
+    return info
+
+
+def checked_state(value: Any) -> dict[str, Any] | None:
+    """Return what `get_info(params={"what": "state"})` tells (`base.StateInfo`), None if the environment tells no state."""
+    if not isinstance(value, dict) or "facts" not in value:
+        return None
+    method = "get_info"
+    if not isinstance(value["facts"], dict):
+        raise _fail(method, "an object as `facts` of the state", value["facts"])
+    if not isinstance(value.get("answer"), str | None):
+        raise _fail(method, "a text as `answer` of the state, or null", value["answer"])
+    if not isinstance(value.get("finished"), bool | None):
+        raise _fail(method, "a bool as `finished` of the state, or null", value["finished"])
+    for name in ("exact", "prose"):
+        if not isinstance(value.get(name, False), bool):
+            raise _fail(method, f"a bool as `{name}` of the state", value[name])
+    return value
+
+
+def created_with(env_class: type[BaseEnv], params: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the parameters of `create` as the class knows them: `explore_steps` under the name that the class gives it.
+
+    A class without such a limit gets no such parameter, since its episodes are as long as they are wanted.
+    """
+    passed = dict(params or {})
+    if (steps := passed.pop("explore_steps", None)) is not None and env_class.explore_steps:
+        passed[env_class.explore_steps] = steps
+    return passed
 
 
 def checked_score(value: Any) -> float:
@@ -108,6 +149,8 @@ def checked_class(value: Any, spec: str) -> type[BaseEnv]:
     timeout = value.call_timeout_s
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
         raise ContractError(f"`{spec}` declares call_timeout_s={timeout!r}; use a positive number of seconds")
+    if not isinstance(value.explore_steps, str):
+        raise ContractError(f"`{spec}` declares explore_steps={value.explore_steps!r}; use the name of a parameter of create, or ''")
     if isinstance(value.memory_mb, bool) or not isinstance(value.memory_mb, int) or value.memory_mb < 0:
         raise ContractError(f"`{spec}` declares memory_mb={value.memory_mb!r}; use a number of MiB, 0 for no limit")
     return value

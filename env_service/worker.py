@@ -22,7 +22,16 @@ from collections.abc import Callable
 from typing import Any
 
 from env_service.base import BaseEnv
-from env_service.contract import ContractError, checked_init_state, checked_score, checked_step, checked_tasks, shorten
+from env_service.contract import (
+    ContractError,
+    checked_init_state,
+    checked_score,
+    checked_state,
+    checked_step,
+    checked_tasks,
+    created_with,
+    shorten,
+)
 from env_service.wire import Decoder, Frame, Kind, WireError, encode, pack, unpack
 
 logger = logging.getLogger(__name__)
@@ -99,7 +108,7 @@ class Desk:
     def _create(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._cold is not None:
             raise ContractError(f"`{self.env_class.__name__}.warm_up` failed: {shorten(self._cold)}") from self._cold
-        instance_id, params = request["instance_id"], request["params"]
+        instance_id, params = request["instance_id"], created_with(self.env_class, request["params"])
         env = self.env_class(request["task_id"], instance_id, params)
         try:
             state = checked_init_state(env.get_init_state(params))
@@ -118,7 +127,8 @@ class Desk:
         return checked_score(self._instances[request["place"]].evaluate(request["messages"], request["params"]))
 
     def _info(self, request: dict[str, Any]) -> Any:
-        return self._instances[request["place"]].get_info(request["messages"], request["params"])
+        told = self._instances[request["place"]].get_info(request["messages"], request["params"])
+        return told if (request["params"] or {}).get("what") != "state" else checked_state(told) or told
 
     def _close(self, request: dict[str, Any]) -> None:
         env = self._instances.pop(request["place"], None)

@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
+from agentevolver.utils.openings import Opening
 from env_service.client_errors import EnvServiceError
 from task_manager.formats import PlainFormat
 from task_manager.state import Change, StateCheck, WorldState, difference
@@ -48,14 +49,20 @@ class World:
 
 @dataclass(slots=True)
 class Execution:
-    """What came of some actions. `refusals` are (index, why); `left_over` counts the actions after the end of the episode."""
+    """What came of some actions. `refusals` are (index, why); `left_over` counts the actions after the end of the episode.
 
-    opening: list[dict[str, Any]]
+    `told` says whether the environment says of each action what became of it; if not, there are no refusals for want of knowledge, and
+    that the episode ended is all that is known of its end. `answer` is the one that was given.
+    """
+
+    opening: Opening
     actions: list[str] = field(default_factory=list)
     observations: list[str] = field(default_factory=list)
     refusals: list[tuple[int, str]] = field(default_factory=list)
     finished: bool = False
     left_over: int = 0
+    told: bool = True
+    answer: str | None = None
     before: WorldState | None = None
     after: WorldState | None = None
 
@@ -76,14 +83,14 @@ class Execution:
 
 
 @asynccontextmanager
-async def open_world(client: WorldClient, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
-    """Open an instance without a goal; yields its id and opening messages, and releases it in the end."""
+async def open_world(client: WorldClient, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
+    """Open an instance without a goal; yields its id and opening, and releases it in the end."""
     instance_id = f"{world.seed_task_id}-q-{uuid4().hex}"
     try:
         made = await client.create_instance(
             world.env_type, world.seed_task_id, instance_id, {**world.params, **params, "is_open_query": True}
         )
-        yield instance_id, [dict(message) for message in made["state"]]
+        yield instance_id, Opening.of(made)
     finally:
         try:
             await asyncio.shield(client.release_instance(instance_id))
@@ -99,6 +106,9 @@ async def execute(client: WorldClient, world: World, fmt: PlainFormat, actions: 
             result = await client.step(instance_id, {"role": "assistant", "content": action}, step_index=index)
             done.actions.append(action)
             done.observations.append("\n".join(str(message["content"]) for message in result["state"]))
+            done.told = done.told and fmt.tells(result)
+            if result["info"].get("answer") is not None:
+                done.answer = str(result["info"]["answer"])
             if (why := fmt.refusal(result)) is not None:
                 done.refusals.append((index, why))
             if result["is_terminated"]:
@@ -108,4 +118,9 @@ async def execute(client: WorldClient, world: World, fmt: PlainFormat, actions: 
             if why is not None:
                 break
         done.after = await fmt.state(client, instance_id)
+        if done.after is not None and done.actions and done.actions[-1].strip() == fmt.closing(None):
+            # What merely ends an episode is no answer, whatever words an environment wants for it.
+            done.after, done.answer = replace(done.after, answer=None, prose=False), None
+        elif done.after is not None and done.after.answer is not None:
+            done.answer = done.after.answer
         return done

@@ -105,7 +105,7 @@ class Explorer:
         started = time.perf_counter()
         params = {**self._format.explore_params(total), **self._env_params}
         async with open_world(self._client, world, params) as (instance_id, opening):
-            found = Exploration(world, number, prompts.opening_text(opening))
+            found = Exploration(world, number, opening.context)
             for index in range(total):
                 phase: Phase = "breadth" if index < self._breadth else "depth"
                 try:

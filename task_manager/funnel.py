@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from task_manager.journal import Records
@@ -20,8 +19,12 @@ class Funnel:
 
     - explored: trajectories; proposed: entries of the synthesiser's replies; parsed: those that could be read
     - verified: those that were worth it, since no kept or evaluation task resembled them when they were proposed
-    - executed: whose solution the environment carried out; passed: that verifier and judge accept
+    - executed: whose solution was carried out, and the environment said of each action that it was
+    - passed: that verifier and judge accept
     - deduplicated: that no other task resembles that was kept meanwhile; kept: tasks
+
+    `unchecked` counts what was verified without that: the environment does not say what an action did, or execution is off. It may pass, on
+    the judge's word alone, so `passed` is at most `executed` and `unchecked` together.
     """
 
     explored: int = 0
@@ -32,6 +35,7 @@ class Funnel:
     passed: int = 0
     deduplicated: int = 0
     kept: int = 0
+    unchecked: int = 0
     failed: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
@@ -41,13 +45,19 @@ class Funnel:
         """Return the counts as `questioning/<name>`, rates between stages, tokens and cost per kept task."""
         out = {f"questioning/{stage}": float(getattr(self, stage)) for stage in STAGES}
         out["questioning/failed"] = float(self.failed)
-        for before, after in pairwise(STAGES[1:]):
-            if getattr(self, before):
-                out[f"questioning/rate/{after}"] = getattr(self, after) / getattr(self, before)
+        out["questioning/unchecked"] = float(self.unchecked)
+        for after in STAGES[2:]:
+            if before := self.before(after):
+                out[f"questioning/rate/{after}"] = getattr(self, after) / before
         if self.kept:
             out["questioning/tokens_per_task"] = self.tokens / self.kept
             out["questioning/cost_per_task"] = self.cost / self.kept
         return out
+
+    def before(self, stage: str) -> int:
+        """Return how many could have come to a stage after `proposed`."""
+        count = int(getattr(self, STAGES[STAGES.index(stage) - 1]))
+        return count + self.unchecked if stage == "passed" else count
 
     def synthesised(self, synthesis: Mapping[str, Any]) -> None:
         """Count what came of a trajectory."""
@@ -60,7 +70,10 @@ class Funnel:
         """Count a verdict."""
         stage = verdict["dropped_by"]
         self.verified += 1
-        self.executed += stage != "execute"
+        # What was recorded before verdicts told it was counted as carried out.
+        is_checked = verdict.get("executed", "checked") == "checked"
+        self.executed += is_checked and stage != "execute"
+        self.unchecked += not is_checked and stage != "execute"
         self.passed += stage is None
         if stage is not None:
             self.dropped[f"{stage}: {_kind(verdict['reason'])}"] += 1

@@ -28,7 +28,7 @@ from task_manager.graders.state import CHECK_KEY
 from task_manager.journal import Journal
 from task_manager.plan import Plan
 from task_manager.pool import Pool
-from task_manager.settings import GraderSettings, TaskManagerSettings
+from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSettings
 from task_manager.strategies import Strategy
 from task_manager.synthesize import Proposal, Synthesis, Synthesiser
 from task_manager.tasks import seed_of
@@ -304,7 +304,7 @@ class Questioner:
             open_query=True,
             query=proposal.query,
             ground_truth="\n".join(proposal.solution),
-            evaluator=evaluator_for(self._settings.grader, has_check=check is not None),
+            evaluator=evaluator_for(self._settings.grader, check),
             metadata={
                 "split": "train",
                 "validation": False,
@@ -346,8 +346,11 @@ class Questioner:
         return False
 
 
-def evaluator_for(settings: GraderSettings, *, has_check: bool) -> str:
-    """Return the name of the grader of a synthetic task."""
+def evaluator_for(settings: GraderSettings, check: Mapping[str, Any] | None) -> str:
+    """Return the name of the grader of a synthetic task: its machine check's where it has one, with a judge beside it for an answer in
+    prose."""
     if settings.synthetic_grader != "auto":
         return settings.synthetic_grader
-    return "state" if has_check else settings.fallback_grader
+    if check is None:
+        return settings.fallback_grader
+    return "state-llm" if check.get("prose") and settings.fallback_grader not in WITHOUT_JUDGE else "state"

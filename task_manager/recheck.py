@@ -72,11 +72,13 @@ async def recheck_tasks(
 async def _flaw(client: WorldClient, task: Task, env_params: Mapping[str, Any]) -> str | None:
     fmt = format_of(task.env_type)
     if not fmt.executable:
-        return f"the environment {task.env_type!r} has no executable action format"
+        return f"the action format of the environment {task.env_type!r} says that its actions must not be repeated"
     actions = solution_of(task)
     if not actions:
         return "it has no reference solution"
     execution = await execute(client, World(task.env_type, seed_of(task), dict(env_params)), fmt, actions)
+    if not execution.told and execution.after is None:
+        return f"the environment {task.env_type!r} does not say what an action did"
     if (flaw := flaw_of(execution, fmt)) is not None:
         return flaw
     if task.metadata.get(CHECK_KEY) is None or execution.after is None:

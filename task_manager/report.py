@@ -35,12 +35,15 @@ def print_funnel(funnel: Funnel) -> None:
     """Print counts, what each stage let through, why the others were dropped, and what a task cost."""
     console = Console()
     table = Table("stage", "count", "of the stage before")
-    before = 0
     for stage in STAGES:
         count = getattr(funnel, stage)
-        table.add_row(stage, str(count), f"{count / before:.1%}" if before and stage not in ("explored", "proposed") else "")
-        before = count
+        before = funnel.before(stage) if stage not in ("explored", "proposed") else 0
+        table.add_row(stage, str(count), f"{count / before:.1%}" if before else "")
     console.print(table)
+    if funnel.unchecked:
+        console.print(
+            f"{funnel.unchecked} solutions were not checked by the environment: it does not say what an action did, or was not asked"
+        )
     if funnel.dropped:
         reasons = Table("dropped by", "count")
         for reason, count in funnel.dropped.most_common(15):

@@ -15,7 +15,13 @@ from agentevolver.encoder import EncoderSettings
 from agentevolver.llm.settings import Role
 
 # (breadth steps, depth steps): AppWorld and BFCL as in the paper, 7.1.3; pocket's world is small.
-EXPLORATION: dict[str, tuple[int, int]] = {"appworld": (3, 17), "bfcl": (3, 27), "pocket": (4, 8)}
+EXPLORATION: dict[str, tuple[int, int]] = {
+    "appworld": (3, 17),
+    "bfcl": (3, 27),
+    "pocket": (4, 8),
+    "pocket_long": (4, 8),
+    "gymnasium": (4, 16),
+}
 OTHER_ENVIRONMENTS = (3, 12)
 # Graders that ask no language model.
 WITHOUT_JUDGE = ("env", "state")
@@ -23,6 +29,7 @@ WITHOUT_JUDGE = ("env", "state")
 GraderName = Literal[
     "env",
     "state",
+    "state-llm",
     "llm",
     "llm-gt",
     "llm-binary",
@@ -145,9 +152,13 @@ class GraderSettings(_Section):
 
     original_grader: GraderName = Field("env", description="grader of the environment's own tasks")
     synthetic_grader: Literal[GraderName, "auto"] = Field(
-        "auto", description="grader of synthetic tasks; auto: state where a task has a machine check, else fallback_grader"
+        "auto",
+        description="grader of synthetic tasks; auto: state where a task has a machine check (state-llm where an answer in prose belongs to "
+        "it), else fallback_grader",
     )
-    fallback_grader: GraderName = Field("llm-binary-gt-no_constraint", description="for tasks without a machine check, under auto")
+    fallback_grader: GraderName = Field(
+        "llm-binary-gt-no_constraint", description="for tasks without a machine check, under auto; also the judge of state-llm"
+    )
     compare_with: GraderName | None = Field(
         None, description="a second grader that sees the same rollouts and only has its agreement measured"
     )
@@ -155,11 +166,15 @@ class GraderSettings(_Section):
     samples: int = Field(3, ge=1, description="verdicts that the avg graders average")
     temperature: float = Field(0.0, ge=0, description="of the judge; avg graders sample at 0.7 at least")
 
+    @property
+    def _judging(self) -> tuple[str, ...]:
+        return () if self.fallback_grader in WITHOUT_JUDGE else ("state-llm",)
+
     def graders(self, mixture: MixtureSettings) -> tuple[str, ...]:
         """Return the names of the graders that a training run may ask; validation is always graded by the environment."""
         names: list[str] = [self.original_grader] if mixture.use_original_tasks else []
         if mixture.needs_synthetic:
-            names += ["state", self.fallback_grader] if self.synthetic_grader == "auto" else [self.synthetic_grader]
+            names += ["state", *self._judging, self.fallback_grader] if self.synthetic_grader == "auto" else [self.synthetic_grader]
         if self.compare_with is not None and self.compare_share > 0:
             names.append(self.compare_with)
         return tuple(dict.fromkeys(names))
@@ -205,6 +220,10 @@ class TaskManagerSettings(_Section):
     num_verify_threads: int = Field(16, ge=1, description="tasks being verified at once")
     strategy: Literal["random", "curious"] = Field("random", description="random: the paper's; curious: steered towards untried actions")
     strategy_args: StrategySettings = StrategySettings()
+    action_format: str | None = Field(
+        None,
+        description="package.module:Class of the environment's action format (task_manager.formats.PlainFormat); null: the registered one",
+    )
     explore_env_params: dict[str, Any] = Field(default_factory=dict, description="environment parameters on top, while exploring")
     synthesis: SynthesisSettings = SynthesisSettings()
     verification: VerificationSettings = VerificationSettings()

@@ -21,6 +21,8 @@ from task_manager.state import StateCheck
 from task_manager.synthesize import Proposal
 
 Stage = Literal["execute", "resolve", "judge"]
+# Whether a solution was carried out and the environment said what became of it, was carried out and it did not say, or was not.
+Executed = Literal["checked", "observed", "no"]
 SECOND_TEMPERATURE = 0.7
 
 
@@ -28,7 +30,8 @@ SECOND_TEMPERATURE = 0.7
 class Verdict:
     """What became of a proposal: `dropped_by` names the stage that dropped it and is None if it passed.
 
-    `steps` are the reference solution's as carried out, (action, observation); `check` is its machine check where there is one.
+    `steps` are the reference solution's as carried out, (action, observation); `check` is its machine check where there is one. `executed`
+    says whether it was carried out, and whether the environment said what became of it.
     """
 
     dropped_by: Stage | None
@@ -36,6 +39,7 @@ class Verdict:
     steps: list[tuple[str, str]]
     check: StateCheck | None = None
     changes: tuple[str, ...] = ()
+    executed: Executed = "no"
 
     @property
     def passed(self) -> bool:
@@ -70,7 +74,7 @@ class Verifier:
             attempt, disagreement = await self._resolve(world, proposal, opening, execution)
             if disagreement is not None:
                 return self._verdict("resolve", disagreement, steps, execution)
-        if settings.judge and (refusal := await self._refusal(proposal, opening, steps, attempt)) is not None:
+        if settings.judge and (refusal := await self._refusal(proposal, opening, steps, attempt, executed_by(execution))) is not None:
             return self._verdict("judge", refusal, steps, execution)
         return self._verdict(None, "", steps, execution)
 
@@ -78,16 +82,22 @@ class Verifier:
         if execution is None:
             return Verdict(stage, reason, steps)
         changes = tuple(str(change) for change in execution.changes or [])
-        return Verdict(stage, reason, steps, execution.check, changes)
+        return Verdict(stage, reason, steps, execution.check, changes, executed_by(execution))
 
     async def _refusal(
-        self, proposal: Proposal, opening: str, steps: list[tuple[str, str]], attempt: list[tuple[str, str]] | None
+        self,
+        proposal: Proposal,
+        opening: str,
+        steps: list[tuple[str, str]],
+        attempt: list[tuple[str, str]] | None,
+        executed: Executed,
     ) -> str | None:
         """Return why the judge refuses a proposal, None if it accepts.
 
         A refusal by mistake loses a good task that the environment carried out, so a refusal is asked again, with other draws.
         """
-        messages = prompts.accept(opening, proposal.query, numbered(steps), None if attempt is None else numbered(attempt))
+        tried = None if attempt is None else numbered(attempt)
+        messages = prompts.accept(opening, proposal.query, numbered(steps), tried, executed=executed)
         first = self._refused(await self._llm.structured(Role.JUDGE, messages, AcceptReply, temperature=0.0))
         if first is None:
             return None
@@ -144,17 +154,27 @@ class Verifier:
         return steps, f"solved without the reference, this does not hold: {'; '.join(missed)}" if missed else None
 
 
+def executed_by(execution: Execution | None) -> Executed:
+    """Return whether a solution was carried out, and whether the environment said what became of it."""
+    if execution is None:
+        return "no"
+    return "checked" if execution.told else "observed"
+
+
 def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
-    """Return why an executed reference solution will not do, None if it will."""
+    """Return why an executed reference solution will not do, None if it will.
+
+    Where the environment does not say what became of an action, only its state and an end before the last action can tell.
+    """
     if execution.refusals:
         index, why = execution.refusals[0]
         return f"action {index} ({prompts.one_line(execution.actions[index])[:80]}) was refused: {prompts.one_line(why)[:200]}"
-    if not execution.finished:
+    if execution.told and not execution.finished:
         return f"the episode did not end after its {len(execution.actions)} actions"
     if execution.left_over:
         return f"the episode ended with {execution.left_over} actions left over"
-    last = execution.actions[-1]
-    answers = bool(fmt.answer_of(last)) and last != fmt.closing(None)
+    last = execution.actions[-1] if execution.actions else ""
+    answers = bool(execution.answer or fmt.answer_of(last)) and last.strip() != fmt.closing(None)
     if execution.changes is not None and not execution.changes and not answers:
         return "it changes nothing and answers nothing"
     return None

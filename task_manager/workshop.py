@@ -14,7 +14,7 @@ from agentevolver.schema import Task
 from env_service.client import AsyncEnvClient, RetryPolicy
 from task_manager.configuration import Configuration
 from task_manager.explore import Explorer
-from task_manager.formats import format_of
+from task_manager.formats import FormatError, format_of
 from task_manager.held_out import held_out_queries
 from task_manager.journal import Journal, fingerprint
 from task_manager.models import LanguageModel
@@ -135,7 +135,10 @@ def _assemble(
     key = fingerprint(plan.to_dict())
     if journal.get("plan", key) is None:
         journal.put("plan", key, plan.to_dict())
-    fmt = format_of(service.env_type)
+    try:
+        fmt = format_of(service.env_type, settings.action_format)
+    except FormatError as error:
+        raise ConfigError(f"task_manager.action_format: {error}") from error
     strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
     questioner = Questioner(
         plan,

@@ -17,7 +17,7 @@ from task_manager.graders.agreement import ComparedOutcome
 from task_manager.graders.base import GradedWorld, Grader, GraderMisuse, GradingError, Transcript
 from task_manager.graders.environment import EnvGrader
 from task_manager.graders.judge import KINDS, JudgeGrader
-from task_manager.graders.state import StateGrader
+from task_manager.graders.state import StateGrader, StateThenJudge
 from task_manager.models import LanguageModel
 from task_manager.settings import GraderSettings
 
@@ -56,8 +56,16 @@ def make_grader(name: str, bench: Bench) -> Grader:
 def _register_own() -> None:
     GRADERS["env"] = lambda bench: EnvGrader(bench.sparse)
     GRADERS["state"] = lambda bench: StateGrader(bench.sparse)
+    GRADERS["state-llm"] = _state_then_judge
     for name in KINDS:
         GRADERS[name] = _judge(name)
+
+
+def _state_then_judge(bench: Bench) -> Grader:
+    judge = bench.settings.fallback_grader
+    if judge not in KINDS:
+        raise GraderMisuse(f"grader state-llm needs a judge beside the state, and task_manager.grader.fallback_grader is {judge}")
+    return StateThenJudge(StateGrader(bench.sparse), make_grader(judge, bench))
 
 
 def _judge(name: str) -> Callable[[Bench], Grader]:

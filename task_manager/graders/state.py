@@ -1,15 +1,18 @@
-"""Grader `state`: the world must be left as the reference solution leaves it, and the answer must be the reference's.
+"""Graders `state` and `state-llm`: the world must be left as the reference solution leaves it, and the answer must be the reference's.
 
 The check is made when a task is verified (`execution.Execution.check`) and stored with it, so grading needs neither a judge nor the
 reference. Sparse: 1 if everything holds, else 0. Dense: the share of what holds beyond what an episode gets for ending at once, scaled
 to 0..1.
+
+Where answers are prose (an assistant's closing words), the check can only tell that something was said. `state-llm` then asks a judge, but
+only about rollouts whose state is right.
 """
 
 from __future__ import annotations
 
 from agentevolver.schema import Outcome, Task
-from task_manager.formats import format_of
-from task_manager.graders.base import GradedWorld, GradingError, Transcript
+from task_manager.formats import read_state
+from task_manager.graders.base import GradedWorld, Grader, GradingError, Transcript
 from task_manager.state import StateCheck
 
 CHECK_KEY = "state_check"
@@ -26,7 +29,7 @@ class StateGrader:
     async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
         """Return the score of the instance's state; raises GradingError for a task without a check."""
         check = check_of(task)
-        state = await format_of(task.env_type).state(client, instance_id)
+        state = await read_state(client, instance_id)
         if state is None:
             raise GradingError(f"task {task.task_id}: the environment {task.env_type!r} does not tell its state")
         results = check.judge(state)
@@ -35,6 +38,21 @@ class StateGrader:
             return Outcome(1.0, True, "the state is the reference's")
         score = 0.0 if self._sparse else _dense(check, len(results), len(missed))
         return Outcome(score, False, "does not hold: " + "; ".join(missed))
+
+
+class StateThenJudge:
+    """Compares states, and lets a judge decide about a rollout whose state is right."""
+
+    name = "state-llm"
+
+    def __init__(self, state: StateGrader, judge: Grader) -> None:
+        self._state = state
+        self._judge = judge
+
+    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+        """Return the state's score if it is wrong, else the judge's; raises GradingError if either cannot say."""
+        outcome = await self._state.grade(task, trajectory, client, instance_id)
+        return await self._judge.grade(task, trajectory, client, instance_id) if outcome.success else outcome
 
 
 def check_of(task: Task) -> StateCheck:

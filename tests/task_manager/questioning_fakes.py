@@ -13,7 +13,9 @@ import numpy as np
 from agentevolver.llm.errors import LLMReplyError
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
+from env_service.base import BaseEnv
 from env_service.client_errors import EnvCrashed, EnvUnavailable
+from env_service.contract import created_with
 from env_service.environments.pocket.env import PocketEnv
 
 
@@ -53,7 +55,7 @@ class Desk:
     def get_init_state(self, params=None):
         query = "You have no task." if self.is_open else self.query_of(self.task_id)
         state = [{"role": "system", "content": f"You are at site {self.task_id.split('.')[1]}"}, {"role": "user", "content": query}]
-        return {"state": state, "info": {} if self.is_open else {"query": query}}
+        return {"state": state, "info": {"query": query}}
 
     def step(self, action):
         assert self.answer is None and self.steps_left > 0, "the episode is over"
@@ -63,6 +65,8 @@ class Desk:
         over = self.answer is not None or self.steps_left == 0
         info = {
             "refused": said.startswith("err"),
+            "finished": self.answer is not None,
+            "answer": self.answer,
             "stop_reason": ("finished" if self.answer is not None else "max_steps") if over else None,
         }
         return {"state": [{"role": "user", "content": said}], "reward": 0.0, "is_terminated": over, "info": info}
@@ -90,7 +94,7 @@ class Desk:
         if (params or {}).get("what") != "state":
             return {"tools": [{"type": "function", "function": {"name": "note.list"}}]}
         facts = {"note": {note: list(row) for note, row in self.notes.items()}, "sent": {text: self.sent.count(text) for text in self.sent}}
-        return {"facts": facts, "answer": self.answer, "steps": self.steps}
+        return {"facts": facts, "answer": self.answer, "finished": self.answer is not None, "exact": True}
 
 
 class LocalDesk:
@@ -127,7 +131,7 @@ class LocalDesk:
 
     async def create_instance(self, env_type, task_id, instance_id=None, params=None):
         self._called("/create")
-        env = self.world(task_id, instance_id, params)
+        env = self.world(task_id, instance_id, created_with(self.world, params) if issubclass(self.world, BaseEnv) else params)
         self.open[instance_id] = env
         return env.get_init_state()
 

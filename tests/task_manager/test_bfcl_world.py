@@ -6,6 +6,7 @@ import json
 import pytest
 from questioning_fakes import LocalPocket
 
+from env_service.contract import created_with
 from task_manager.execution import World, execute
 from task_manager.formats import format_of
 from task_manager.verify import flaw_of
@@ -20,7 +21,7 @@ class LocalBfcl(LocalPocket):
     async def create_instance(self, env_type, task_id, instance_id=None, params=None):
         from env_service.environments.bfcl.env import BfclEnv
 
-        env = self.open[instance_id] = BfclEnv(task_id, instance_id, params)
+        env = self.open[instance_id] = BfclEnv(task_id, instance_id, created_with(BfclEnv, params))
         return env.get_init_state()
 
 

@@ -1,12 +1,15 @@
 """Action formats: what ends an episode, what was refused, what kind of action it is."""
 
 import re
+from importlib.metadata import EntryPoint
 
 import pytest
 from questioning_fakes import LocalDesk
 
+from env_service.client_errors import EnvCrashed, EnvRequestError
 from task_manager.execution import World, execute
-from task_manager.formats import AppworldFormat, BfclFormat, PlainFormat, PocketFormat, format_of, register_format
+from task_manager.formats import FormatError, PlainFormat, format_of, read_state, register_format
+from task_manager.known_formats import AppworldFormat, GymnasiumFormat, PocketFormat, PythonFormat, ToolCallFormat
 from task_manager.verify import flaw_of
 
 CALL = '<tool_call>{"name": "ls", "arguments": {}}</tool_call>'
@@ -25,13 +28,17 @@ def result(text, terminated=False, **info):
         (PocketFormat("pocket"), "<think>done</think> note.find milk", None),
         (PocketFormat("pocket"), '<tool_call>{"name": "done", "arguments": {"answer": 5}}</tool_call>', "5"),
         (PocketFormat("pocket"), "<tool_call>{", None),
-        (BfclFormat("bfcl"), CALL, None),
-        (BfclFormat("bfcl"), "There are 3 files.", "There are 3 files."),
+        (ToolCallFormat("bfcl"), CALL, None),
+        (ToolCallFormat("bfcl"), "There are 3 files.", "There are 3 files."),
         (AppworldFormat("appworld"), CODE, None),
         (AppworldFormat("appworld"), "```python\napis.supervisor.complete_task(answer=3)\n```", "3"),
         (AppworldFormat("appworld"), "```python\napis.supervisor.complete_task()\n```", ""),
         (AppworldFormat("appworld"), "```python\napis.supervisor.complete_task(answer=total)\n```", "total"),
         (AppworldFormat("appworld"), '```python\napis.supervisor.complete_task(status="fail")\n```', ""),
+        (PythonFormat("python"), "```python\n1\n```", None),
+        (PythonFormat("python"), "so it is \\boxed{3/4}", "3/4"),
+        (GymnasiumFormat("gymnasium"), "action: down", None),
+        (GymnasiumFormat("gymnasium"), "I am there.\naction: done 4", "4"),
         (PlainFormat("x"), "anything", None),
     ],
 )
@@ -39,7 +46,7 @@ def test_the_action_that_ends_an_episode_is_known(fmt, action, answer):
     assert fmt.answer_of(action) == answer
 
 
-@pytest.mark.parametrize("fmt", [PocketFormat("pocket"), AppworldFormat("appworld"), BfclFormat("bfcl")])
+@pytest.mark.parametrize("fmt", [PocketFormat("pocket"), AppworldFormat("appworld"), ToolCallFormat("bfcl")])
 @pytest.mark.parametrize("answer", [None, "red"])
 def test_the_closing_action_closes_and_is_added_once(fmt, answer):
     closing = fmt.closing(answer)
@@ -50,32 +57,80 @@ def test_the_closing_action_closes_and_is_added_once(fmt, answer):
     assert fmt.complete([*completed, "more"], answer) == completed
 
 
-def test_refusals_are_told_from_results():
-    assert PocketFormat("pocket").refusal(result("err login first", refused=True)) == "err login first"
-    assert PocketFormat("pocket").refusal(result("ok", refused=False)) is None
-    bfcl = BfclFormat("bfcl")
-    for text in ("Error during execution: x", '{"error": "no such file"}'):
-        assert bfcl.refusal(result(f"<tool_response>\n{text}\n</tool_response>", calls=1, malformed_calls=0)) == text
-    assert bfcl.refusal(result('<tool_response>\n{"result": "error free"}\n</tool_response>', calls=1, malformed_calls=0)) is None
-    assert bfcl.refusal(result("Malformed tool call", calls=0, malformed_calls=1)) == "Malformed tool call"
-    assert AppworldFormat("appworld").refusal(result("Traceback", failed=True, blocks=1)) == "Traceback"
-    assert AppworldFormat("appworld").refusal(result("no code", failed=False, blocks=0)) == "no code"
-    assert AppworldFormat("appworld").refusal(result("", failed=False, blocks=1)) is None
+def test_what_an_action_did_is_what_the_environment_says():
+    fmt = format_of("moon")
+    assert fmt.refusal(result("err login first", refused=True)) == "err login first"
+    assert fmt.refusal(result("three results", refused="the second call failed")) == "the second call failed"
+    assert fmt.refusal(result("ok", refused=False)) is None
+    assert fmt.finished(result("bye", terminated=True, finished=True)) and not fmt.finished(result("late", terminated=True, finished=False))
+    assert fmt.tells(result("ok", refused=False)) and fmt.tells(result("ok", finished=False))
+    silent = result("you are over the hill", terminated=True)
+    assert not fmt.tells(silent) and fmt.refusal(silent) is None and fmt.finished(silent)
+
+
+@pytest.mark.parametrize(
+    ("env_type", "name", "arguments", "action"),
+    [
+        ("bfcl", "ls", {}, CALL.replace("><", ">").replace("<tool_call>", "<tool_call>\n").replace("</tool_call>", "\n</tool_call>")),
+        ("appworld", "appworld", {"code": "print(1)"}, "```python\nprint(1)\n```"),
+        ("appworld", "complete_task", {"answer": 3}, "```python\napis.supervisor.complete_task(answer=3)\n```"),
+        ("appworld", "todoist.show_projects", {"page": 1}, "```python\nprint(apis.todoist.show_projects(page=1))\n```"),
+        ("appworld", "rm -rf", {}, None),
+        ("appworld", "a.b", {"x)": 1}, None),
+        ("gymnasium", "act", {"action": "down"}, "action: down"),
+        ("gymnasium", "pick up", {}, "action: pick up"),
+        ("gymnasium", "act", {"x": 1, "y": 2}, None),
+    ],
+)
+def test_a_native_tool_call_is_written_as_the_environment_reads_it(env_type, name, arguments, action):
+    assert format_of(env_type).action_of_call(name, arguments) == action
+
+
+async def test_a_state_is_read_where_one_is_told():
+    class Client:
+        def __init__(self, told):
+            self.told = told
+
+        async def get_tools_info(self, instance_id, messages=None, params=None):
+            if isinstance(self.told, Exception):
+                raise self.told
+            return self.told
+
+    told = {"facts": {"note": {"n1": [1, 2]}}, "answer": "3", "finished": True, "exact": True}
+    state = await read_state(Client(told), "i")
+    assert (state.facts, state.answer, state.finished, state.exact, state.prose) == ({"note/n1": [1, 2]}, "3", True, True, False)
+    for nothing in (None, [], {"tools": []}, {"facts": 3}, EnvRequestError("there is no `what`")):
+        assert await read_state(Client(nothing), "i") is None
+    with pytest.raises(EnvCrashed):
+        await read_state(Client(EnvCrashed("gone")), "i")
 
 
 def test_kinds_of_actions():
     assert PocketFormat("pocket").signature("note.find milk") == "note.find"
     assert PocketFormat("pocket").signature("doc note.del") == "doc note.del"
-    assert BfclFormat("bfcl").signature(CALL * 2) == "ls, ls"
+    assert ToolCallFormat("bfcl").signature(CALL * 2) == "ls, ls"
     assert AppworldFormat("appworld").signature(CODE) == "todoist.show_projects, phone.login"
     assert len(PlainFormat("x").signature("x" * 500)) == 60
 
 
-def test_an_unknown_environment_is_passed_on_as_it_is_and_can_be_made_known():
-    assert type(format_of("moon")) is PlainFormat and not format_of("moon").executable
+def test_an_unknown_environment_is_read_by_the_contract_and_can_be_given_a_format(monkeypatch):
+    assert type(format_of("moon")) is PlainFormat and format_of("moon").executable
+    monkeypatch.setattr("task_manager.formats._registered", {})
     register_format("moon", PocketFormat)
     assert isinstance(format_of("moon"), PocketFormat)
-    register_format("moon", PlainFormat)
+    assert isinstance(format_of("moon", "task_manager.known_formats:AppworldFormat"), AppworldFormat)
+
+
+def test_a_format_is_found_by_its_entry_point(monkeypatch):
+    point = EntryPoint("moon", "task_manager.known_formats:GymnasiumFormat", "agentevolver.action_formats")
+    monkeypatch.setattr("task_manager.formats.entry_points", lambda group, name: [point] if (group, name) == (point.group, "moon") else [])
+    assert isinstance(format_of("moon"), GymnasiumFormat)
+
+
+@pytest.mark.parametrize("spec", ["nowhere.at_all:Format", "task_manager.formats:StateClient", "task_manager.formats:Nothing", "formats"])
+def test_a_class_that_is_no_format_is_refused(spec):
+    with pytest.raises(FormatError, match=spec):
+        format_of("moon", spec)
 
 
 @pytest.mark.parametrize(

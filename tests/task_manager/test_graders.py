@@ -27,7 +27,7 @@ TASK = Task(
 )
 
 
-def rollout(*steps, opening="<EXP>be quick</EXP> file soap under fun"):
+def rollout(*steps, opening="file soap under fun\n\nThe desk is full."):
     made = [Step(i, action, observation, 0.0, 1, 1, False, 0.0, 0.0) for i, (action, observation) in enumerate(steps)]
     messages = [{"role": "system", "content": "site k3"}, {"role": "user", "content": opening}]
     for step in made:
@@ -59,8 +59,7 @@ def test_the_originals_names_are_all_there():
 async def test_the_judge_sees_the_bare_query_the_steps_and_the_reference_where_it_is_promised(name):
     _, tutor = await grade(name, *[verdict(80)] * 3)
     for sections in tutor.asked("judge/grade"):
-        assert sections["task"] == "file soap under fun" and sections["opening"] == "site k3"
-        assert "be quick" not in str(sections)
+        assert sections["task"] == "file soap under fun" and sections["opening"] == "site k3\n\nThe desk is full."
         assert ("reference" in sections) == ("gt" in name)
         assert sections["transcript"].startswith("step 0\naction: note.tag n2 fun\nobservation: ok\nstep 1")
     assert len(tutor.prompts) == (3 if name.startswith("avg") else 1)

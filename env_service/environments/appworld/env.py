@@ -31,6 +31,7 @@ class AppworldEnv(BaseEnv):
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 150.0
+    explore_steps: ClassVar[str] = "max_interactions"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Check the ids and parameters; raises ValueError for wrong ones, AppworldNotInstalled if AppWorld is missing."""
@@ -63,6 +64,7 @@ class AppworldEnv(BaseEnv):
         info = {
             "instance_id": self.instance_id,
             "task_id": self.task_id,
+            "query": state[-1]["content"],
             "instruction": None if settings.is_open_query else facts["instruction"],
             "supervisor": facts["supervisor"],
             "datetime": facts["datetime"],
@@ -75,7 +77,7 @@ class AppworldEnv(BaseEnv):
         """Execute all code blocks of a message in order, until one fails or completes the task.
 
         The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether one failed,
-        `interactions`, and `stop_reason` (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
+        `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and `stop_reason` (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
         """
         worker = self._running()
         settings = self._settings.updated(params)
@@ -89,11 +91,15 @@ class AppworldEnv(BaseEnv):
             text = prompts.executed([r["output"] for r in results], len(found.blocks), problems, is_simple=settings.simple)
         else:
             text = prompts.nothing_executed(problems, is_simple=settings.simple, is_tool_call=is_tool_call)
+        failed = next((result["output"] for result in results if result["failed"]), None)
+        refusal: bool | str = text if not found.blocks else failed if failed is not None else False
         info = {
             "blocks": len(found.blocks),
             "executed": len(results),
             "failed": any(result["failed"] for result in results),
             "interactions": self._interactions,
+            "refused": refusal,
+            "finished": self._stop_reason == "finished",
             "stop_reason": self._stop_reason,
         }
         return {
@@ -167,22 +173,26 @@ class AppworldEnv(BaseEnv):
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return facts about the running world; `params["what"]` picks which.
 
-        - "apis" (default): descriptions of all APIs by app.
+        - "apis" or "tools" (default): descriptions of all APIs by app.
         - "docs": the full documentation of the app `params["app_name"]`.
-        - "state": what has changed since the start, as names of tables; whether the task is completed; the number of API calls.
+        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: a table tells that it changed, not how;
+          the answer is not told), and `changed_models`, `completed`, `api_calls`.
         - "checks": the requirements of the task that the state fulfils (`passes`) and those it does not (`failures`); not for the agent.
         """
         wanted = dict(params or {})
         what, app_name = wanted.pop("what", "apis"), wanted.pop("app_name", None)
-        if wanted or what not in ("apis", "docs", "state", "checks") or (what == "docs") != (app_name is not None):
-            raise ValueError(f"get_info of appworld understands what=apis|state|checks, or what=docs with app_name; got {params!r}")
+        if wanted or what not in ("apis", "tools", "docs", "state", "checks") or (what == "docs") != (app_name is not None):
+            raise ValueError(f"get_info of appworld understands what=tools|apis|state|checks, or what=docs with app_name; got {params!r}")
         if self._worker is None:
             raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
         if what == "checks":
             return self._graded()
         fields = {"app_name": app_name} if app_name else {}
         result: dict[str, Any] = self._worker.ask("state" if what == "state" else "docs", **fields)
-        return result
+        if what != "state":
+            return result
+        changed = {model: True for model in result["changed_models"]}
+        return {"facts": {"changed": changed}, "answer": None, "finished": bool(result["completed"]), "exact": False, **result}
 
     def close(self) -> None:
         """Kill the worker and delete the folder of the episode."""

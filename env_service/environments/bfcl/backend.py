@@ -84,6 +84,17 @@ class Backend:
         return {name: {key: plain(value) for key, value in _public(instance)} for name, instance in self.instances.items()}
 
 
+def is_error(result: str) -> bool:
+    """Whether a call's result says that the call failed: the package's own wording, or an API's object with `error`."""
+    if result.startswith("Error during execution:"):
+        return True
+    try:
+        value = json.loads(result)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "error" in value
+
+
 def _public(instance: Any) -> Iterator[tuple[str, Any]]:
     for key, value in vars(instance).items():
         if not key.startswith("_"):

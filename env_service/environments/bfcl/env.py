@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.bfcl import prompts
-from env_service.environments.bfcl.backend import Backend, printable
+from env_service.environments.bfcl.backend import Backend, is_error, printable
 from env_service.environments.bfcl.calls import Call, parse_action
 from env_service.environments.bfcl.grading import Referee
 from env_service.environments.bfcl.package import BfclPackage, BfclTask, ToolDoc, load_package
@@ -27,7 +27,7 @@ MAX_STEPS_PER_TURN = 20
 
 MAX_STEPS_OF_OPEN_QUERY = 64
 _CREATE_PARAMS = ("is_open_query", "max_steps_per_turn")
-_INFO_KINDS = ("task", "state", "report")
+_INFO_KINDS = ("task", "tools", "state", "report")
 
 
 class BfclEnv(BaseEnv):
@@ -39,6 +39,7 @@ class BfclEnv(BaseEnv):
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 30.0
+    explore_steps: ClassVar[str] = "max_steps_per_turn"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Load the task's APIs twice, for the agent and for the reference; raises ValueError for a wrong id or parameter."""
@@ -58,6 +59,7 @@ class BfclEnv(BaseEnv):
         self._steps_this_turn = 0
         self._calls_this_turn = 0
         self._stop: str | None = None
+        self._said: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
         """Return the tool prompt and the user's first request, or an invitation to look around if `is_open_query` is set."""
@@ -78,6 +80,7 @@ class BfclEnv(BaseEnv):
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
         found = parse_action(action)
         if not found:
+            self._said = (action.get("content") or "").rpartition("</think>")[2].strip()
             return self._end_turn()
         results = []
         for item in found:
@@ -91,7 +94,8 @@ class BfclEnv(BaseEnv):
         if self._steps_this_turn > self._max_steps:
             self._stop = "max_steps_per_turn"
         readable = sum(isinstance(item, Call) for item in found)
-        return self._answer(printable(prompts.tool_responses(results)), calls=readable, malformed=len(found) - readable)
+        refused = next((text for item, text in zip(found, results, strict=True) if not isinstance(item, Call) or is_error(text)), False)
+        return self._answer(printable(prompts.tool_responses(results)), calls=readable, malformed=len(found) - readable, refused=refused)
 
     def _end_turn(self) -> StepResult:
         if self._open:
@@ -109,13 +113,22 @@ class BfclEnv(BaseEnv):
             question = prompts.added_functions(added, self._package.additional_functions_prompt)
         return self._answer(question)
 
-    def _answer(self, content: str, calls: int = 0, malformed: int = 0) -> StepResult:
+    def _answer(self, content: str, calls: int = 0, malformed: int = 0, refused: bool | str = False) -> StepResult:
         done = self._stop is not None
+        is_finished = self._stop == "finished"
         return {
             "state": [{"role": "user", "content": content}],
             "reward": float(done and not self._open and self._referee.solved(irrelevance=True)),
             "is_terminated": done,
-            "info": {"turn": self._turn, "calls": calls, "malformed_calls": malformed, "stop_reason": self._stop},
+            "info": {
+                "turn": self._turn,
+                "calls": calls,
+                "malformed_calls": malformed,
+                "refused": printable(refused) if isinstance(refused, str) else refused,
+                "finished": is_finished,
+                "answer": printable(self._said) if is_finished and self._said is not None else None,
+                "stop_reason": self._stop,
+            },
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
@@ -133,17 +146,23 @@ class BfclEnv(BaseEnv):
         return float(self._referee.solved(irrelevance)) if sparse else self._referee.share(irrelevance)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" (default; facts and tool schemas), "state" (see `snapshot`) or "report" (verdicts by turn)."""
+        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas), "state" (`base.StateInfo`) or "report" (verdicts by turn)."""
         options = dict(params or {})
         check_names(options, ("what",), "get_info")
         what = options.get("what", "task")
-        if what == "task":
+        if what in ("task", "tools"):
             return {**self._facts(), "tools": [prompts.tool_schema(doc) for doc in self._tools()]}
         if what == "state":
-            return self.snapshot()
+            return self._state()
         if what == "report":
             return self._report()
         raise ValueError(f"`what` is {what!r}; it can be: {', '.join(_INFO_KINDS)}")
+
+    def _state(self) -> dict[str, Any]:
+        """Return the state of the APIs and the last message; what an agent says to its user is prose."""
+        is_finished = self._stop == "finished"
+        answer = printable(self._said) if is_finished and self._said is not None else None
+        return {"facts": self.snapshot(), "answer": answer, "finished": is_finished, "exact": True, "prose": True}
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of the APIs by class, as JSON-ready data: equal snapshots are equal states for the package's state check."""

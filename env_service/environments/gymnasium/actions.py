@@ -71,6 +71,15 @@ class TextActions:
         return ActionError(f"{_quoted(word)} is not an action. {self.form()}")
 
 
+def farewell(text: str) -> str | None:
+    """Return the answer of a message that ends an episode without a goal (`action: done [ANSWER]`), "" for none; None if it does not."""
+    found = _spoken(text)
+    if isinstance(found, ActionError):
+        return None
+    word, _, answer = found.strip().partition(" ")
+    return answer.strip(" .,;!?*_`'\"") if word.strip(_EDGES).lower() == "done" else None
+
+
 def _spoken(text: str) -> str | ActionError:
     """Return the part of a message that is meant as the action, without any reasoning before it."""
     text = text.rpartition("</think>")[2].partition("<think>")[0]

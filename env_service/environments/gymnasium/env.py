@@ -1,7 +1,8 @@
 """Gymnasium worlds as text episodes: one message, one action.
 
 A message that names no action is answered with the form and the list of actions and costs a step of the agent, not of the world.
-The episode ends when the world ends it or when the steps are spent. The grade comes from the world's own rewards.
+The episode ends when the world ends it or when the steps are spent; one without a goal also ends with `action: done`, behind which an
+answer may stand. The grade comes from the world's own rewards.
 To serve other worlds, subclass with `worlds` of your own and start the service with `--env-module NAME=package.module:Class`.
 """
 
@@ -11,12 +12,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.gymnasium.actions import ActionError
+from env_service.environments.gymnasium.actions import ActionError, farewell
 from env_service.environments.gymnasium.tasks import read_task_id, task_ids
 from env_service.environments.gymnasium.toy_text import WORLDS
 from env_service.environments.gymnasium.world import World
 
 LARGEST_MAX_STEPS = 1000
+OPEN_GOAL = "There is no goal: find out how this world works."
+_DONE = "When you are done with what you were asked for, write `action: done`, or `action: done <answer>` if there was a question."
 
 
 class GymnasiumEnv(BaseEnv):
@@ -28,6 +31,7 @@ class GymnasiumEnv(BaseEnv):
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 30.0
+    explore_steps: ClassVar[str] = "max_steps"
     worlds: ClassVar[Mapping[str, World]] = {world.env_id: world for world in WORLDS}
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
@@ -43,18 +47,20 @@ class GymnasiumEnv(BaseEnv):
         self._rewards: list[float] = []
         self._steps = 0
         self._terminated = False
+        self._said: str | None = None
         self._stop: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
         """Return the rules as system message, the goal and the first observation as the user's."""
         if params is not None and _read_params(params)[0] != self._open:
             raise ValueError("`is_open_query` must be given when the instance is created")
-        goal = "There is no goal: find out how this world works." if self._open else self._world.goal
+        goal = OPEN_GOAL if self._open else self._world.goal
         request = f"{goal}\n\n{self._world.observe(self._env, self._observation)}"
-        system = f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} messages.".strip()
+        end = f" {_DONE}" if self._open else ""
+        system = f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} messages.{end}".strip()
         return {
             "state": [{"role": "system", "content": system}, {"role": "user", "content": request}],
-            "info": {"instance_id": self.instance_id, "query": request, **self._facts()},
+            "info": {"instance_id": self.instance_id, "query": goal, **self._facts()},
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
@@ -67,6 +73,9 @@ class GymnasiumEnv(BaseEnv):
         self._steps += 1
         parsed = self._actions.parse(text)
         if isinstance(parsed, ActionError):
+            if self._open and (said := farewell(text)) is not None:
+                self._said, self._stop = said, "finished"
+                return self._answer("Done.", reward=0.0, refused=False)
             return self._answer(parsed.text, reward=0.0, refused=True)
         self._observation, reward, self._terminated, truncated, _ = self._env.step(parsed)
         self._rewards.append(float(reward))
@@ -83,7 +92,13 @@ class GymnasiumEnv(BaseEnv):
             "state": [{"role": "user", "content": content}],
             "reward": reward,
             "is_terminated": self._stop is not None,
-            "info": {"steps": self._steps, "refused": refused, "stop_reason": self._stop},
+            "info": {
+                "steps": self._steps,
+                "refused": refused,
+                "finished": self._is_finished(),
+                "answer": self._said,
+                "stop_reason": self._stop,
+            },
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
@@ -104,8 +119,21 @@ class GymnasiumEnv(BaseEnv):
         return 0.0 if progress is None else progress
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return the world, the rewards so far and the actions, as JSON-ready data."""
+        """Return facts about the instance: the world, the rewards so far and the actions; with `what` "state" the state (`base.StateInfo`)."""
+        options = dict(params or {})
+        what = options.pop("what", "world")
+        if options or what not in ("world", "state"):
+            raise ValueError(f"get_info of the gymnasium environment knows only `what`, world or state; got {params!r}")
+        if what == "state":
+            facts, exact = self._world.facts(self._env, self._observation)
+            return {"facts": facts, "answer": self._said, "finished": self._is_finished(), "exact": exact}
         return {**self._facts(), "steps": self._steps, "stop_reason": self._stop, "rewards": list(self._rewards)}
+
+    def _is_finished(self) -> bool:
+        """Whether the agent said that it is done or the world ended with a success; a fall into a hole ends an episode, too."""
+        if self._stop != "finished":
+            return False
+        return self._said is not None or self._world.solved(self._env, self._rewards, self._terminated)
 
     def _facts(self) -> dict[str, Any]:
         return {

@@ -81,6 +81,11 @@ class FrozenLake(_Planned):
         rows: list[str] = maps.generate_random_map(size=4 + seed % 3, p=0.75, seed=seed)
         return rows
 
+    def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
+        """Where the agent is; nothing else on the lake changes."""
+        row, column = divmod(int(observation), env.unwrapped.ncol)
+        return {"agent": {"row": row, "column": column}}, True
+
     def observe(self, env: Any, observation: Any) -> str:
         """Draw the map with the agent on it as A."""
         rows = [[cell.decode() for cell in row] for row in env.unwrapped.desc]
@@ -116,6 +121,13 @@ class Taxi(_Planned):
             state, _ = env.reset(seed=seed)
             yield str(int(state))
         env.close()
+
+    def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
+        """Where taxi and passenger are; the destination stays what it is."""
+        inner = env.unwrapped
+        row, column, passenger, _ = (int(part) for part in inner.decode(int(observation)))
+        place = "taxi" if passenger == len(self.stands) else self.stands[passenger]
+        return {"taxi": {"row": row, "column": column}, "passenger": place}, True
 
     def observe(self, env: Any, observation: Any) -> str:
         """Draw the streets with the taxi on them as T, and say where everything is."""

@@ -68,6 +68,10 @@ class World:
         """Return what the agent reads for an observation."""
         return f"Observation: {_as_text(observation)}"
 
+    def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
+        """Return the state as facts, and whether equal facts mean equal states: what is seen, which need not be all there is."""
+        return {"observation": _as_text(observation)}, False
+
     def plan(self, env: Any) -> list[int] | None:
         """Return a shortest solution from the present state, [] if it is solved; None if none exists or none is known."""
         return None

@@ -83,7 +83,12 @@ def parse(message: Message) -> list[Call | BadCall]:
     return [_tagged(body) for body in _TOOL_CALL.findall(visible_text(message))]
 
 
+def answer_line(text: str) -> str | None:
+    """Return what stands in the last line `answer: ...` of a message, None if it has no such line."""
+    lines = [line.strip(" \t*_") for line in _ANSWER_LINE.findall(text)]
+    return next((line for line in reversed(lines) if line), None)
+
+
 def final_answer(text: str) -> str:
     """Return the last line `answer: ...` of the final message, else the whole message."""
-    lines = [line.strip(" \t*_") for line in _ANSWER_LINE.findall(text)]
-    return next((line for line in reversed(lines) if line), text.strip())
+    return answer_line(text) or text.strip()

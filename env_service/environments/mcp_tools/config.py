@@ -13,10 +13,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 CONFIG_VARIABLE = "ENV_MCP_CONFIG"
 EXAMPLE = Path(__file__).with_name("example") / "config.json"
@@ -25,6 +25,14 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 class ConfigError(RuntimeError):
     """The server's own configuration is wrong; no request can mend it."""
+
+
+def inner_file(name: str) -> str:
+    """Return a file's name; raises ValueError if it does not lie in the instance's folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError("a state file must lie in the instance's folder")
+    return name
 
 
 class _Strict(BaseModel):
@@ -66,6 +74,8 @@ class McpConfig(_Strict):
     mcpServers: dict[str, Server] = Field(min_length=1)  # the name that MCP clients share
     tasks: list[str] = Field(min_length=1)
     """Task files (JSON lines), relative to this file."""
+    state: list[Annotated[str, AfterValidator(inner_file)]] = []
+    """JSON files in the instance's folder that hold all of the servers' state, so that states can be compared and tasks graded by them."""
     start_timeout_s: float = Field(default=30.0, gt=0, le=60)
     """For all servers to start and list their tools; they start side by side."""
     call_timeout_s: float = Field(default=30.0, gt=0, le=60)

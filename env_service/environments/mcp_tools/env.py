@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.mcp_tools import prompts
-from env_service.environments.mcp_tools.calls import BadCall, Call, parse, visible_text
+from env_service.environments.mcp_tools.calls import BadCall, Call, answer_line, parse, visible_text
 from env_service.environments.mcp_tools.config import McpConfig, config_path, load_config, resolved, task_paths
 from env_service.environments.mcp_tools.folders import new_folder
-from env_service.environments.mcp_tools.grading import Record, grade
+from env_service.environments.mcp_tools.grading import Record, grade, state_of
 from env_service.environments.mcp_tools.judge import read_judge
 from env_service.environments.mcp_tools.servers import Connect, ServerError, Servers, connector
 from env_service.environments.mcp_tools.tasks import SPLITS, McpTask, load_tasks
@@ -115,43 +115,50 @@ class McpEnv(BaseEnv):
         if not calls:
             self._record.final_text = visible_text(action)
             return self._reply([{"role": "user", "content": "The task is closed."}], over=True)
-        texts = self._carry_out(calls)
+        results = self._carry_out(calls)
+        texts = [text for text, _ in results]
+        refused = next((text for text, was_carried_out in results if not was_carried_out), False)
         if action.get("tool_calls"):
-            return self._reply([{"role": "tool", "content": text} for text in texts])
-        return self._reply([{"role": "user", "content": prompts.responses(texts)}])
+            return self._reply([{"role": "tool", "content": text} for text in texts], refused=refused)
+        return self._reply([{"role": "user", "content": prompts.responses(texts)}], refused=refused)
 
-    def _reply(self, state: list[Message], *, over: bool = False) -> StepResult:
+    def _reply(self, state: list[Message], *, over: bool = False, refused: bool | str = False) -> StepResult:
         reward = self.evaluate() if over else 0.0
-        info = {**self._counts, "stop_reason": "finished" if over else None}
+        said = {"refused": refused, "finished": over, "answer": self._answer()}
+        info = {**self._counts, **said, "stop_reason": "finished" if over else None}
         return {"state": state, "reward": reward, "is_terminated": over, "info": info}
 
-    def _carry_out(self, calls: list[Call | BadCall]) -> list[str]:
-        """Carry out the calls one after the other and return what each gave."""
+    def _answer(self) -> str | None:
+        """The answer of the final message: its line `answer: ...`, "" if it has none; None before it."""
+        return None if self._record.final_text is None else answer_line(self._record.final_text) or ""
+
+    def _carry_out(self, calls: list[Call | BadCall]) -> list[tuple[str, bool]]:
+        """Carry out the calls one after the other and return what each gave, and whether it was carried out without an error."""
         deadline = time.monotonic() + _STEP_BUDGET_S
-        texts = []
+        results = []
         for number, call in enumerate(calls):
             if number >= self._config.max_calls:
-                texts.append(f"Not carried out: a message may hold {self._config.max_calls} calls.")
+                results.append((f"Not carried out: a message may hold {self._config.max_calls} calls.", False))
             elif time.monotonic() >= deadline:
-                texts.append("Not carried out: the time for the calls of one message is used up.")
+                results.append(("Not carried out: the time for the calls of one message is used up.", False))
             else:
-                texts.append(self._carry_out_one(call, deadline - time.monotonic()))
-        return texts
+                results.append(self._carry_out_one(call, deadline - time.monotonic()))
+        return results
 
-    def _carry_out_one(self, call: Call | BadCall, left_s: float) -> str:
+    def _carry_out_one(self, call: Call | BadCall, left_s: float) -> tuple[str, bool]:
         if isinstance(call, BadCall):
             self._counts["errors"] += 1
-            return f"Error: {call.reason}"
+            return f"Error: {call.reason}", False
         if call.name not in self._servers.tools:
             self._counts["errors"] += 1
             near = difflib.get_close_matches(call.name, self._servers.tools, 1)
-            return f"Error: there is no function {repr(call.name)[:80]}" + (f"; did you mean {near[0]!r}?" if near else ".")
+            return f"Error: there is no function {repr(call.name)[:80]}" + (f"; did you mean {near[0]!r}?" if near else "."), False
         result = self._servers.call(call.name, call.arguments, min(self._config.call_timeout_s, left_s))
         self._counts["calls"] += 1
         self._counts["errors"] += result.is_error
         self._record.calls.append((call.name, call.arguments, result))
         text = prompts.clipped(result.text, self._config.max_result_chars)
-        return f"Error: {text}" if result.is_error else text
+        return (f"Error: {text}", False) if result.is_error else (text, True)
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds. 0 before the end or without a task.
@@ -169,8 +176,16 @@ class McpEnv(BaseEnv):
         return self._grades[sparse]
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tools as OpenAI-style schemas, and the counts so far."""
+        """Return the tools as OpenAI-style schemas and the counts so far; with `what` "state" the state (`base.StateInfo`), which are the
+        state files that the configuration names."""
+        options = dict(params or {})
+        what = options.pop("what", "tools")
+        if options or what not in ("tools", "state"):
+            raise ValueError(f"get_info of the mcp environment knows only `what`, tools or state; got {params!r}")
         self._servers.wait_started()
+        if what == "state":
+            facts, exact = state_of(self._record, self._config.state)
+            return {"facts": facts, "answer": self._answer(), "finished": self._record.final_text is not None, "exact": exact}
         return {"tools": [prompts.tool_schema(tool) for tool in self._servers.tools.values()], "counts": dict(self._counts)}
 
     def close(self) -> None:

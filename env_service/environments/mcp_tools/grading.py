@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,21 @@ class Record:
         """Return the calls and the final message for a judge."""
         lines = [f"call {name} {json.dumps(arguments)}\nresult: {result.text[:1000]}" for name, arguments, result in self.calls]
         return "\n".join([*lines, f"final message: {self.final_text}"])
+
+
+def state_of(record: Record, files: Sequence[str]) -> tuple[dict[str, Any], bool]:
+    """Return what the state files of an instance hold, by file, and whether that is all of the state: it is if files are named and each
+    one is JSON. A file that is not there (yet) holds nothing."""
+    facts: dict[str, Any] = {}
+    exact = bool(files)
+    for file in files:
+        try:
+            facts[file] = _state(record, file)
+        except FileNotFoundError:
+            facts[file] = None
+        except (OSError, ValueError, RecursionError, PathError):
+            exact = False
+    return facts, exact
 
 
 def _plain(text: str) -> str:

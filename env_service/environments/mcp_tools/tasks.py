@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from env_service.environments.mcp_tools.config import inner_file
 from env_service.environments.mcp_tools.json_path import parse_path
 
 SPLITS = ("train", "dev", "test")
@@ -39,13 +40,6 @@ def _valid_pattern(pattern: str) -> str:
 def _valid_path(path: str) -> str:
     parse_path(path)
     return path
-
-
-def _inner_file(name: str) -> str:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError("a state file must lie in the instance's folder")
-    return name
 
 
 class _Strict(BaseModel):
@@ -72,7 +66,7 @@ class JsonPath(_Strict):
     type: Literal["json_path"]
     path: Annotated[str, AfterValidator(_valid_path)] = "$"
     equals: Any = None
-    file: Annotated[str, AfterValidator(_inner_file)] | None = None
+    file: Annotated[str, AfterValidator(inner_file)] | None = None
     tool: str | None = None
 
     @model_validator(mode="after")

@@ -23,6 +23,7 @@ class PocketEnv(BaseEnv):
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 10.0
+    explore_steps: ClassVar[str] = "explore_steps"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Build the start state; raises ValueError for a wrong id or parameter."""
@@ -43,7 +44,8 @@ class PocketEnv(BaseEnv):
         self._settings = self._settings.updated(params)
         self._begin()
         messages, facts = self._opening()
-        facts |= {"site": f"k{self.world.site}", "max_steps": self.max_steps, "is_open_query": "query" not in facts}
+        facts = {"query": messages[-1]["content"], **facts, "site": f"k{self.world.site}", "max_steps": self.max_steps}
+        facts["is_open_query"] = self.is_open
         return {"state": messages, "info": {"instance_id": self.instance_id, "task_id": self.task_id, **facts}}
 
     def _opening(self) -> tuple[list[Message], dict[str, Any]]:
@@ -54,6 +56,11 @@ class PocketEnv(BaseEnv):
         return messages, {"query": task.query, "family": task.family, "level": task.level} if task else {}
 
     @property
+    def is_open(self) -> bool:
+        """Whether the episode has no task."""
+        return self.task is None
+
+    @property
     def is_over(self) -> bool:
         """Whether `done` was called or the step budget is spent."""
         return self.world.answer is not None or self.steps >= self.max_steps
@@ -61,7 +68,7 @@ class PocketEnv(BaseEnv):
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Carry out the one call of an assistant message. The reward is 0 until the episode is over, then what `evaluate` says.
 
-        `info`: steps, errors so far, whether this call was refused, and `stop_reason` (finished, max_steps or None).
+        `info`: steps, errors so far, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
         Raises ValueError if the episode is over.
         """
         if self.is_over:
@@ -74,7 +81,14 @@ class PocketEnv(BaseEnv):
             "state": [{"role": "user", "content": answer}],
             "reward": self.evaluate() if stop else 0.0,
             "is_terminated": stop is not None,
-            "info": {"steps": self.steps, "errors": self.errors, "refused": refused, "stop_reason": stop},
+            "info": {
+                "steps": self.steps,
+                "errors": self.errors,
+                "refused": answer if refused else False,
+                "finished": stop == "finished",
+                "answer": self.world.answer,
+                "stop_reason": stop,
+            },
         }
 
     def _carry_out(self, action: Message) -> tuple[str, bool]:
@@ -93,7 +107,7 @@ class PocketEnv(BaseEnv):
         """Return facts about the instance; `params["what"]` picks which.
 
         - "tools" (default): the tools as OpenAI-style schemas under `tools`, with arguments in the usual order: sites may differ.
-        - "state": what tasks are graded on (`facts`: rows by table and key), the answer given (null before `done`), and `steps`.
+        - "state": what tasks are graded on (`base.StateInfo`; `facts`: rows by table and key), and `steps`.
         """
         wanted = dict(params or {})
         what = wanted.pop("what", "tools")
@@ -108,7 +122,8 @@ class PocketEnv(BaseEnv):
                 facts.setdefault(str(table), {})[" ".join(map(str, key))] = shown
             else:
                 facts[str(table)] = shown
-        return {"facts": facts, "answer": self.world.answer, "steps": self.steps}
+        answer = self.world.answer
+        return {"facts": facts, "answer": answer, "finished": answer is not None, "exact": True, "steps": self.steps}
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:

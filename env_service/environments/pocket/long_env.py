@@ -38,6 +38,11 @@ class PocketLongEnv(PocketEnv):
         self.steps = 0
         self.errors = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the episode has no chain of goals."""
+        return self.chain is None
+
     def _opening(self) -> tuple[list[Message], dict[str, Any]]:
         first = self.chain.goals[0] if self.chain else None
         messages = opening(self.world.site, first.query if first else None, syntax=self._settings.syntax, verbose=self._settings.verbose)

@@ -95,7 +95,7 @@ class PythonEnv(BaseEnv):
         """Run the message's code, or take its answer and end the episode.
 
         The reward is 0 until the end, then what `evaluate` says. `info`: `status` (ok, error, timeout, output_limit, died, no_action,
-        answered), counts so far, and `wall_s` of a run. Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
+        answered), `refused` (no action, or code that failed), `finished`, `answer`, counts so far, and `wall_s` of a run. Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
         """
         if self._answer is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
@@ -107,12 +107,15 @@ class PythonEnv(BaseEnv):
             self._answer = asked.text
             return self._reply("The answer was taken.", "answered", reward=self.evaluate(), over=True)
         if isinstance(asked, Nothing):
-            return self._reply(prompts.framed(asked.reason, asked.style), "no_action", structured=asked.style == "structured")
+            return self._reply(
+                prompts.framed(asked.reason, asked.style), "no_action", structured=asked.style == "structured", refused=asked.reason
+            )
         lost = self._revive()
         result = self._sandbox.run(asked.source)
         text = prompts.observation(asked, result, self._settings.limits, lost_before=lost)
         self._account(result)
-        return self._reply(text, result.status, structured=asked.style == "structured", wall_s=round(result.wall_s, 4))
+        is_tool = asked.style == "structured"
+        return self._reply(text, result.status, structured=is_tool, wall_s=round(result.wall_s, 4), refused=result.status != "ok")
 
     def _revive(self) -> bool:
         """Replace an interpreter that was killed since the last run; return whether that was needed."""
@@ -143,7 +146,7 @@ class PythonEnv(BaseEnv):
             "state": [{"role": "tool" if structured else "user", "content": text}],
             "reward": reward,
             "is_terminated": over,
-            "info": {"status": status, **self._counts, **facts},
+            "info": {"status": status, **self._counts, "refused": False, "finished": over, "answer": self._answer, **facts},
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
@@ -159,7 +162,14 @@ class PythonEnv(BaseEnv):
         return self._grade
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tool's schema, the limits, the packages and the counts so far."""
+        """Return the tool's schema, the limits, the packages and the counts so far; with `what` "state" the state (`base.StateInfo`): the
+        answer is all that a task leaves behind."""
+        options = dict(params or {})
+        what = options.pop("what", "tools")
+        if options or what not in ("tools", "state"):
+            raise ValueError(f"get_info of the python environment knows only `what`, tools or state; got {params!r}")
+        if what == "state":
+            return {"facts": {}, "answer": self._answer, "finished": self._answer is not None, "exact": True}
         return {
             "tools": [prompts.tool_schema()],
             "limits": self._settings.limits.to_dict(),

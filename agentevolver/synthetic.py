@@ -47,6 +47,7 @@ def graded_by(section: TaskManagerSettings, task: Task) -> Task:
     evaluator = evaluator_for(section.grader, check)
     if evaluator in ("state", "state-llm") and check is None:
         raise ConfigError(
-            f"task_manager.grader.synthetic_grader = {evaluator}, but the task {task.task_id!r} has no state check: write auto, or a judge's name"
+            f"task_manager.grader.synthetic_grader = {evaluator}, but the task {task.task_id!r} has no state check: "
+            "write auto, or a judge's name"
         )
     return replace(task, evaluator=evaluator, open_query=True)

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from env_service.contract import shorten
 from env_service.probes import Failed, Probe, Refused
 
 ODD_TEXTS = (
@@ -139,6 +140,72 @@ def steps_alike(subject: Subject) -> None:
         _expect(one["state"] == other["state"], f"answers differ: {one['state']} and {other['state']}")
 
 
+def marks_its_query(subject: Subject) -> None:
+    """The query that info.query of an opening tells stands in the last message exactly once, so that another one can take its place."""
+    for params in ({}, {"is_open_query": True}):
+        with _episode(subject, params=params) as (_, state):
+            query, content = state["info"].get("query"), state["state"][-1]["content"]
+            if query is None:
+                continue
+            _expect(isinstance(query, str) and bool(query.strip()), f"info.query is {query!r}; name the text, or leave it out")
+            times = content.count(query)
+            where = "an opening without a task" if params else "an opening"
+            _expect(times == 1, f"info.query of {where} stands {times} times in the last message: {query[:80]!r}")
+
+
+def takes_a_number_of_steps(subject: Subject) -> None:
+    """An episode for exploration can be created with explore_steps, under the name that the class declares."""
+    with _episode(subject, params={"is_open_query": True, "explore_steps": 3}):
+        pass
+
+
+def says_what_actions_did(subject: Subject) -> None:
+    """What info says of an action (refused, finished, answer) it says of every action, and finished only of the last one."""
+    told: dict[str, set[str]] = {}
+    with _episode(subject, params={"is_open_query": True}) as (instance_id, _):
+        for text in (subject.action, *ODD_TEXTS):
+            result = subject.probe.step(instance_id, _say(text))
+            told[text] = {key for key in ("refused", "finished") if key in result["info"]}
+            if result["is_terminated"]:
+                break
+    every = set().union(*told.values())
+    for text, keys in told.items():
+        _expect(keys == every, f"info tells {sorted(every)} of some actions, and not {sorted(every - keys)} of {text[:40]!r}")
+
+
+def tells_its_state(subject: Subject) -> None:
+    """get_info with what=state tells no state at all, or one that asking does not change and that equal actions make equal."""
+    with (
+        _episode(subject, params={"is_open_query": True}) as (one, _),
+        _episode(subject, params={"is_open_query": True}) as (other, _),
+    ):
+        if (before := _state(subject, one)) is None:
+            return
+        for number, text in enumerate((subject.action, *ODD_TEXTS)):
+            moment = "before the first step" if number == 0 else f"after {number} steps"
+            first, again, twin = _state(subject, one), _state(subject, one), _state(subject, other)
+            _expect(first == again, f"two asks in a row differ {moment}: {shorten(first)} and {shorten(again)}")
+            _expect(first == twin, f"the same actions led to different states {moment}: {shorten(first)} and {shorten(twin)}")
+            result = subject.probe.step(one, _say(text))
+            subject.probe.step(other, _say(text))
+            state, said = _state(subject, one), result["info"].get("finished")
+            if state is not None and state.get("finished") is not None and said is not None:
+                _expect(state["finished"] == said, f"the state says finished={state['finished']} and the step finished={said}")
+            if result["is_terminated"]:
+                break
+        last, twin = _state(subject, one), _state(subject, other)
+        _expect(last == twin, f"the same actions led to different states: {shorten(last)} and {shorten(twin)}")
+        _expect(last is not None and set(last) >= {"facts", "exact"}, f"the state lacks `facts` or `exact`: {shorten(before)}")
+
+
+def _state(subject: Subject, instance_id: str) -> dict[str, Any] | None:
+    try:
+        told = subject.probe.info(instance_id, {"what": "state"})
+    except Refused:
+        return None
+    return told if isinstance(told, dict) and "facts" in told else None
+
+
 def bears_any_text(subject: Subject) -> None:
     """Whatever an agent writes is answered by an observation, never by an exception."""
     texts = list(ODD_TEXTS)
@@ -199,8 +266,12 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     opens,
     opens_without_a_task,
     opens_alike,
+    marks_its_query,
+    takes_a_number_of_steps,
     steps,
     steps_alike,
+    says_what_actions_did,
+    tells_its_state,
     bears_any_text,
     grades,
     starts_unsolved,

@@ -38,7 +38,7 @@ class Probe(Protocol):
     def evaluate(self, instance_id: str, params: dict[str, Any]) -> float:
         """Grade the episode."""
 
-    def info(self, instance_id: str) -> Any:
+    def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any:
         """Return facts."""
 
     def release(self, instance_id: str) -> None:
@@ -72,9 +72,9 @@ class LocalProbe:
         """Grade the episode."""
         return float(self._call(Kind.EVALUATE, {"place": instance_id, "messages": None, "params": params}))
 
-    def info(self, instance_id: str) -> Any:
+    def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any:
         """Return facts."""
-        return self._call(Kind.INFO, {"place": instance_id, "messages": None, "params": {}})
+        return self._call(Kind.INFO, {"place": instance_id, "messages": None, "params": params or {}})
 
     def release(self, instance_id: str) -> None:
         """Close the instance."""
@@ -114,9 +114,9 @@ class HttpProbe:
         """Grade the episode."""
         return float(self._call(self._client.evaluate, instance_id, None, params))
 
-    def info(self, instance_id: str) -> Any:
+    def info(self, instance_id: str, params: dict[str, Any] | None = None) -> Any:
         """Return facts."""
-        return self._call(self._client.get_tools_info, instance_id)
+        return self._call(self._client.get_tools_info, instance_id, None, params or {})
 
     def release(self, instance_id: str) -> None:
         """Close the instance."""

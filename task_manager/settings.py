@@ -153,8 +153,8 @@ class GraderSettings(_Section):
     original_grader: GraderName = Field("env", description="grader of the environment's own tasks")
     synthetic_grader: Literal[GraderName, "auto"] = Field(
         "auto",
-        description="grader of synthetic tasks; auto: state where a task has a machine check (state-llm where an answer in prose belongs to "
-        "it), else fallback_grader",
+        description="grader of synthetic tasks; auto: state where a task has a machine check (state-llm if an answer in prose belongs "
+        "to it), else fallback_grader",
     )
     fallback_grader: GraderName = Field(
         "llm-binary-gt-no_constraint", description="for tasks without a machine check, under auto; also the judge of state-llm"

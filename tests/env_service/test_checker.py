@@ -83,6 +83,74 @@ class FussyClose(Sound):
             raise RuntimeError("nothing happened yet")
 
 
+class Telling(Sound):
+    """Says what its actions do, and what its state is."""
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        if set(params or {}) - {"is_open_query"}:
+            raise ValueError(f"unknown parameters {params}")
+        opening = super().get_init_state(params)
+        return {**opening, "info": {"query": opening["state"][-1]["content"]}}
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        is_number = action["content"].strip().isdigit()
+        result = super().step(action, params)
+        result["info"] |= {"refused": not is_number, "finished": result["is_terminated"]}
+        return result
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        return {"facts": {"total": self.total}, "answer": None, "finished": self.total >= 10, "exact": True}
+
+
+class LostQuery(Telling):
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        return {**super().get_init_state(params), "info": {"query": "Reach twelve."}}
+
+
+class DoubledQuery(Telling):
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        return {**super().get_init_state(params), "info": {"query": "e"}}
+
+
+class NoSuchParameter(Telling):
+    explore_steps = "max_steps"
+
+
+class TellsAtTimes(Telling):
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        result = super().step(action, params)
+        if not result["info"]["refused"]:
+            del result["info"]["refused"]
+        return result
+
+
+class EarlyFinish(Telling):
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        result = super().step(action, params)
+        return {**result, "info": {**result["info"], "finished": True}}
+
+
+class RestlessState(Telling):
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        self.asked = getattr(self, "asked", 0) + 1
+        return {**super().get_info(messages, params), "facts": {"asked": self.asked}}
+
+
+class PrivateState(Telling):
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        return {**super().get_info(messages, params), "facts": {"total": self.total, "id": self.instance_id if self.calls else ""}}
+
+
+class TornState(Telling):
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        return {**super().get_info(messages, params), "finished": True}
+
+
+class TypelessState(Telling):
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
+        return {**super().get_info(messages, params), "answer": 10}
+
+
 BROKEN = [
     (Counter, "Whatever an agent writes"),
     (AnySplit, "ValueError for a split"),
@@ -94,12 +162,22 @@ BROKEN = [
     (Dense, "0 or 1 by default"),
     (NotJson, "get_info"),
     (FussyClose, "closes without an exception"),
+    (LostQuery, "info.query"),
+    (DoubledQuery, "info.query"),
+    (NoSuchParameter, "explore_steps"),
+    (TellsAtTimes, "What info says of an action"),
+    (EarlyFinish, "What info says of an action"),
+    (RestlessState, "what=state"),
+    (PrivateState, "what=state"),
+    (TornState, "what=state"),
+    (TypelessState, "what=state"),
 ]
 
 
-def test_a_sound_environment_has_no_findings() -> None:
-    findings = list(run_checks(LocalProbe(Sound), action="1"))
-    assert len(findings) >= 14 and not [finding for finding in findings if finding.problem]
+@pytest.mark.parametrize("env_class", [Sound, Telling])
+def test_a_sound_environment_has_no_findings(env_class: type[Counter]) -> None:
+    findings = list(run_checks(LocalProbe(env_class), action="1"))
+    assert len(findings) >= 18 and not [finding for finding in findings if finding.problem]
 
 
 @pytest.mark.parametrize(("env_class", "promise"), BROKEN)

@@ -12,8 +12,10 @@ from env_service.contract import (
     checked_class,
     checked_init_state,
     checked_score,
+    checked_state,
     checked_step,
     checked_tasks,
+    created_with,
     shorten,
 )
 
@@ -59,11 +61,48 @@ def test_a_step_reward_becomes_a_float() -> None:
         ({"is_terminated": 1}, "a bool"),
         ({"state": "text"}, "a list of messages"),
         ({"info": []}, "as `info`"),
+        ({"info": {"refused": 1}}, "`info.refused`"),
+        ({"info": {"finished": "yes"}}, "`info.finished`"),
+        ({"info": {"finished": True}, "is_terminated": False}, "together with `is_terminated`"),
+        ({"info": {"answer": 3}}, "`info.answer`"),
     ],
 )
 def test_a_wrong_step_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ContractError, match=message):
         checked_step({**STEP, **change})
+
+
+def test_what_a_step_says_of_its_action_is_passed_on() -> None:
+    for info in ({}, {"refused": "no such file"}, {"refused": False, "finished": True, "answer": "3"}, {"answer": None}):
+        assert checked_step({**STEP, "is_terminated": True, "info": info})["info"] == info
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"facts": [1]}, "as `facts`"),
+        ({"answer": 3}, "as `answer`"),
+        ({"finished": 1}, "as `finished`"),
+        ({"exact": "yes"}, "as `exact`"),
+        ({"prose": None}, "as `prose`"),
+    ],
+)
+def test_a_wrong_state_is_named(change: dict[str, Any], message: str) -> None:
+    state = {"facts": {}, "answer": None, "finished": None, "exact": True}
+    assert checked_state(state) == state
+    with pytest.raises(ContractError, match=message):
+        checked_state({**state, **change})
+
+
+def test_an_environment_need_not_tell_its_state() -> None:
+    assert all(checked_state(told) is None for told in (None, {"tools": []}, "nothing", [1]))
+
+
+def test_the_number_of_steps_comes_under_the_name_that_the_class_gives_it() -> None:
+    named = type("Named", (Counter,), {"explore_steps": "max_steps"})
+    assert created_with(named, {"explore_steps": 7, "max_steps": 3, "x": 1}) == {"max_steps": 7, "x": 1}
+    assert created_with(named, {"max_steps": 3}) == {"max_steps": 3}
+    assert created_with(Counter, {"explore_steps": 7}) == {} and created_with(Counter, None) == {}
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), "1", None, True])
@@ -88,6 +127,7 @@ def test_a_class_must_be_complete_and_declare_its_hosting() -> None:
     wrong_mode = type("WrongMode", (Counter,), {"isolation": "none"})
     wrong_time = type("WrongTime", (Counter,), {"call_timeout_s": 0})
     wrong_memory = type("WrongMemory", (Counter,), {"memory_mb": -1})
+    wrong_steps = type("WrongSteps", (Counter,), {"explore_steps": 20})
     for value, message in [
         (dict, "must be a subclass"),
         (None, "must be a subclass"),
@@ -95,6 +135,7 @@ def test_a_class_must_be_complete_and_declare_its_hosting() -> None:
         (wrong_mode, "isolation='none'"),
         (wrong_time, "call_timeout_s=0"),
         (wrong_memory, "memory_mb=-1"),
+        (wrong_steps, "explore_steps=20"),
     ]:
         with pytest.raises(ContractError, match=message):
             checked_class(value, "x:Y")

@@ -77,7 +77,8 @@ class AppworldEnv(BaseEnv):
         """Execute all code blocks of a message in order, until one fails or completes the task.
 
         The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether one failed,
-        `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and `stop_reason` (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
+        `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and `stop_reason`
+        (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
         """
         worker = self._running()
         settings = self._settings.updated(params)
@@ -175,7 +176,7 @@ class AppworldEnv(BaseEnv):
 
         - "apis" or "tools" (default): descriptions of all APIs by app.
         - "docs": the full documentation of the app `params["app_name"]`.
-        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: a table tells that it changed, not how;
+        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: it tells that a table changed, not how;
           the answer is not told), and `changed_models`, `completed`, `api_calls`.
         - "checks": the requirements of the task that the state fulfils (`passes`) and those it does not (`failures`); not for the agent.
         """

@@ -146,7 +146,7 @@ class BfclEnv(BaseEnv):
         return float(self._referee.solved(irrelevance)) if sparse else self._referee.share(irrelevance)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas), "state" (`base.StateInfo`) or "report" (verdicts by turn)."""
+        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas), "state" (`base.StateInfo`), "report" (verdicts)."""
         options = dict(params or {})
         check_names(options, ("what",), "get_info")
         what = options.get("what", "task")

@@ -119,7 +119,7 @@ class GymnasiumEnv(BaseEnv):
         return 0.0 if progress is None else progress
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return facts about the instance: the world, the rewards so far and the actions; with `what` "state" the state (`base.StateInfo`)."""
+        """Return the world, the rewards so far and the actions; with `what` "state" the state (`base.StateInfo`)."""
         options = dict(params or {})
         what = options.pop("what", "world")
         if options or what not in ("world", "state"):

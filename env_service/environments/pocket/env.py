@@ -84,7 +84,7 @@ class PocketEnv(BaseEnv):
             "info": {
                 "steps": self.steps,
                 "errors": self.errors,
-                "refused": answer if refused else False,
+                "refused": refused,
                 "finished": stop == "finished",
                 "answer": self.world.answer,
                 "stop_reason": stop,

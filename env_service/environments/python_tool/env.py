@@ -95,7 +95,8 @@ class PythonEnv(BaseEnv):
         """Run the message's code, or take its answer and end the episode.
 
         The reward is 0 until the end, then what `evaluate` says. `info`: `status` (ok, error, timeout, output_limit, died, no_action,
-        answered), `refused` (no action, or code that failed), `finished`, `answer`, counts so far, and `wall_s` of a run. Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
+        answered), `refused` (no action, or code that failed), `finished`, `answer`, counts so far, and `wall_s` of a run.
+        Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
         """
         if self._answer is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")

@@ -183,7 +183,8 @@ def test_get_info_tells_apis_docs_changes_and_checks(open_env: OpenEnv) -> None:
     assert "send_text_message" in apis["phone"]
     doc = env.get_info(params={"what": "docs", "app_name": "phone"})["update_alarm"]
     assert {"path", "method", "description", "parameters"} <= set(doc)
-    assert env.get_info(params={"what": "state"}) == {"completed": False, "changed_models": [], "api_calls": 0}
+    untouched = {"facts": {"changed": {}}, "answer": None, "finished": False, "exact": False}
+    assert env.get_info(params={"what": "state"}) == {**untouched, "completed": False, "changed_models": [], "api_calls": 0}
     for block in task.reference():
         run(env, block)
     state = env.get_info(params={"what": "state"})

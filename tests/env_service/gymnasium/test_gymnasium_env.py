@@ -109,7 +109,8 @@ def test_garbage_teaches_the_form_costs_a_step_and_leaves_the_world_alone() -> N
     answer = env.step(said("I would rather walk\ud83d."))
     text = answer["state"][0]["content"]
     assert "is not an action" in text and "action: <name or number>" in text and "4 pick up" in text
-    assert (answer["reward"], answer["info"]) == (0.0, {"steps": 1, "refused": True, "stop_reason": None})
+    told = {"steps": 1, "refused": True, "finished": False, "answer": None, "stop_reason": None}
+    assert (answer["reward"], answer["info"]) == (0.0, told)
     assert env.get_info()["rewards"] == []
 
 

@@ -51,7 +51,8 @@ def test_an_episode_ends_when_the_budget_is_spent(slack):
     budget = len(reference("pay.k3.1")) + slack
     results = [act(env, "cal.find bob") for _ in range(budget)]
     assert [r["is_terminated"] for r in results] == [False] * (budget - 1) + [True]
-    assert results[-1]["info"] == {"steps": budget, "errors": 0, "refused": False, "stop_reason": "max_steps"}
+    told = {"steps": budget, "errors": 0, "refused": False, "finished": False, "answer": None, "stop_reason": "max_steps"}
+    assert results[-1]["info"] == told
     assert results[-1]["reward"] == 0.0
 
 
@@ -60,7 +61,7 @@ def test_it_can_be_explored_without_a_task(task_id):
     env = PocketEnv(task_id, "i", {"is_open_query": True, "explore_steps": 3})
     opening = env.get_init_state()
     assert len(opening["state"]) == 2 and opening["state"][1]["content"] == "explore"
-    assert opening["info"]["is_open_query"] and "query" not in opening["info"]
+    assert opening["info"]["is_open_query"] and opening["info"]["query"] == "explore"
     assert [act(env, "note.add milk home")["is_terminated"] for _ in range(3)] == [False, False, True]
     assert env.evaluate() == env.evaluate(params={"sparse": False}) == 0.0
 

@@ -29,7 +29,7 @@ def test_reading_changes_no_state_and_an_answer_is_kept():
     before = state(env)["facts"]
     for action in ("shop.orders", "me.pin", "done 12"):
         env.step({"role": "assistant", "content": action})
-    assert state(env) == {"facts": before, "answer": "12", "steps": 3}
+    assert state(env) == {"facts": before, "answer": "12", "finished": True, "exact": True, "steps": 3}
 
 
 @pytest.mark.parametrize("params", [{"what": "answers"}, {"which": "state"}, {"what": "state", "of": "me"}])

@@ -18,6 +18,7 @@ from typing import Any
 from env_service.base import BaseEnv
 from env_service.contract import ContractError, checked_tasks
 from env_service.registry import RegistryError, load
+from env_service.splits import list_tasks
 
 
 def check(classes: Mapping[str, str], lists: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -40,7 +41,7 @@ def check(classes: Mapping[str, str], lists: Sequence[Mapping[str, Any]]) -> lis
         if name not in found:
             continue
         try:
-            if not checked_tasks(found[name].get_query_list(split, asked["params"] or None)):
+            if not checked_tasks(list_tasks(found[name], split, asked["params"] or None)):
                 note(name, f"the environment {name!r} lists no task in its split {split!r}", asked=place)
         except (ValueError, ContractError) as error:
             note(name, str(error), asked=place)

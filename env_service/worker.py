@@ -32,6 +32,7 @@ from env_service.contract import (
     created_with,
     shorten,
 )
+from env_service.splits import list_tasks
 from env_service.wire import Decoder, Frame, Kind, WireError, encode, pack, unpack
 
 logger = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ class Desk:
             env.close()
 
     def _profile(self, request: dict[str, Any]) -> list[str]:
-        return checked_tasks(self.env_class.get_query_list(request["split"], request["params"]))
+        return checked_tasks(list_tasks(self.env_class, request["split"], request["params"]))
 
     def _close_quietly(self, env: BaseEnv) -> None:
         try:

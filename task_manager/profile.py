@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from env_service.registry import known_environments
+
+logger = logging.getLogger(__name__)
 
 _DIFFICULTY = {
     1: "easy: one entity, one or two calls, nothing depends on anything else",
@@ -133,10 +138,15 @@ def save_profile(profile: EnvProfile, path: Path) -> None:
 
 
 def shipped_profile(env_type: str) -> EnvProfile:
-    """Return the profile that comes with an environment; raises ProfileError if none does."""
-    own = resources.files("task_manager") / "profiles" / f"{env_type}.json"
-    beside = resources.files("env_service") / "environments" / env_type / "profile.json"
-    for place in (own, beside):
+    """Return the profile that comes with an environment, beside its class or with us; raises ProfileError if none does."""
+    places = [resources.files("task_manager") / "profiles" / f"{env_type}.json"]
+    if (spec := known_environments().get(env_type)) is not None:
+        package = spec.partition(":")[0].rpartition(".")[0]
+        try:
+            places += [resources.files(package) / "profile.json"] if package else []
+        except ImportError:
+            logger.info("the package %s of the environment %r is not here, nor is its profile", package, env_type)
+    for place in places:
         if place.is_file():
             return parse_profile(json.loads(place.read_text(encoding="utf-8")), str(place))
     raise ProfileError(

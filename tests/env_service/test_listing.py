@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+from env_service.environments.pocket.env import PocketEnv
 from env_service.listing import check
+from env_service.registry import BUILT_IN, load
+from env_service.splits import list_tasks
 
 POCKET = {"pocket": "env_service.environments.pocket.env:PocketEnv"}
 
@@ -51,6 +54,31 @@ def test_a_class_that_cannot_be_used_is_refused_and_not_asked(body, text, tmp_pa
     (problem,) = check({"mine": f"{name}:Mine"}, [asked("train", "mine")])
     assert problem["refused"] and problem["asked"] is None and problem["name"] == "mine"
     assert text in problem["text"] and "\n" not in problem["text"]
+
+
+@pytest.mark.parametrize("env_type", ["pocket", "pocket_long", "bfcl", "gymnasium", "mcp", "python"])
+def test_the_usual_names_of_splits_are_understood_by_every_environment(env_type):
+    if env_type == "bfcl":
+        pytest.importorskip("bfcl_eval")
+    found = load(BUILT_IN[env_type])
+    dev, val, test = (list_tasks(found, split, None) for split in ("dev", "val", "test"))
+    assert dev == val == list_tasks(found, "validation", None) and dev and not set(dev) & set(test)
+    with pytest.raises(ValueError, match=r"'tset'.*train.*(dev|val).*test"):
+        list_tasks(found, "tset", None)
+
+
+def test_a_split_that_is_there_is_taken_and_a_wrong_parameter_is_not_another_split():
+    class Mine(PocketEnv):
+        @staticmethod
+        def get_query_list(split="train", params=None):
+            if split not in ("dev", "val") or params:
+                raise ValueError(f"no {split} with {params}")
+            return [split]
+
+    assert (list_tasks(Mine, "dev", None), list_tasks(Mine, "val", None)) == (["dev"], ["val"])
+    assert list_tasks(Mine, "validation", None) == ["val"]
+    with pytest.raises(ValueError, match="no dev with {'n': 1}"):
+        list_tasks(Mine, "dev", {"n": 1})
 
 
 def test_what_an_environment_lacks_is_not_the_askers_fault(tmp_path, monkeypatch):

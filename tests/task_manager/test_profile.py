@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from env_service.registry import BUILT_IN
 from task_manager.profile import EnvProfile, ProfileError, load_profile, profile_for, save_profile, shipped_profile
 
 
-@pytest.mark.parametrize("env_type", ["pocket", "bfcl", "appworld", "webshop", "gymnasium", "python_tool", "mcp_tools"])
+@pytest.mark.parametrize("env_type", ["webshop", *BUILT_IN])
 def test_the_shipped_profiles_say_what_there_is(env_type):
     profile = shipped_profile(env_type)
     text = profile.instruction()
@@ -15,6 +16,18 @@ def test_the_shipped_profiles_say_what_there_is(env_type):
     for entity in profile.entities:
         assert f"## {entity.name}" in text
         assert all(opt.description in text for opt in entity.opts)
+
+
+def test_the_profile_of_an_installed_environment_lies_beside_its_class(tmp_path, monkeypatch):
+    (tmp_path / "moon_base").mkdir()
+    (tmp_path / "moon_base" / "__init__.py").touch()
+    data = shipped_profile("pocket").model_dump()
+    (tmp_path / "moon_base" / "profile.json").write_text(json.dumps({**data, "name": "Moon"}))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("task_manager.profile.known_environments", lambda: {"moon": "moon_base.env:MoonEnv", "gone": "no_such.env:Env"})
+    assert shipped_profile("moon").name == "Moon"
+    with pytest.raises(ProfileError, match="no profile is shipped for the environment 'gone'"):
+        shipped_profile("gone")
 
 
 def test_a_profile_survives_its_file_rubrics_included(tmp_path):

@@ -176,8 +176,8 @@ class AppworldEnv(BaseEnv):
 
         - "apis" or "tools" (default): descriptions of all APIs by app.
         - "docs": the full documentation of the app `params["app_name"]`.
-        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: it tells that a table changed, not how;
-          the answer is not told), and `changed_models`, `completed`, `api_calls`.
+        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: that a table changed, not how; the
+          answer is not told), and `changed_models`, `completed`, `api_calls`.
         - "checks": the requirements of the task that the state fulfils (`passes`) and those it does not (`failures`); not for the agent.
         """
         wanted = dict(params or {})

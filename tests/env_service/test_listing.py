@@ -77,7 +77,7 @@ def test_a_split_that_is_there_is_taken_and_a_wrong_parameter_is_not_another_spl
 
     assert (list_tasks(Mine, "dev", None), list_tasks(Mine, "val", None)) == (["dev"], ["val"])
     assert list_tasks(Mine, "validation", None) == ["val"]
-    with pytest.raises(ValueError, match="no dev with {'n': 1}"):
+    with pytest.raises(ValueError, match=r"no dev with \{.n.: 1\}"):
         list_tasks(Mine, "dev", {"n": 1})
 
 

@@ -15,8 +15,11 @@ from agentevolver.layers import compose_defaults, merge, read_overrides, refuse_
 from agentevolver.settings import load
 from env_service.cli import main as env_service
 from env_service.environments.bfcl.splits import SPLITS_BY_SCENARIO, SPLITS_OF_AGENTEVOLVER
+from env_service.registry import BUILT_IN
 from task_manager.cli import main as task_manager
 from task_manager.configuration import from_experiment
+from task_manager.formats import format_of
+from task_manager.profile import profile_for
 from tests.examples.headers import commands as header_commands
 
 ROOT = Path(__file__).parents[2]
@@ -79,8 +82,31 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     printed = capsys.readouterr().out
     config = yaml.safe_load(printed.partition("# the resolved configuration\n")[2])
     data, known = config["data"], splits_of(config["env_service"]["env_type"])
-    assert {data["train_split"], *data["val_splits"]} <= known, "the splits are those of the environment"
+    if not name.startswith("overall"):  # whose splits have names that every environment understands
+        assert {data["train_split"], *data["val_splits"]} <= known, "the splits are those of the environment"
     assert "-m agentevolver.main --config" in printed and "sk-of-nobody" not in printed
+
+
+@pytest.mark.parametrize("env_type", BUILT_IN)
+def test_the_whole_loop_can_be_planned_on_every_environment(
+    env_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
+    overall = [f"env_service.env_type={env_type}", f"experiment.root={tmp_path}", "ray.dashboard=false", "device=cpu"]
+    arguments = ["--conf", str(EXAMPLES / "overall.yaml"), "--dry-run", *overall]
+    assert cli.main([*arguments, "llm.base_url=http://127.0.0.1:9/v1", "llm.model=some-model"], tmp_path) == 0
+    printed = capsys.readouterr()
+    config = yaml.safe_load(printed.out.partition("# the resolved configuration\n")[2])
+    assert config["env_service"]["env_type"] == config["trainer"]["project_name"] == env_type
+    missing = "AppWorld's data is missing" in printed.err or "AppWorld is not installed" in printed.err
+    assert missing or "a start would fail" not in printed.err, printed.err
+    configuration = from_experiment(EXAMPLES / "overall.yaml", [*overall, "llm.base_url=http://127.0.0.1:9/v1", "llm.model=some-model"])
+    assert profile_for(env_type, configuration.task_manager.env_profile).entities
+    assert format_of(env_type, configuration.task_manager.action_format).executable
+    if env_type != "pocket":
+        assert cli.main(arguments, tmp_path) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"the built-in teacher knows the environments pocket alone, and env_service.env_type is {env_type}; name an endpoint" in line
 
 
 def splits_of(env_type: str) -> set[str]:

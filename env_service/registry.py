@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
+from typing import ClassVar, TypeVar
 
 from env_service.base import BaseEnv
 from env_service.contract import ContractError, checked_class
@@ -28,6 +29,38 @@ BUILT_IN = {
 ENTRY_POINT_GROUP = "agentevolver.environments"
 _SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+Env = TypeVar("Env", bound=type[BaseEnv])
+
+
+class Registry:
+    """The decorator of AgentEvolver's environment classes: `@Registry.register("name")` marks a class and leaves it as it is.
+
+    A name is served because the service is told so (`--env-module`, an entry point), not because a module was imported; so what was
+    registered is known in this process alone.
+    """
+
+    _classes: ClassVar[dict[str, type[BaseEnv]]] = {}
+
+    @classmethod
+    def register(cls, name: str) -> Callable[[Env], Env]:
+        """Return the decorator for a class; it raises TypeError for what is no `BaseEnv`."""
+
+        def keep(env_class: Env) -> Env:
+            if not (isinstance(env_class, type) and issubclass(env_class, BaseEnv)):
+                raise TypeError(f"{env_class!r}, registered as {name!r}, must be a subclass of env_service.base.BaseEnv")
+            cls._classes[name] = env_class
+            return env_class
+
+        return keep
+
+    @classmethod
+    def get(cls, name: str) -> type[BaseEnv]:
+        """Return the class of a name; raises KeyError with the names there are."""
+        if name not in cls._classes:
+            raise KeyError(f"no environment {name!r} was registered; there are {', '.join(sorted(cls._classes)) or 'none'}")
+        return cls._classes[name]
 
 
 class RegistryError(Exception):

@@ -29,7 +29,7 @@ def test_a_class_written_for_the_original_is_hosted_as_it_is(tmp_path: Path, mon
     assert opening["state"][-1]["content"] == "say moon"
     step = probe.step(instance_id, {"role": "assistant", "content": "moon"})
     assert step["is_terminated"] and probe.evaluate(instance_id, {"sparse": True}) == 1.0
-    with pytest.raises(KeyError, match="no environment 'sun' was registered; there are .*moonlight"):
+    with pytest.raises(KeyError, match=r"no environment .sun. was registered; there are .*moonlight"):
         Registry.get("sun")
     with pytest.raises(TypeError, match="must be a subclass"):
         Registry.register("dict")(dict)

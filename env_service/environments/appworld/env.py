@@ -208,8 +208,7 @@ class AppworldEnv(BaseEnv):
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
         """Return the task ids of train, dev (or val), test_normal (or test), test_challenge; `difficulty` 1, 2 or 3 narrows the list."""
         name, difficulty = split_name(split), difficulty_of(params)
-        tasks: list[str] = ask_once(Installation.find(), "task_ids", split=name, difficulty=difficulty)
-        return tasks
+        return Installation.find().task_ids(name, difficulty)
 
 
 @lru_cache(maxsize=4096)

@@ -6,6 +6,7 @@ request. What is missing raises `AppworldNotInstalled`, whose message is the rem
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -60,6 +61,22 @@ class Installation:
                 "(it calls `appworld download data`), or set APPWORLD_ROOT to the folder that holds `data/`."
             )
         return cls(python.absolute(), root)
+
+    def task_ids(self, split: str, difficulty: int | None = None) -> list[str]:
+        """Return the task ids of a data set in the order of its file, or those of one difficulty; raises ValueError if there is no file.
+
+        Read from the data as the package does (`appworld.load_task_ids`), but without its interpreter: a list of tasks starts nothing and
+        leaves nothing behind.
+        """
+        file = self.root / "data" / "datasets" / f"{split}.txt"
+        if not file.is_file():
+            raise ValueError(f"the data in {self.root / 'data'} has no data set {split!r}")
+        ids = [line.strip().partition(":")[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return ids if difficulty is None else [task for task in ids if self._difficulty(task) == difficulty]
+
+    def _difficulty(self, task_id: str) -> int:
+        metadata = json.loads((self.root / "data" / "tasks" / task_id / "ground_truth" / "metadata.json").read_bytes())
+        return int(metadata["difficulty"])
 
     def check_task(self, task_id: str) -> None:
         """Raise ValueError if there is no such task."""

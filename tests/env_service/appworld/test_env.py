@@ -54,7 +54,8 @@ def test_variables_stay_and_printed_text_comes_back(open_env: OpenEnv) -> None:
     assert text_of(result) == "Output:\n```\n42\n```"
     checked_step(result)
     assert (result["reward"], result["is_terminated"]) == (0.0, False)
-    assert result["info"] == {"blocks": 1, "executed": 1, "failed": False, "interactions": 2, "stop_reason": None}
+    told = {"refused": False, "finished": False, "stop_reason": None}
+    assert result["info"] == {"blocks": 1, "executed": 1, "failed": False, "interactions": 2, **told}
 
 
 def test_blocks_run_in_order_until_one_fails_and_the_rest_is_named(open_env: OpenEnv) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +17,7 @@ from appworld_tiny.task import TinyTask
 
 from env_service.environments.appworld.env import AppworldEnv, baseline
 from env_service.environments.appworld.installation import Installation
+from env_service.registry import BUILT_IN
 
 pytestmark = pytest.mark.service
 
@@ -99,6 +105,17 @@ def test_the_world_is_as_large_and_as_varied_as_promised() -> None:
 def test_a_split_is_listed_in_the_order_of_its_file(tiny: Installation) -> None:
     for split, file in {"train": "train", "val": "dev", "test": "test_normal", "test_challenge": "test_challenge"}.items():
         assert AppworldEnv.get_query_list(split) == split_ids(file)
+
+
+def test_listing_tasks_starts_nothing_and_leaves_nothing_behind(tiny: Installation, short_tmp: Path) -> None:
+    folder = short_tmp / "listing"
+    folder.mkdir()
+    environ = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
+    asked = [{"env_type": "appworld", "split": split, "params": params} for split, params in (("train", {}), ("dev", {"difficulty": 1}))]
+    request = json.dumps({"classes": {"appworld": BUILT_IN["appworld"]}, "lists": asked})
+    command = [sys.executable, "-m", "env_service.listing"]
+    done = subprocess.run(command, input=request, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout) == [] and list(folder.iterdir()) == []
 
 
 def test_a_split_can_be_narrowed_to_a_difficulty(tiny: Installation) -> None:

@@ -9,16 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .layout import EXPERIMENT, WrongRequest, data_folder, episode_root, grading_root
-
-
-def task_ids(split: str, difficulty: int | None = None) -> list[str]:
-    """Return the task ids of a data set in the order of its file; raises WrongRequest if there is no such file."""
-    from appworld import load_task_ids  # type: ignore[import-not-found]
-
-    if not (data_folder() / "datasets" / f"{split}.txt").is_file():
-        raise WrongRequest(f"the data in {data_folder()} has no data set {split!r}")
-    return [str(task) for task in load_task_ids(split, difficulty=difficulty)]
+from .layout import EXPERIMENT, data_folder, episode_root, grading_root
 
 
 def grade(task_id: str, directory: str) -> dict[str, Any]:

@@ -49,7 +49,6 @@ class Session:
     def __init__(self) -> None:
         self._episode: Episode | None = None
         self._operations: dict[str, Callable[..., Any]] = {
-            "task_ids": grading.task_ids,
             "grade": grading.grade,
             "baseline": grading.baseline,
             "open": self._open,

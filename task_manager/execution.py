@@ -113,7 +113,9 @@ async def execute(client: WorldClient, world: World, fmt: PlainFormat, actions: 
                 done.refusals.append((index, why))
             if result["is_terminated"]:
                 done.finished = fmt.finished(result)
-                done.left_over = len(actions) - index - 1
+                left = [action.strip() for action in actions[index + 1 :]]
+                # Where the world itself ended the episode, saying so behind it does nothing.
+                done.left_over = 0 if left == [fmt.closing(None)] else len(left)
                 break
             if why is not None:
                 break

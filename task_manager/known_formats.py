@@ -109,6 +109,13 @@ class GymnasiumFormat(PlainFormat):
 
     _DONE = re.compile(r"^\s*action:\s*done\b[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
 
+    def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
+        """Room for detours in the measure that the worlds give their own tasks."""
+        return {"explore_steps": 2 * max(1, actions) + 5}
+
+    def closing(self, answer: str | None) -> str | None:
+        return f"action: done {answer}" if answer else "action: done"
+
     def answer_of(self, action: str) -> str | None:
         found = self._DONE.search(action)
         return found[1].strip() if found is not None else None

@@ -75,7 +75,7 @@ class GymnasiumEnv(BaseEnv):
         if isinstance(parsed, ActionError):
             if self._open and (said := farewell(text)) is not None:
                 self._said, self._stop = said, "finished"
-                return self._answer("Done.", reward=0.0, refused=False)
+                return self._answer(self._world.observe(self._env, self._observation), reward=0.0, refused=False)
             return self._answer(parsed.text, reward=0.0, refused=True)
         self._observation, reward, self._terminated, truncated, _ = self._env.step(parsed)
         self._rewards.append(float(reward))

@@ -258,3 +258,59 @@ def test_the_profile_describes_the_shipped_worlds_in_the_known_format() -> None:
 
 def test_the_readme_gives_the_install_line() -> None:
     assert INSTALL_LINE in (ROOT / "env_service/environments/gymnasium/README.md").read_text()
+
+
+LAKE_SEED_0 = f"{LAKE}:seed=0"
+
+
+def opened(task_id: str, **params: Any) -> GymnasiumEnv:
+    env = GymnasiumEnv(task_id, "i", {"is_open_query": True, **params})
+    env.get_init_state()
+    return env
+
+
+def test_the_query_is_the_goal_alone_and_the_map_stands_beside_it() -> None:
+    for is_open in (False, True):
+        env = GymnasiumEnv(LAKE_SEED_0, "i", {"is_open_query": is_open})
+        opening = env.get_init_state()
+        content, query = opening["state"][-1]["content"], opening["info"]["query"]
+        assert content.startswith(query) and "\n" not in query and "You are A, at row 0, column 0" in content.removeprefix(query)
+        assert ("action: done" in opening["state"][0]["content"]) == is_open
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"), [("action: done", ""), ("There.\nAction: done 4.", "4"), ("done row 1, column 2", "row 1, column 2")]
+)
+def test_an_episode_without_a_goal_ends_when_the_agent_says_so(text: str, answer: str) -> None:
+    env = opened(LAKE_SEED_0)
+    result = env.step(said(text))
+    assert result["is_terminated"] and "You are A, at row 0, column 0" in result["state"][0]["content"]
+    told = {"refused": False, "finished": True, "answer": answer}
+    assert result["info"] == {"steps": 1, "stop_reason": "finished", **told}
+    state = env.get_info(params={"what": "state"})
+    assert state == {"facts": {"agent": {"row": 0, "column": 0}}, "answer": answer, "finished": True, "exact": True}
+    goal = started(LAKE_SEED_0)
+    assert goal.step(said(text))["info"]["refused"] and goal.get_info(params={"what": "state"})["finished"] is False
+
+
+def test_a_fall_into_a_hole_ends_an_episode_and_does_not_finish_it() -> None:
+    env = opened(f"{LAKE}:seed=1", max_steps=200)
+    ends = {env.step(said(f"action: {name}"))["info"]["finished"] for _, name in zip(range(1), ("left",), strict=False)}
+    assert ends == {False}
+    rows = [[cell.decode() for cell in row] for row in env._env.unwrapped.desc]
+    hole = next((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "H")
+    env._env.unwrapped.s = hole[0] * len(rows) + hole[1] - 1 if hole[1] else (hole[0] - 1) * len(rows)
+    result = env.step(said("action: right" if hole[1] else "action: down"))
+    assert result["is_terminated"] and result["info"]["finished"] is False and result["info"]["stop_reason"] == "finished"
+
+
+def test_the_state_of_a_taxi_is_where_it_and_its_passenger_are() -> None:
+    one, other = opened(f"{TAXI}:seed=1"), opened(f"{TAXI}:seed=1")
+    before = one.get_info(params={"what": "state"})
+    assert before == other.get_info(params={"what": "state"}) and set(before["facts"]) == {"taxi", "passenger"}
+    one.step(said("action: south"))
+    one.step(said("action: north"))
+    one.step(said("fly"))
+    assert one.get_info(params={"what": "state"})["facts"].keys() == before["facts"].keys()
+    with pytest.raises(ValueError, match="world or state"):
+        one.get_info(params={"what": "map"})

@@ -176,6 +176,7 @@ class Tutor:
         assert task.split("/")[0] == role.value
         sections = read_sections(messages[1]["content"])
         self.prompts.append((task, sections, sampling))
+        self.system = messages[0]["content"]
         if self.says.get(task):
             said = self.says[task].pop(0)
             if isinstance(said, Exception):

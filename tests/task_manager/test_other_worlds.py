@@ -1,0 +1,272 @@
+"""Execution, state comparison and the grader `state` on gymnasium, mcp, python and an environment of one's own, by the contract alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+from questioning_fakes import LocalDesk, Tutor
+
+from agentevolver.schema import Outcome, Task
+from env_service.base import BaseEnv
+from env_service.environments.gymnasium.env import GymnasiumEnv
+from env_service.environments.mcp_tools.env import McpEnv
+from env_service.environments.python_tool.env import PythonEnv
+from task_manager.execution import World, execute
+from task_manager.formats import format_of
+from task_manager.funnel import Funnel
+from task_manager.graders.registry import Bench, make_grader
+from task_manager.graders.state import CHECK_KEY
+from task_manager.recheck import recheck_tasks
+from task_manager.settings import GraderSettings, VerificationSettings
+from task_manager.synthesize import Proposal
+from task_manager.verify import Verifier, flaw_of
+
+LAKE = "FrozenLake-v1:seed=0"
+
+
+def call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+class Door(BaseEnv):
+    """An environment of one's own: a door that opens, and a bell that answers."""
+
+    isolation = "shared"
+    explore_steps = "patience"
+
+    def __init__(self, task_id, instance_id, params=None):
+        super().__init__(task_id, instance_id, params)
+        self.left = self.params.get("patience", 2)
+        self.is_open, self.answer = False, None
+
+    def get_init_state(self, params=None):
+        return {"state": [{"role": "user", "content": "Look around.\n\nThere is a door and a bell."}], "info": {"query": "Look around."}}
+
+    def step(self, action, params=None):
+        self.left -= 1
+        text = action["content"]
+        refused = False if text in ("open", "ring") or text.startswith("leave") else "nothing like that can be done"
+        self.is_open = self.is_open or text == "open"
+        if text.startswith("leave"):
+            self.answer = text.removeprefix("leave").strip()
+        said = refused or ("ding, ding, ding" if text == "ring" else "ok")
+        over = self.answer is not None or self.left <= 0
+        info = {"refused": refused, "finished": self.answer is not None, "answer": self.answer}
+        return {"state": [{"role": "user", "content": said}], "reward": 0.0, "is_terminated": over, "info": info}
+
+    def evaluate(self, messages=None, params=None):
+        return 0.0
+
+    def get_info(self, messages=None, params=None):
+        if (params or {}).get("what") != "state":
+            return None
+        return {"facts": {"door": {"open": self.is_open}}, "answer": self.answer, "finished": self.answer is not None, "exact": True}
+
+    @staticmethod
+    def get_query_list(split="train", params=None):
+        return ["d"]
+
+
+class SilentDoor(Door):
+    """The same, but it says nothing of its actions and its state."""
+
+    def step(self, action, params=None):
+        return {**super().step(action, params), "info": {}}
+
+    def get_info(self, messages=None, params=None):
+        return None
+
+
+class Local(LocalDesk):
+    def __init__(self, world):
+        super().__init__()
+        self.world = world
+
+    async def create_instance(self, env_type, task_id, instance_id=None, params=None):
+        made = await super().create_instance(env_type, task_id, instance_id, params)
+        self.made = made
+        return made
+
+    async def release_instance(self, instance_id):
+        env = self.open.get(instance_id)
+        if env is not None:
+            env.close()
+        return await super().release_instance(instance_id)
+
+
+needs_mcp = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="mcp is not installed")
+# World, class, a good reference, another one to the same effect, and wrong ones with what is found of each.
+WORLDS = [
+    pytest.param(
+        World("gymnasium", LAKE), GymnasiumEnv,
+        ["action: right", "action: done"], ["I go east.\naction: 2", "action: left", "action: right", "action: done."],
+        {
+            ("action: fly", "action: done"): "was refused",
+            ("action: right",): None,
+            ("action: done",): "it changes nothing and answers nothing",
+            ("action: done", "action: right"): "left over",
+        },
+        id="gymnasium",
+    ),
+    pytest.param(
+        World("gymnasium", "Taxi-v4:seed=3"), GymnasiumEnv,
+        ["action: south", "action: done 5"], ["action: south", "action: done 5.0"],
+        {("action: south", "action: done 6"): None, ("action: pick up", "action: done 5"): None},
+        id="gymnasium-asks-and-changes",
+    ),
+    pytest.param(
+        World("mcp", "notes.write.1"), McpEnv,
+        [call("note_write", key="dentist", text="Tuesday"), "I have noted it."],
+        [call("note_write", key="dentist", text="Monday"), call("note_write", key="dentist", text="Tuesday", overwrite=True), "Done."],
+        {
+            (call("note_write", key="barber", text="Tuesday"), "Done."): "was refused",
+            (call("note_raed", key="barber"), "Done."): "was refused",
+            (call("note_list"), "Done."): "it changes nothing and answers nothing",
+            (call("note_write", key="dentist", text="Tuesday 15:30"), "Done."): None,
+        },
+        id="mcp", marks=[needs_mcp, pytest.mark.service],
+    ),
+    pytest.param(
+        World("mcp", "notes.count.1"), McpEnv,
+        [call("note_delete", key="sunday"), call("note_list"), "They are four.\nAnswer: 4"],
+        [call("note_delete", key="sunday"), "answer: 4"],
+        {
+            (call("note_delete", key="sunday"), "Answer: 5"): None,
+            (call("note_list"), "Answer: 4"): None,
+        },
+        id="mcp-asks-and-changes", marks=[needs_mcp, pytest.mark.service],
+    ),
+    pytest.param(
+        World("python", ""), PythonEnv,
+        ["```python\nprint(6 * 7)\n```", r"\boxed{42}"], ["answer: 42.0"],
+        {
+            ("```python\n1 / 0\n```", r"\boxed{42}"): "was refused",
+            ("I wonder.", r"\boxed{42}"): "was refused",
+            ("```python\nprint(6 * 7)\n```",): "the episode did not end",
+            (r"\boxed{41}",): None,
+        },
+        id="python", marks=pytest.mark.service,
+    ),
+    pytest.param(
+        World("door", "d"), Door,
+        ["open", "leave"], ["ring", "open", "leave"],
+        {("open", "kick", "leave"): "was refused: nothing like that", ("ring", "leave"): "it changes nothing", ("ring", "leave 3"): None},
+        id="one's own",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("world", "env_class", "reference", "same", "wrong"), WORLDS)
+async def test_references_are_carried_out_checked_and_graded_by_state(world, env_class, reference, same, wrong):
+    client, fmt = Local(env_class), format_of(world.env_type)
+    if not world.seed_task_id:
+        world = World(world.env_type, env_class.get_query_list("train")[0])
+    done = await execute(client, world, fmt, fmt.complete(reference, None))
+    assert flaw_of(done, fmt) is None and done.finished and done.told and all(done.observations)
+    assert done.check is not None and all(holds for _, holds in done.check.judge(done.after))
+    again = await execute(client, world, fmt, fmt.complete(same, None))
+    assert flaw_of(again, fmt) is None and all(holds for _, holds in done.check.judge(again.after))
+    for actions, flaw in wrong.items():
+        other = await execute(client, world, fmt, list(actions))
+        found = flaw_of(other, fmt)
+        if flaw is not None:
+            assert flaw in str(found), f"{actions}: {found}"
+        else:
+            assert not all(holds for _, holds in done.check.judge(other.after)), actions
+    assert not client.open
+    task = Task("t#0", world.env_type, open_query=True, query="q", ground_truth="x", evaluator="state",
+                metadata={"seed_task_id": world.seed_task_id, "solution": reference, CHECK_KEY: done.check.to_dict()})  # fmt: skip
+    (finding,) = await recheck_tasks(client, [task], {}, 1)
+    assert finding.flaw is None
+    grader = make_grader("state", Bench(GraderSettings(), None))
+    for actions, score in ((same, 1.0), (list(wrong)[-1], 0.0)):
+        outcome = await graded(grader, client, world, task, fmt.complete(actions, None))
+        assert outcome.score == score
+
+
+async def graded(grader, client, world, task, actions):
+    """The grade of a rollout that takes these actions."""
+    params = {"is_open_query": True, "explore_steps": len(actions) + 5}
+    await client.create_instance(world.env_type, world.seed_task_id, "rollout", params)
+    try:
+        for action in actions:
+            if (await client.step("rollout", {"role": "assistant", "content": action}))["is_terminated"]:
+                break
+        return await grader.grade(task, None, client, "rollout")
+    finally:
+        await client.release_instance("rollout")
+
+
+async def verified(env_class, solution, **settings):
+    tutor = Tutor({"judge/accept": [json.dumps({"reason": "so it is", "accepted": True, "confidence": 1.0})]})
+    verifier = Verifier(Local(env_class), tutor, format_of("door"), VerificationSettings(resolve=False, second_opinions=0, **settings))
+    verdict = await verifier.verify(World("door", "d"), Proposal("Open it.", solution, 0.9), "There is a door.")
+    return verdict, tutor
+
+
+@pytest.mark.parametrize(
+    ("env_class", "settings", "executed", "told"),
+    [
+        (Door, {}, "checked", "carried out in the environment from the task's own start.\n\nAccept"),
+        (SilentDoor, {}, "observed", "not say of itself whether it refused an action"),
+        (Door, {"execute": False}, "no", "They were not carried out: there are no observations"),
+    ],
+)
+async def test_the_judge_is_told_what_was_carried_out_and_the_funnel_counts_it(env_class, settings, executed, told):
+    verdict, tutor = await verified(env_class, ["open", "leave"], **settings)
+    assert verdict.passed and verdict.executed == executed
+    (sections,) = tutor.asked("judge/accept")
+    assert ("observation: ok" in sections["transcript"]) == (executed != "no")
+    assert (verdict.check is not None) == (executed == "checked")
+    funnel = Funnel()
+    funnel.judged(verdict.to_dict())
+    assert (funnel.verified, funnel.executed, funnel.unchecked, funnel.passed) == (1, executed == "checked", executed != "checked", 1)
+    assert funnel.metrics()["questioning/rate/passed"] == 1.0
+    assert told in tutor.system
+
+
+async def test_what_the_environment_refuses_is_told_from_what_nobody_checked():
+    refused, _ = await verified(Door, ["kick", "leave"])
+    unchecked, _ = await verified(SilentDoor, ["kick", "leave"])
+    assert (refused.dropped_by, refused.executed) == ("execute", "checked") and "nothing like that" in refused.reason
+    assert unchecked.passed and unchecked.executed == "observed"
+    funnel = Funnel()
+    for verdict in (refused, unchecked):
+        funnel.judged(verdict.to_dict())
+    assert (funnel.verified, funnel.executed, funnel.unchecked, funnel.passed) == (2, 0, 1, 1)
+
+
+class Talker(Door):
+    """Answers are sentences here."""
+
+    def get_info(self, messages=None, params=None):
+        told = super().get_info(messages, params)
+        return told and {**told, "prose": True}
+
+
+async def test_a_task_that_changes_and_asks_in_prose_is_graded_by_state_and_judge():
+    client, fmt, world = Local(Talker), format_of("door"), World("door", "d")
+    done = await execute(client, world, fmt, ["open", "leave It rang three times."])
+    assert done.check.prose and done.check.decides
+    asked_only = await execute(client, world, fmt, ["ring", "leave It rang three times."])
+    assert asked_only.check is None, "that something was said is no check"
+    task = Task("t#0", "door", open_query=True, query="q", ground_truth="x", evaluator="state-llm",
+                metadata={"solution": ["open"], CHECK_KEY: done.check.to_dict()})  # fmt: skip
+
+    class Judge:
+        name, asked = "judge", 0
+
+        async def grade(self, task, trajectory, client, instance_id):
+            self.asked += 1
+            return Outcome(0.2, False, "it rang four times")
+
+    from task_manager.graders.state import StateGrader, StateThenJudge
+
+    judge = Judge()
+    grader = StateThenJudge(StateGrader(), judge)
+    outcome = await graded(grader, client, world, task, ["ring", "leave It rang three times."])
+    assert outcome.score == 0.0 and judge.asked == 0, "the door is shut"
+    outcome = await graded(grader, client, world, task, ["open", "leave It rang four times."])
+    assert outcome == Outcome(0.2, False, "it rang four times") and judge.asked == 1

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from agentevolver.llm.prompts import restored
+
 M = TypeVar("M", bound=BaseModel)
 
 # A reply with more openings of JSON than this is no answer to the question that was asked.
@@ -58,7 +60,7 @@ def read_reply(text: str, schema: type[M]) -> M:
     attempted = parts.broken
     for value in parts.values:
         try:
-            model = schema.model_validate(value)
+            model = schema.model_validate(_as_written(value))
         except ValidationError as error:
             problem = _problem(error)
             attempted = attempted or _is_attempt(value, schema)
@@ -79,6 +81,20 @@ def read_reply(text: str, schema: type[M]) -> M:
 def _is_attempt(value: Any, schema: type[BaseModel]) -> bool:
     """Whether a value that does not fit the schema has keys of it: the model's own answer, perhaps, beside one that it quotes."""
     return any(isinstance(part, dict) and not _keys(schema).isdisjoint(part) for part in (value if isinstance(value, list) else [value]))
+
+
+def _as_written(value: Any) -> Any:
+    """Return a JSON value with each text in it as its author wrote it, where the model copied that out of a prompt."""
+    whole = [value]
+    holders: list[Any] = [whole]
+    while holders:
+        holder = holders.pop()
+        for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(item, str):
+                holder[key] = restored(item)
+            elif isinstance(item, dict | list):
+                holders.append(item)
+    return whole[0]
 
 
 @functools.cache

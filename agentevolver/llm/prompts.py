@@ -8,7 +8,7 @@ section's raises ValueError where the prompt is written; text that is no prompt 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +17,24 @@ SECTIONS = (
     *("steps_left", "tried", "existing", "count", "experience", "indices", "summary"),
 )
 NO_STEPS = "(no steps yet)"
+# What the environment itself says, not somebody in it.
+_DECLARING = ("opening", "tools")
 
 _ROLE_LINE = re.compile(r"role: ([a-z]+/[a-z]+)")
 # What ends a line for some reader: a model may take any of these for a new line, so that a step could be forged behind it.
 _LINE_ENDS = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
+# Tags in which some environments want actions written. One that the environment itself declares is no danger in a prompt.
+_ACTION_TAGS = ("tool_call", "tool_response", "think")
 # What stands where `<` does: the protocol's own tags, and control tokens of chat templates (`<|im_end|>`, `<end_of_turn>`).
 _AFTER_ANGLE = (
-    rf"(?=\s*/?\s*(?:{'|'.join(SECTIONS)})\b|[|\uff5c][^|\uff5c<>\n]{{1,60}}[|\uff5c]>"
-    r"|/?(?:s|bos|eos|sop|eop|think|start_of_turn|end_of_turn|tool_call|tool_response)>|</?SYS>>)"
+    rf"(?=\s*/?\s*(?:{'|'.join(SECTIONS)})\b|[|\uff5c][^|\uff5c<>\[&\n]{{1,60}}[|\uff5c]>"
+    rf"|/?(?:s|bos|eos|sop|eop|start_of_turn|end_of_turn|{'|'.join(_ACTION_TAGS)})>|</?SYS>>)"
 )
 _AFTER_BRACKET = r"(?=/?(?:INST|gMASK|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])"
-_CONTROL = re.compile(rf"<{_AFTER_ANGLE}|\[{_AFTER_BRACKET}", re.IGNORECASE)
-_DEFUSED = re.compile(rf"&lt;{_AFTER_ANGLE}|&#91;{_AFTER_BRACKET}", re.IGNORECASE)
+# With what escapes look like already, so that these are told from ours.
+_CONTROL = re.compile(rf"(?:<|&(?:amp;)*lt;){_AFTER_ANGLE}|(?:\[|&(?:amp;)*#91;){_AFTER_BRACKET}", re.IGNORECASE)
+_DEFUSED = re.compile(rf"&(?:amp;)*lt;{_AFTER_ANGLE}|&(?:amp;)*#91;{_AFTER_BRACKET}", re.IGNORECASE)
+_ACTION_TAG = re.compile(rf"</?({'|'.join(_ACTION_TAGS)})>")
 _SECTION = re.compile(rf"^<({'|'.join(SECTIONS)})>\n(.*?)\n?^</\1>", re.DOTALL | re.MULTILINE)
 _STEP = re.compile(r"^step (\d+)\naction: ?(.*?)\nobservation: ?(.*?)(?=^step \d+$|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -46,13 +52,29 @@ class StepText:
     observation: str
 
 
-def defuse(text: str) -> str:
-    """Return text in which no tag of the protocol opens or closes anything, nothing spells a control token, and lines end in one way."""
-    return _CONTROL.sub(lambda found: "&lt;" if found[0] == "<" else "&#91;", _LINE_ENDS.sub("\n", text))
+def defuse(text: str, spared: Collection[str] = ()) -> str:
+    """Return text in which no tag of the protocol opens or closes anything, nothing spells a control token, and lines end in one way.
+
+    Nothing is lost: `restored` takes it back. `spared` are names of tags that stay as they are, of those in which actions are written.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        if found[0] == "<":
+            tag = _ACTION_TAG.match(found.string, found.start())
+            return "<" if tag is not None and tag[1] in spared else "&lt;"
+        return "&#91;" if found[0] == "[" else f"&amp;{found[0][1:]}"
+
+    return _CONTROL.sub(escaped, _LINE_ENDS.sub("\n", text))
 
 
-def _fused(text: str) -> str:
-    return _DEFUSED.sub(lambda found: "<" if found[0] == "&lt;" else "[", text)
+def restored(text: str) -> str:
+    """Return what `defuse` was given, but for the ends of lines: what a model copied out of a prompt as its author wrote it."""
+    return _DEFUSED.sub(_unescaped, text)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    rest = found[0][1:]
+    return f"&{rest.removeprefix('amp;')}" if rest.startswith("amp;") else "<" if rest.lower() == "lt;" else "["
 
 
 def shorten(text: str, limit: int) -> str:
@@ -63,11 +85,11 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:head]}\n[... {len(text) - limit} characters left out ...]\n{text[len(text) - (limit - head) :]}"
 
 
-def section(name: str, text: str) -> str:
+def section(name: str, text: str, spared: Collection[str] = ()) -> str:
     """Return a section with defused text, or "" if there is none; raises ValueError for a name that is no section's."""
     if name not in SECTIONS:
         raise ValueError(f"{name!r} is no section of a prompt; sections are {', '.join(SECTIONS)}")
-    return f"<{name}>\n{defuse(text).strip()}\n</{name}>" if text.strip() else ""
+    return f"<{name}>\n{defuse(text, spared).strip()}\n</{name}>" if text.strip() else ""
 
 
 def transcript(steps: Iterable[tuple[int, str, str]], max_chars: int = 2000) -> str:
@@ -89,7 +111,8 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> list[
     Args:
         task: like `judge/grade`.
         instructions: what to do, ending with the schema of the reply; nothing of an agent's or an environment's text.
-        sections: their texts by name, in order; empty ones are left out.
+        sections: their texts by name, in order; empty ones are left out. Tags in which the environment's opening or tools say that actions
+            are written stay as they are, so that what a model reads is what it is to write.
 
     Raises:
         ValueError: the task or a section is none.
@@ -97,7 +120,8 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> list[
     head = f"role: {task}"
     if not _ROLE_LINE.fullmatch(head):
         raise ValueError(f"{task!r} is not of the form role/task, like judge/grade")
-    body = "\n\n".join(filter(None, (section(name, text) for name, text in sections.items())))
+    spared = {tag for name in _DECLARING for tag in _ACTION_TAG.findall(sections.get(name, ""))}
+    body = "\n\n".join(filter(None, (section(name, text, spared) for name, text in sections.items())))
     return [{"role": "system", "content": f"{head}\n\n{instructions.strip()}"}, {"role": "user", "content": body}]
 
 
@@ -114,7 +138,7 @@ def read_sections(user: str) -> dict[str, str]:
     """Return the sections of a user message by name, their text as it was before it was defused; the first of a name counts."""
     found: dict[str, str] = {}
     for name, text in _SECTION.findall(user):
-        found.setdefault(name, _fused(text))
+        found.setdefault(name, restored(text))
     return found
 
 

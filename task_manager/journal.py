@@ -3,7 +3,7 @@
 A record is `{"kind", "key", "value"}`. Its key is a hash of everything that its value follows from (environment, profile, models, prompts,
 parameters), so a changed configuration finds nothing of the old one, and an unchanged one finds all of it. A record counts once its
 line is complete: a line that the kill tore is cut off when the file is opened. A key is written once; a second value for it is refused.
-One process at a time may write (`JournalInUse`).
+One process at a time may write (`JournalInUse`). In memory is only where each record stands; its value is read when it is asked for.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +20,13 @@ from typing import Any, Self
 
 import orjson
 
-Records = dict[str, dict[str, Any]]
+Records = Mapping[str, Mapping[str, Any]]
+"""Values by kind and key."""
+
+# How `put` writes a line: kind and key are read without the value, which is most of it.
+_HEAD = re.compile(rb'\{"kind":"([^"\\]+)","key":"([^"\\]+)","value":')
+# A place is one number, since there may be hundreds of thousands: the line's offset, and its length in the lower bits.
+_LENGTH_BITS = 32
 
 
 class JournalError(RuntimeError):
@@ -34,18 +42,100 @@ def fingerprint(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:24]
 
 
+class _Lines:
+    """A file's lines by their places; it is open as long as somebody may ask."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._handle)
+
+    def value(self, place: int) -> Any:
+        """Return the value of the record that stands there; raises JournalError if none does."""
+        offset, length = place >> _LENGTH_BITS, place & ((1 << _LENGTH_BITS) - 1)
+        try:
+            return orjson.loads(os.pread(self._handle, length, offset))["value"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise JournalError(f"{self.path}: the record at byte {offset} is none ({error}); move the folder away to start anew") from error
+
+
+class _Kind(Mapping[str, Any]):
+    """The records of one kind by key, in the order of writing."""
+
+    def __init__(self, lines: _Lines) -> None:
+        self._lines = lines
+        self.places: dict[str, int] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._lines.value(self.places[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self.places))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+class _Index(Mapping[str, Mapping[str, Any]]):
+    """Where the records of a file stand, by kind and key, and the length of its complete lines in bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = _Lines(path)
+        self._kinds: dict[str, _Kind] = {}
+        self.whole = 0
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    break
+                kind, key = self._named(line, number)
+                self.add(kind, key, len(line))
+
+    def __getitem__(self, kind: str) -> Mapping[str, Any]:
+        return self._kinds[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def add(self, kind: str, key: str, length: int) -> None:
+        """Take note of a line at the end of the file."""
+        if kind not in self._kinds:
+            self._kinds[kind] = _Kind(self._lines)
+        self._kinds[kind].places[key] = self.whole << _LENGTH_BITS | length
+        self.whole += length
+
+    def _named(self, line: bytes, number: int) -> tuple[str, str]:
+        head = _HEAD.match(line)
+        if head is not None and line.endswith(b"}\n"):
+            return head[1].decode(), head[2].decode()
+        try:
+            record = orjson.loads(line)
+            kind, key, _ = record["kind"], record["key"], record["value"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise JournalError(f"{self._lines.path}:{number}: is no record ({error}); move the folder away to start anew") from error
+        return str(kind), str(key)
+
+
 class Journal:
     """The records of a folder. Use it as a context manager, or call `close`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
         self.path = folder / "journal.jsonl"
         self._lock = _locked(folder / "lock")
-        self._records: Records = {}
-        if self.path.exists():
-            self._records, whole = _scan(self.path)
-            os.truncate(self.path, whole)
         self._file = self.path.open("ab", buffering=0)
+        try:
+            self._index = _Index(self.path)
+        except JournalError:
+            self.close()
+            raise
+        self._file.truncate(self._index.whole)
 
     def __enter__(self) -> Self:
         return self
@@ -60,31 +150,33 @@ class Journal:
             self._file.close()
             os.close(self._lock)
 
+    def has(self, kind: str, key: str) -> bool:
+        """Return whether there is a record, without reading it."""
+        return key in self._index.get(kind, {})
+
     def get(self, kind: str, key: str) -> Any | None:
         """Return the value of a record, or None if there is none."""
-        return self._records.get(kind, {}).get(key)
+        return self._index.get(kind, {}).get(key)
 
     def put(self, kind: str, key: str, value: Any) -> None:
         """Append a record. It survives the death of this process from here on."""
-        known = self._records.setdefault(kind, {})
-        if key in known:
+        if self.has(kind, key):
             raise JournalError(f"{self.path}: the {kind} {key} is recorded already")
         line = orjson.dumps({"kind": kind, "key": key, "value": value}) + b"\n"
-        before = self._file.tell()
         written = self._file.write(line)
         if written != len(line):
-            self._file.truncate(before)
+            self._file.truncate(self._index.whole)
             raise JournalError(f"{self.path}: only {written} of {len(line)} bytes could be written; is the disk full?")
-        known[key] = value
+        self._index.add(kind, key, len(line))
 
     @property
     def records(self) -> Records:
-        """All records by kind and key."""
-        return self._records
+        """All records by kind and key, each read when it is asked for."""
+        return self._index
 
     def items(self, kind: str) -> Iterator[tuple[str, Any]]:
         """Return the records of a kind in the order of writing."""
-        return iter(list(self._records.get(kind, {}).items()))
+        return iter(self._index.get(kind, {}).items())
 
 
 def read_journal(folder: Path) -> Records:
@@ -92,24 +184,7 @@ def read_journal(folder: Path) -> Records:
     path = folder / "journal.jsonl"
     if not path.exists():
         raise JournalError(f"{path}: no such journal; `python -m task_manager explore` begins one")
-    return _scan(path)[0]
-
-
-def _scan(path: Path) -> tuple[Records, int]:
-    """Return the records of a file and the length of its complete lines in bytes."""
-    records: Records = {}
-    whole = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                break
-            whole += len(line)
-            try:
-                record = orjson.loads(line)
-                records.setdefault(record["kind"], {})[record["key"]] = record["value"]
-            except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-                raise JournalError(f"{path}:{number}: is no record ({error}); move the folder away to start anew") from error
-    return records, whole
+    return _Index(path)
 
 
 def _locked(path: Path) -> int:

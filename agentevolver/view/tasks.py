@@ -31,7 +31,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
         self._lock = threading.Lock()
-        self._records: Records = {}
+        self._records: dict[str, dict[str, Any]] = {}
         self._generation = 0
         self._count = 0
         self._rows: dict[str, tuple[int, list[Row]]] = {}

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import tracemalloc
 
 import pytest
 
@@ -75,3 +76,27 @@ def test_reading_needs_a_journal_but_no_lock(tmp_path):
 def test_a_fingerprint_follows_the_values_and_not_their_order():
     assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": "1"})
+
+
+def test_values_stay_on_the_disk(tmp_path):
+    """4,000 explorations of 40 kB took 170 MB."""
+    with Journal(tmp_path) as journal:
+        for number in range(400):
+            journal.put("exploration", f"{number:024}", {"steps": ["x" * 40_000]})
+    tracemalloc.start()
+    try:
+        with Journal(tmp_path) as journal:
+            for number in range(400, 500):
+                journal.put("exploration", f"{number:024}", {"steps": ["x" * 40_000]})
+            assert sum(len(value["steps"][0]) for _, value in journal.items("exploration")) == 500 * 40_000
+        records = read_journal(tmp_path)["exploration"]
+        assert len(records) == 500 and records[f"{499:024}"] == {"steps": ["x" * 40_000]}
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_record_that_was_spoilt_is_named(tmp_path):
+    (tmp_path / "journal.jsonl").write_text('{"kind":"a","key":"k","value":[1}\n')
+    with Journal(tmp_path) as journal, pytest.raises(JournalError, match="the record at byte 0 is none"):
+        journal.get("a", "k")

@@ -17,6 +17,8 @@ SECTIONS = (
     *("steps_left", "tried", "existing", "count", "experience", "indices", "summary"),
 )
 NO_STEPS = "(no steps yet)"
+# Of instructions whose reply is the action itself; others ask for JSON.
+REPLY_IS_SENT = "Your reply is sent to the environment as it is"
 # What the environment itself says, not somebody in it.
 _DECLARING = ("opening", "tools")
 
@@ -36,7 +38,7 @@ _CONTROL = re.compile(rf"(?:<|&(?:amp;)*lt;){_AFTER_ANGLE}|(?:\[|&(?:amp;)*#91;)
 _DEFUSED = re.compile(rf"&(?:amp;)*lt;{_AFTER_ANGLE}|&(?:amp;)*#91;{_AFTER_BRACKET}", re.IGNORECASE)
 _ACTION_TAG = re.compile(rf"</?({'|'.join(_ACTION_TAGS)})>")
 _SECTION = re.compile(rf"^<({'|'.join(SECTIONS)})>\n(.*?)\n?^</\1>", re.DOTALL | re.MULTILINE)
-_STEP = re.compile(r"^step (\d+)\naction: ?(.*?)\nobservation: ?(.*?)(?=^step \d+$|\Z)", re.DOTALL | re.MULTILINE)
+_STEP = re.compile(r"^step (\d+)\n(?:thought: ?(.*?)\n)?^action: ?(.*?)\nobservation: ?(.*?)(?=^step \d+$|\Z)", re.DOTALL | re.MULTILINE)
 
 
 class PromptError(ValueError):
@@ -45,11 +47,12 @@ class PromptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StepText:
-    """One step as prompts show it."""
+    """One step as prompts show it; the thought is left out where there is none."""
 
     index: int
     action: str
     observation: str
+    thought: str = ""
 
 
 def defuse(text: str, spared: Collection[str] = ()) -> str:
@@ -92,11 +95,15 @@ def section(name: str, text: str, spared: Collection[str] = ()) -> str:
     return f"<{name}>\n{defuse(text, spared).strip()}\n</{name}>" if text.strip() else ""
 
 
-def transcript(steps: Iterable[tuple[int, str, str]], max_chars: int = 2000) -> str:
+def transcript(steps: Iterable[StepText | tuple[int, str, str]], max_chars: int = 2000) -> str:
     """Return numbered steps, (index, action, observation) each, as the text of a transcript section; `max_chars` bounds each part."""
     lines = []
-    for index, action, observation in steps:
-        lines += [f"step {index}", f"action: {_indented(action, max_chars)}", f"observation: {_indented(observation, max_chars)}"]
+    for one in steps:
+        step = one if isinstance(one, StepText) else StepText(*one)
+        lines.append(f"step {step.index}")
+        if step.thought.strip():
+            lines.append(f"thought: {_indented(step.thought, max_chars)}")
+        lines += [f"action: {_indented(step.action, max_chars)}", f"observation: {_indented(step.observation, max_chars)}"]
     return "\n".join(lines) or NO_STEPS
 
 
@@ -147,7 +154,10 @@ def read_steps(text: str) -> list[StepText]:
     if text.strip() in ("", NO_STEPS):
         return []
     rows = _STEP.findall(text if text.endswith("\n") else text + "\n")
-    steps = [StepText(int(index), _outdented(action), _outdented(observation)) for index, action, observation in rows]
+    steps = [
+        StepText(int(index), _outdented(action), _outdented(observation), _outdented(thought))
+        for index, thought, action, observation in rows
+    ]
     if not steps or len({step.index for step in steps}) != len(steps):
         raise PromptError("the transcript must be numbered steps, each 'step i', 'action: ...', 'observation: ...', no number twice")
     return steps

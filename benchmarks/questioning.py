@@ -56,7 +56,7 @@ from task_manager.graders.registry import Bench  # noqa: E402
 from task_manager.journal import read_journal  # noqa: E402
 from task_manager.plan import Plan  # noqa: E402
 from task_manager.services import running  # noqa: E402
-from task_manager.settings import GraderSettings, SynthesisSettings  # noqa: E402
+from task_manager.settings import MAX_OBSERVATION_CHARS, GraderSettings  # noqa: E402
 from task_manager.tasks import read_objectives, seed_of, solution_of  # noqa: E402
 from task_manager.workshop import open_workshop  # noqa: E402
 
@@ -239,7 +239,7 @@ def filter_quality(records: list[Record], explorations: Mapping[str, Any], plant
 
 def _name(record: Record, explorations: Mapping[str, Any]) -> Name:
     exploration = Exploration.from_dict(explorations[record.keys["exploration"]])
-    shown = transcript(exploration.transcript, SynthesisSettings().max_observation_chars)
+    shown = transcript(exploration.transcript, MAX_OBSERVATION_CHARS)
     return digest(shown), str(record.proposal["query"]), tuple(record.proposal["solution"])
 
 

@@ -120,7 +120,10 @@ async def _profile(options: argparse.Namespace, configuration: Configuration) ->
         seeds = await client.get_env_profile(service.env_type, options.split)
         if not seeds:
             return _fail(f"error: {service.env_type} lists no task in {options.split!r}", 1)
-        profile = await draft_profile(client, llm, World(service.env_type, seeds[0], service.env_params), steps=options.steps)
+        settings, world = configuration.task_manager, World(service.env_type, seeds[0], service.env_params)
+        profile = await draft_profile(
+            client, llm, world, steps=options.steps, reply_format=settings.reply_format, max_chars=settings.max_observation_chars
+        )
     if options.out is None:
         print(profile.model_dump_json(indent=2))
     else:

@@ -6,29 +6,78 @@ A draft is a beginning: read it and say in `task_preference` and `rubrics` what 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
+
+from pydantic import BaseModel, ValidationError, model_validator
 
 from agentevolver.llm.settings import Role
 from task_manager import prompts
+from task_manager.asking import Asker
 from task_manager.execution import World, WorldClient, open_world
 from task_manager.explore import Explorer
 from task_manager.formats import format_of
 from task_manager.models import LanguageModel
-from task_manager.profile import EnvProfile
-from task_manager.settings import StrategySettings
+from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
+from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings
 from task_manager.strategies import RandomStrategy
 
 
-async def draft_profile(client: WorldClient, llm: LanguageModel, world: World, *, steps: int = 8) -> EnvProfile:
+class DraftReply(EnvProfile):
+    """A profile as a model writes it: keys that a profile does not have are left out, and so are entities and operations that are none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_the_rest(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        kept = _known(data, EnvProfile)
+        if isinstance(kept.get("entities"), list):
+            entities = [_known(item, Entity) for item in kept["entities"] if isinstance(item, Mapping)]
+            for entity in entities:
+                if isinstance(entity.get("opts"), list):
+                    operations = [_known(item, Operation) for item in entity["opts"] if isinstance(item, Mapping)]
+                    entity["opts"] = [item for item in operations if _is(item, Operation)]
+            kept["entities"] = [entity for entity in entities if _is(entity, Entity)]
+        if isinstance(kept.get("task_preference"), Mapping):
+            kept["task_preference"] = _known(kept["task_preference"], TaskPreference)
+        return kept
+
+
+def _known(data: Mapping[str, Any], kind: type[BaseModel]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key in kind.model_fields}
+
+
+def _is(data: Any, kind: type[BaseModel]) -> bool:
+    try:
+        kind.model_validate(data)
+    except ValidationError:
+        return False
+    return True
+
+
+async def draft_profile(
+    client: WorldClient,
+    llm: LanguageModel,
+    world: World,
+    *,
+    steps: int = 8,
+    reply_format: ReplyFormat = "text",
+    max_chars: int = MAX_OBSERVATION_CHARS,
+) -> EnvProfile:
     """Return a drafted profile; raises LLMError or EnvServiceError if model or environment fail."""
     fmt = format_of(world.env_type)
     async with open_world(client, world, fmt.explore_params(1)) as (instance_id, _):
         tools = tools_text(await client.get_tools_info(instance_id))
     settings = StrategySettings(breadth_steps=steps, depth_steps=0)
-    explorer = Explorer(client, llm, fmt, None, RandomStrategy(), settings)
+    explorer = Explorer(client, llm, fmt, None, RandomStrategy(), settings, reply_format=reply_format, max_chars=max_chars)
     exploration = await explorer.explore(world, 0)
-    messages = prompts.draft_profile(exploration.opening, tools, exploration.transcript)
-    return await llm.structured(Role.SYNTHESISER, messages, EnvProfile, temperature=0.3)
+
+    def prompt(room: int | None) -> prompts.Messages:
+        return prompts.draft_profile(exploration.opening, tools, exploration.transcript, max_chars=max_chars, room=room)
+
+    reply = await Asker(llm).structured(Role.SYNTHESISER, prompt, DraftReply, temperature=0.3)
+    return EnvProfile.model_validate(reply.model_dump())
 
 
 def tools_text(told: Any) -> str:

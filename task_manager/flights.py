@@ -53,6 +53,11 @@ class Flight:
             with self._path.open("ab", buffering=0) as file:
                 file.write(orjson.dumps(asdict(step)) + b"\n")
 
+    def forget(self) -> None:
+        """Forget what there was."""
+        self.opening, self.steps = None, []
+        self.land()
+
     def land(self) -> None:
         """Remove the file: the exploration is recorded."""
         if self._path is not None:

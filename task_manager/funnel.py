@@ -25,6 +25,7 @@ class Funnel:
 
     `unchecked` counts what was verified without that: the environment does not say what an action did, or execution is off. It may pass, on
     the judge's word alone, so `passed` is at most `executed` and `unchecked` together.
+    `failed` counts explorations of this run of which something failed, `failures` them by kind (`failures.kind_of`).
     """
 
     explored: int = 0
@@ -37,6 +38,7 @@ class Funnel:
     kept: int = 0
     unchecked: int = 0
     failed: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     cost: float = 0.0
@@ -45,6 +47,7 @@ class Funnel:
         """Return the counts as `questioning/<name>`, rates between stages, tokens and cost per kept task."""
         out = {f"questioning/{stage}": float(getattr(self, stage)) for stage in STAGES}
         out["questioning/failed"] = float(self.failed)
+        out |= {f"questioning/failed/{kind}": float(count) for kind, count in self.failures.items()}
         out["questioning/unchecked"] = float(self.unchecked)
         for after in STAGES[2:]:
             if before := self.before(after):

@@ -6,10 +6,13 @@ repair, or a `Rejected` here where one item of several is wrong.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+import json
+import re
+from typing import Annotated, Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 
 M = TypeVar("M", bound=BaseModel)
@@ -22,6 +25,43 @@ class LanguageModel(Protocol):
         """Return the reply as `schema`; raises LLMError."""
         ...
 
+    async def chat(self, role: Role, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any) -> Reply:
+        """Return the reply as it is; raises LLMError."""
+        ...
+
+    def context_limit(self, role: Role) -> int | None:
+        """Return how many tokens a role's model takes, as far as that is known."""
+        ...
+
+
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_DEGREES = {"certain": 1.0, "very high": 0.95, "high": 0.9, "medium": 0.6, "moderate": 0.6, "low": 0.3, "very low": 0.1}
+# What a reply without a word on it is taken for.
+UNSAID = 0.5
+
+
+def _as_share(value: Any) -> Any:
+    """Return what surely means a share from 0 to 1 as one, anything else as it is: 7 may be of ten, of a hundred, or a mistake."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if (percent := _PERCENT.fullmatch(word)) is not None:
+            return float(percent[1]) / 100
+        return _DEGREES.get(word, value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 10 < value <= 100:
+        return value / 100
+    return value
+
+
+def _as_action(value: Any) -> Any:
+    """Return an action's text: of an object `{"action": ...}` what it holds, another object (a call, say) as JSON."""
+    if isinstance(value, dict) and isinstance(value.get("action"), str | dict):
+        return _as_action(value["action"])
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) and value else value
+
+
+Confidence = Annotated[float, BeforeValidator(_as_share), Field(ge=0, le=1)]
+Action = Annotated[str, BeforeValidator(_as_action), Field(max_length=20_000)]
+
 
 class _Reply(BaseModel):
     # A model's remarks beside what was asked for are no fault.
@@ -32,21 +72,33 @@ class ActReply(_Reply):
     """What an explorer or a solver does next."""
 
     thought: str = ""
-    action: str = Field(min_length=1, max_length=20_000)
+    action: Action = Field(min_length=1)
 
 
 class TaskReply(_Reply):
     """One proposed task."""
 
     query: str = Field(min_length=1, max_length=4_000)
-    solution: list[str] = Field(min_length=1, max_length=100)
-    confidence: float = Field(ge=0, le=1)
+    solution: list[Action] = Field(min_length=1, max_length=100)
+    confidence: Confidence = UNSAID
 
 
 class TasksReply(_Reply):
     """All tasks of one trajectory, not yet checked one by one; a reply of which nothing can be used is no reply."""
 
     tasks: list[Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_its_shape(cls, data: Any) -> Any:
+        """Take a list of tasks for the object that was to hold it, and one task for a list of it."""
+        if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):
+            return {"tasks": data}
+        if isinstance(data, dict) and "tasks" not in data and "query" in data:
+            return {"tasks": [data]}
+        if isinstance(data, dict) and isinstance(data.get("tasks"), dict) and "query" in data["tasks"]:
+            return {"tasks": [data["tasks"]]}
+        return data
 
     @model_validator(mode="after")
     def _holds_one(self) -> TasksReply:
@@ -72,7 +124,7 @@ class AcceptReply(_Reply):
 
     reason: str
     accepted: bool
-    confidence: float = Field(ge=0, le=1)
+    confidence: Confidence
 
 
 class GradeReply(_Reply):

@@ -56,13 +56,19 @@ class Plan:
             known: ids of tasks that exist beside this plan's.
         """
         # Queries and solutions hold for the start states, which parameters like a step budget do not change, but others may.
-        world = {"env_type": env_type, "params": dict(env_params), "version": PROMPTS_VERSION}
+        world = {
+            "env_type": env_type,
+            "params": dict(env_params),
+            "version": PROMPTS_VERSION,
+            "max_observation_chars": settings.max_observation_chars,
+        }
         exploring = {
             **world,
             "profile": profile.instruction(),
             "strategy": settings.strategy,
             "args": settings.strategy_args.model_dump(),
             "explore_env_params": settings.explore_env_params,
+            "reply_format": settings.reply_format,
             "explorer": models["explorer"],
         }
         synthesising = {

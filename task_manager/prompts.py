@@ -6,19 +6,31 @@ changes with every wording that changes replies, because it is part of what a re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentevolver.llm import prompts
+from agentevolver.llm.prompts import StepText
+from agentevolver.llm.trimming import cut, fitted
 from task_manager.profile import EnvProfile
+from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat
 
-PROMPTS_VERSION = 1
-Steps = Sequence[tuple[int, str, str]]
+PROMPTS_VERSION = 2
+Steps = Sequence[StepText | tuple[int, str, str]]
 Messages = list[dict[str, Any]]
 
-_ACT_REPLY = 'Reply with JSON: {"thought": "why this action, in a sentence", "action": "the exact text of your next message"}'
+# Of a thought that was had before.
+THOUGHT_CHARS = 500
 
-_EXPLORE = f"""You are the first to use an environment, and you are to find out what is in it and how it works. There is no task to solve.
+_ACT_REPLY: dict[ReplyFormat, str] = {
+    "text": f"""{prompts.REPLY_IS_SENT}: write it as the section opening says that messages are written,
+without a remark beside it. What you think first stands between <think> and </think>; it is not sent.""",
+    "tools": """Call the tool that does it, one in each reply. What none of the tools does you write as text, which is sent to the
+environment as it is.""",
+    "json": 'Reply with JSON: {"thought": "why this action, in a sentence", "action": "the exact text of your next message"}',
+}
+
+_EXPLORE = """You are the first to use an environment, and you are to find out what is in it and how it works. There is no task to solve.
 
 You act in steps. An action is the exact text of one message, in the form that the section opening explains; its answer is the
 next observation.
@@ -64,14 +76,14 @@ Reply with JSON: {"name": "...", "background": "...", "entities": [{"name": "...
 "what it is"}, "opts": [{"name": "...", "description": "..."}]}], "task_preference": {"num_entities": 2, "num_opts": 3,
 "relation_difficulty": 2}, "rubrics": ["what a good task must have"]}"""
 
-_SOLVE = f"""You solve the task in the section task. You act in steps: an action is the exact text of one message, in the form that the
+_SOLVE = """You solve the task in the section task. You act in steps: an action is the exact text of one message, in the form that the
 section opening explains; its answer is the next observation.
 
 Do what the task asks and nothing else. Read errors: they say what to do. When everything is done, close the episode as the
 opening says, with the bare answer if the task asks for one. The section steps_left says how many actions you have, this one
 included.
 
-{_ACT_REPLY}"""
+"""
 
 _CARRIED_OUT = {
     "checked": """the transcript of its reference solution, carried out in the environment from the task's own start.""",
@@ -120,73 +132,154 @@ _CONSTRAINT = """5. Be as strict as before: your scores had a mean of {mean:.2f}
    {target:.2f} (both of 0 to 1)."""
 
 
-def explore(opening: str, profile: EnvProfile | None, phase: str, steps: Steps, *, steps_left: int, tried: Sequence[str]) -> Messages:
+def explore(
+    opening: str,
+    profile: EnvProfile | None,
+    phase: str,
+    steps: Steps,
+    *,
+    steps_left: int,
+    tried: Sequence[str],
+    max_chars: int,
+    reply_format: ReplyFormat = "text",
+    room: int | None = None,
+) -> Messages:
     """Return the prompt for an explorer's next action; `steps` are those it is to see."""
-    return prompts.messages(
-        "explorer/act",
-        _EXPLORE,
-        {
+
+    def made(shown: Steps) -> Messages:
+        sections = {
             "profile": profile.instruction() if profile is not None else "",
             "opening": opening,
             "tried": "\n".join(tried),
             "phase": phase,
             "steps_left": str(steps_left),
-            "transcript": prompts.transcript(steps),
-        },
-    )
+            "transcript": prompts.transcript(shown, max_chars),
+        }
+        return prompts.messages("explorer/act", _EXPLORE + _ACT_REPLY[reply_format], sections)
+
+    return _in_room(made, steps, max_chars, room)
 
 
 def synthesise(
-    opening: str, profile: EnvProfile, wish: str, steps: Steps, *, existing: Sequence[str], count: int, max_chars: int
+    opening: str,
+    profile: EnvProfile,
+    wish: str,
+    steps: Steps,
+    *,
+    existing: Sequence[str],
+    count: int,
+    max_chars: int,
+    room: int | None = None,
 ) -> Messages:
     """Return the prompt that turns an exploration into tasks; `existing` are queries to stay away from."""
-    return prompts.messages(
-        "synthesiser/tasks",
-        _SYNTHESISE,
-        {
+
+    def made(shown: Steps) -> Messages:
+        sections = {
             "profile": profile.instruction(),
             "preference": profile.preference_instruction(wish),
             "opening": opening,
             "existing": "\n".join(f"- {one_line(query)}" for query in existing),
             "count": str(count),
-            "transcript": prompts.transcript(steps, max_chars),
-        },
-    )
+            "transcript": prompts.transcript(shown, max_chars),
+        }
+        return prompts.messages("synthesiser/tasks", _SYNTHESISE, sections)
+
+    return _in_room(made, steps, max_chars, room)
 
 
-def draft_profile(opening: str, tools: str, steps: Steps) -> Messages:
+def draft_profile(opening: str, tools: str, steps: Steps, *, max_chars: int, room: int | None = None) -> Messages:
     """Return the prompt that drafts the profile of an unknown environment."""
-    return prompts.messages("synthesiser/profile", _PROFILE, {"opening": opening, "tools": tools, "transcript": prompts.transcript(steps)})
+
+    def made(shown: Steps) -> Messages:
+        sections = {"opening": opening, "tools": tools, "transcript": prompts.transcript(shown, max_chars)}
+        return prompts.messages("synthesiser/profile", _PROFILE, sections)
+
+    return _in_room(made, steps, max_chars, room)
 
 
-def solve(opening: str, query: str, steps: Steps, *, steps_left: int) -> Messages:
+def solve(
+    opening: str, query: str, steps: Steps, *, steps_left: int, max_chars: int, reply_format: ReplyFormat = "text", room: int | None = None
+) -> Messages:
     """Return the prompt for the verifier's next action."""
-    sections = {"opening": opening, "task": query, "steps_left": str(steps_left), "transcript": prompts.transcript(steps)}
-    return prompts.messages("verifier/solve", _SOLVE, sections)
+
+    def made(shown: Steps) -> Messages:
+        sections = {
+            "opening": opening,
+            "task": query,
+            "steps_left": str(steps_left),
+            "transcript": prompts.transcript(shown, max_chars),
+        }
+        return prompts.messages("verifier/solve", _SOLVE + _ACT_REPLY[reply_format], sections)
+
+    return _in_room(made, steps, max_chars, room)
 
 
-def accept(opening: str, query: str, steps: Steps, attempt: Steps | None, *, executed: str = "checked") -> Messages:
+def accept(
+    opening: str,
+    query: str,
+    steps: Steps,
+    attempt: Steps | None,
+    *,
+    max_chars: int,
+    executed: str = "checked",
+    room: int | None = None,
+) -> Messages:
     """Return the prompt that asks whether a task and its reference solution belong together.
 
     `executed` is `verify.Executed`: the judge is told whether the solution was carried out, and who says what became of it.
     """
-    sections = {"opening": opening, "task": query, "transcript": prompts.transcript(steps)}
-    if attempt is not None:
-        sections["attempt"] = prompts.transcript(attempt)
-    return prompts.messages("judge/accept", _ACCEPT.format(carried_out=_CARRIED_OUT[executed]), sections)
+    instructions = _ACCEPT.format(carried_out=_CARRIED_OUT[executed])
+
+    def made(shown: Steps, tried: Steps) -> Messages:
+        sections = {"opening": opening, "task": query, "transcript": prompts.transcript(shown, max_chars)}
+        if attempt is not None:
+            sections["attempt"] = prompts.transcript(tried, max_chars)
+        return prompts.messages("judge/accept", instructions, sections)
+
+    # Somebody else's attempt loses before the solution that is judged does.
+    tried: Steps = () if not attempt or room is None else _trimmed(lambda other: made(steps, other), attempt, max_chars, room)
+    return _in_room(lambda shown: made(shown, tried or attempt or ()), steps, max_chars, room)
 
 
 def grade(
-    opening: str, query: str, steps: Steps, *, reference: Sequence[str] | None, mean_and_target: tuple[float, float] | None
+    opening: str,
+    query: str,
+    steps: Steps,
+    *,
+    reference: Sequence[str] | None,
+    mean_and_target: tuple[float, float] | None,
+    max_chars: int = MAX_OBSERVATION_CHARS,
+    room: int | None = None,
 ) -> Messages:
     """Return the prompt that grades a rollout."""
     extra = [_WITHOUT_REFERENCE if reference is None else _WITH_REFERENCE]
     if mean_and_target is not None:
         extra.append(_CONSTRAINT.format(mean=mean_and_target[0], target=mean_and_target[1]))
-    sections = {"opening": opening, "task": query, "transcript": prompts.transcript(steps)}
-    if reference is not None:
-        sections["reference"] = prompts.actions(reference)
-    return prompts.messages("judge/grade", _GRADE.format(extra="\n".join(extra)), sections)
+
+    def made(shown: Steps) -> Messages:
+        sections = {"opening": opening, "task": query, "transcript": prompts.transcript(shown, max_chars)}
+        if reference is not None:
+            sections["reference"] = prompts.actions(reference, max_chars)
+        return prompts.messages("judge/grade", _GRADE.format(extra="\n".join(extra)), sections)
+
+    return _in_room(made, steps, max_chars, room)
+
+
+def characters(messages: Messages) -> int:
+    """Return how long a prompt is."""
+    return sum(len(str(message["content"])) for message in messages)
+
+
+def _in_room(made: Callable[[Steps], Messages], steps: Steps, max_chars: int, room: int | None) -> Messages:
+    """Return the prompt with these steps, in `room` characters as far as leaving out parts of them can do it."""
+    return made(steps if room is None else _trimmed(made, steps, max_chars, room))
+
+
+def _trimmed(made: Callable[[Steps], Messages], steps: Steps, max_chars: int, room: int) -> list[StepText]:
+    whole = [step if isinstance(step, StepText) else StepText(*step) for step in steps]
+    # What a transcript would leave out of a long observation anyhow is out before anything else goes.
+    shown = [StepText(step.index, step.action, cut(step.observation, max_chars), step.thought) for step in whole]
+    return fitted(shown, room, lambda some: characters(made(some)))
 
 
 def one_line(text: str) -> str:

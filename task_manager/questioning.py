@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ from agentevolver.utils import seeds
 from env_service.client_errors import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable
 from task_manager.execution import World, WorldClient
 from task_manager.explore import Exploration, Explorer, replayed
+from task_manager.failures import kind_of
+from task_manager.flights import Flight
 from task_manager.formats import PlainFormat
 from task_manager.funnel import Funnel, tally
 from task_manager.graders.state import CHECK_KEY
@@ -107,6 +110,7 @@ class Questioner:
         self._next_number: dict[str, int] = {}
         self._finished = 0
         self._failures: list[str] = []
+        self._kinds: Counter[str] = Counter()
         self._fatal: QuestioningFailed | None = None
         self._is_broke = False
 
@@ -158,15 +162,16 @@ class Questioner:
     def funnel(self) -> Funnel:
         """Return the counts of everything recorded of the plan; `failed` counts this run's."""
         funnel = tally(self._journal.records, self._plan)
-        funnel.failed = len(self._failures)
+        funnel.failed, funnel.failures = len(self._failures), Counter(self._kinds)
         return funnel
 
     async def _recall(self) -> None:
         """Take up what is recorded of the plan: kept tasks, and what was tried."""
-        for seed, number in self._plan.jobs():
+        for seed, number in self._plan.jobs() if self._strategy.remembers else ():
             recorded = self._journal.get("exploration", self._plan.exploration(seed, number))
             if recorded is not None:
-                replayed(self._strategy, Exploration.from_dict(recorded))
+                known = Exploration.from_dict(recorded)
+                replayed(self._strategy, known.world, known.steps)
         kept = [value["task"] for _, value in self._journal.items("decision") if value["run"] == self._plan.run and value["task"]]
         self._tasks = [Task.from_dict(task) for task in kept]
         existing = [*self._known, *self._tasks]
@@ -204,13 +209,15 @@ class Questioner:
 
     def _fail(self, what: str, error: Exception) -> None:
         self._failures.append(f"{what}: {error}")
+        self._kinds[kind_of(error)] += 1
         logger.warning("%s failed: %s", what, error)
         # The job that fails is not counted as finished yet.
         share = len(self._failures) / (self._finished + 1)
         if len(self._failures) >= LEAST_FAILURES and share > self._settings.max_failed_share and self._fatal is None:
             self._fatal = QuestioningFailed(
-                f"{len(self._failures)} of {self._finished + 1} explorations failed, more than max_failed_share = "
-                f"{self._settings.max_failed_share:g} allows; the last one: {error}"
+                f"{len(self._failures)} of {self._finished + 1} explorations failed "
+                f"({', '.join(f'{kind} {count}' for kind, count in self._kinds.most_common())}), more than max_failed_share = "
+                f"{self._settings.max_failed_share:g} allows; everything paid for is kept; the last one: {error}"
             )
 
     async def _explored(self, seed: str, number: int) -> Exploration:
@@ -219,9 +226,12 @@ class Questioner:
         if recorded is not None:
             return Exploration.from_dict(recorded)
         world = World(self._plan.env_type, seed, self._env_params)
+        flight = Flight(self._journal.folder / "under_way" / f"{key}.jsonl")
+        replayed(self._strategy, world, flight.steps)
         async with self._exploring:
-            exploration = await self._patiently(lambda: self._explorer.explore(world, number))
+            exploration = await self._patiently(lambda: self._explorer.explore(world, number, flight))
         self._journal.put("exploration", key, exploration.to_dict())
+        flight.land()
         return exploration
 
     async def _questioned(self, exploration: Exploration, exploration_key: str, candidates: list[_Candidate]) -> None:
@@ -298,21 +308,22 @@ class Questioner:
         number = self._next_number.get(seed, 0)
         self._next_number[seed] = number + 1
         check = verdict["check"]
+        solution = list(verdict.get("solution") or proposal.solution)
         return Task(
             task_id=f"{seed}#{number}",
             env_type=self._plan.env_type,
             open_query=True,
             query=proposal.query,
-            ground_truth="\n".join(proposal.solution),
+            ground_truth="\n".join(solution),
             evaluator=evaluator_for(self._settings.grader, check),
             metadata={
                 "split": "train",
                 "validation": False,
                 "synthetic": True,
                 "seed_task_id": seed,
-                "solution": list(proposal.solution),
+                "solution": solution,
                 "confidence": proposal.confidence,
-                "env_params": self._format.task_params(len(proposal.solution), self._env_params),
+                "env_params": self._format.task_params(len(solution), self._env_params),
                 CHECK_KEY: check,
                 "origin": {"run": self._plan.run, "exploration_number": exploration.number, **keys},
             },

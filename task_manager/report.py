@@ -50,7 +50,8 @@ def print_funnel(funnel: Funnel) -> None:
             reasons.add_row(escape(reason), str(count))
         console.print(reasons)
     if funnel.failed:
-        console.print(f"{funnel.failed} explorations failed; the same command tries them again")
+        kinds = ", ".join(f"{kind} {count}" for kind, count in funnel.failures.most_common())
+        console.print(f"{funnel.failed} explorations failed ({kinds}); the same command goes on with them")
     if funnel.kept and funnel.tokens:
         console.print(f"{funnel.tokens / funnel.kept:,.0f} tokens and {funnel.cost / funnel.kept:.4f} (in your prices' currency) a task")
 
@@ -91,11 +92,14 @@ def print_tasks(configuration: Configuration, *, task_id: str | None, dropped: b
 
 def _print_record(console: Console, record: Record, task: Task | None) -> None:
     console.print(f"[bold]{escape(task.task_id if task else record.seed)}[/bold]  {escape(str(record.proposal['query']))}")
-    for action in record.proposal["solution"]:
+    replaced = (record.verdict or {}).get("solution")
+    for action in replaced or record.proposal["solution"]:
         console.print(f"    {escape(action)}", highlight=False)
     console.print(
         f"    confidence {record.proposal['confidence']:.2f}, exploration {record.number} of {escape(record.seed)}: {_fate(record)}"
     )
+    if replaced:
+        console.print(f"    solved again in {len(replaced)} actions; {len(record.proposal['solution'])} were proposed")
     if task is not None and record.verdict is not None and record.verdict["changes"]:
         console.print(f"    changes: {escape('; '.join(record.verdict['changes']))}")
 

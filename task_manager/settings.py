@@ -23,8 +23,12 @@ EXPLORATION: dict[str, tuple[int, int]] = {
     "gymnasium": (4, 16),
 }
 OTHER_ENVIRONMENTS = (3, 12)
+MAX_OBSERVATION_CHARS = 8_000
 # Graders that ask no language model.
 WITHOUT_JUDGE = ("env", "state")
+
+ReplyFormat = Literal["text", "tools", "json"]
+"""How whoever acts replies: the environment's own text, calls of its tools where it has some, or JSON with a thought."""
 
 GraderName = Literal[
     "env",
@@ -89,7 +93,6 @@ class SynthesisSettings(_Section):
     min_confidence: float = Field(0.0, ge=0, le=1, description="proposals that the synthesiser trusts less are dropped")
     preference: str = Field("", description="the user's own words on what tasks to make, on top of the profile's preferences")
     temperature: float = Field(0.7, ge=0, description="of the synthesiser")
-    max_observation_chars: int = Field(2000, ge=100, description="longer observations lose their middle in prompts")
 
 
 class VerificationSettings(_Section):
@@ -223,6 +226,14 @@ class TaskManagerSettings(_Section):
     action_format: str | None = Field(
         None,
         description="package.module:Class of the environment's action format (task_manager.formats.PlainFormat); null: the registered one",
+    )
+    reply_format: ReplyFormat = Field(
+        "text",
+        description="how explorer and verifier reply: text, the environment's own; tools, native calls of its tools; json, an object with "
+        "thought and action. A call or an object is understood in any case",
+    )
+    max_observation_chars: int = Field(
+        MAX_OBSERVATION_CHARS, ge=200, description="longer observations lose their middle in the prompts of all roles"
     )
     explore_env_params: dict[str, Any] = Field(default_factory=dict, description="environment parameters on top, while exploring")
     synthesis: SynthesisSettings = SynthesisSettings()

@@ -15,7 +15,10 @@ from task_manager.settings import StrategySettings
 
 
 class Strategy(Protocol):
-    """Steers explorers; one object for all of an environment's explorations."""
+    """Steers explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded matters to it."""
+
+    @property
+    def remembers(self) -> bool: ...
 
     def record(self, world: World, action: str, *, refused: bool) -> None:
         """Take note of an action."""
@@ -28,6 +31,8 @@ class Strategy(Protocol):
 
 class RandomStrategy:
     """Every exploration for itself; variety comes from the temperature and from the worlds."""
+
+    remembers = False
 
     def record(self, world: World, action: str, *, refused: bool) -> None:
         """Keep nothing."""
@@ -45,6 +50,8 @@ class CuriousStrategy:
     of this world; `memory_size` bounds both together. A refused action is not counted as a try of its kind: it may work elsewhere.
     """
 
+    remembers = True
+
     def __init__(self, fmt: PlainFormat, memory_size: int) -> None:
         self._format = fmt
         self._memory_size = memory_size
@@ -57,6 +64,8 @@ class CuriousStrategy:
         seen = self._worlds[world.seed_task_id]
         seen.pop(line, None)
         seen[line] = None
+        if len(seen) > self._memory_size:
+            del seen[next(iter(seen))]
         if not refused:
             self._kinds[self._format.signature(action)] += 1
 

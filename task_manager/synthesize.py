@@ -12,11 +12,13 @@ from typing import Any
 
 from agentevolver.llm.settings import Role
 from task_manager import prompts
+from task_manager.action_reply import as_action
+from task_manager.asking import Asker
 from task_manager.explore import Exploration
 from task_manager.formats import PlainFormat
 from task_manager.models import LanguageModel, TasksReply, read_task
 from task_manager.profile import EnvProfile
-from task_manager.settings import SynthesisSettings
+from task_manager.settings import MAX_OBSERVATION_CHARS, SynthesisSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +50,40 @@ class Synthesis:
 class Synthesiser:
     """Makes proposals of explorations; safe for many at once on one event loop."""
 
-    def __init__(self, llm: LanguageModel, fmt: PlainFormat, profile: EnvProfile, settings: SynthesisSettings) -> None:
-        self._llm = llm
+    def __init__(
+        self,
+        llm: LanguageModel,
+        fmt: PlainFormat,
+        profile: EnvProfile,
+        settings: SynthesisSettings,
+        *,
+        max_chars: int = MAX_OBSERVATION_CHARS,
+    ) -> None:
+        self._asker = Asker(llm)
         self._format = fmt
         self._profile = profile
         self._settings = settings
+        self._max_chars = max_chars
 
     async def propose(self, exploration: Exploration, existing: Sequence[str]) -> Synthesis:
         """Return the proposals of an exploration; `existing` are queries that the synthesiser is to stay away from."""
         settings = self._settings
         if not exploration.steps:
             return Synthesis(rejected=["the exploration has no steps"])
-        messages = prompts.synthesise(
-            exploration.opening,
-            self._profile,
-            settings.preference,
-            exploration.transcript,
-            existing=existing,
-            count=settings.max_tasks,
-            max_chars=settings.max_observation_chars,
-        )
-        reply = await self._llm.structured(Role.SYNTHESISER, messages, TasksReply, temperature=settings.temperature)
+
+        def prompt(room: int | None) -> prompts.Messages:
+            return prompts.synthesise(
+                exploration.opening,
+                self._profile,
+                settings.preference,
+                exploration.transcript,
+                existing=existing,
+                count=settings.max_tasks,
+                max_chars=self._max_chars,
+                room=room,
+            )
+
+        reply = await self._asker.structured(Role.SYNTHESISER, prompt, TasksReply, temperature=settings.temperature)
         made = Synthesis()
         for entry in reply.tasks[: settings.max_tasks]:
             self._take(entry, made)
@@ -82,5 +97,6 @@ class Synthesiser:
         elif task.confidence < self._settings.min_confidence:
             made.rejected.append(f"confidence {task.confidence:.2f} is below {self._settings.min_confidence:.2f}")
         else:
-            solution = self._format.complete(task.solution, answer=None)
+            actions = [as_action(action, self._format) for action in task.solution]
+            solution = self._format.complete(actions, answer=None)
             made.proposals.append(Proposal(prompts.one_line(task.query), solution, task.confidence))

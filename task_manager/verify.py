@@ -3,21 +3,25 @@
 A proposal passes if nothing was refused, the episode ended as it should, the world changed or an answer was given, and the judge says
 that this is what the query asks for. Otherwise the verdict says which stage dropped it and why. That the environment or a model fails
 is no verdict: `EnvServiceError` and `LLMError` go to the caller, who may try again.
+
+Who solves the task again in fewer actions, to the same end, gives it its reference solution.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from agentevolver.llm.errors import LLMReplyError
+from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError
 from agentevolver.llm.settings import Role
 from task_manager import prompts
+from task_manager.acting import Actor
+from task_manager.asking import Asker
 from task_manager.execution import Execution, World, WorldClient, execute, open_world
 from task_manager.formats import PlainFormat
-from task_manager.models import AcceptReply, ActReply, LanguageModel
-from task_manager.settings import VerificationSettings
-from task_manager.state import StateCheck
+from task_manager.models import AcceptReply, LanguageModel
+from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, VerificationSettings
+from task_manager.state import StateCheck, WorldState
 from task_manager.synthesize import Proposal
 
 Stage = Literal["execute", "resolve", "judge"]
@@ -31,7 +35,8 @@ class Verdict:
     """What became of a proposal: `dropped_by` names the stage that dropped it and is None if it passed.
 
     `steps` are the reference solution's as carried out, (action, observation); `check` is its machine check where there is one. `executed`
-    says whether it was carried out, and whether the environment said what became of it.
+    says whether it was carried out, and whether the environment said what became of it. `solution` is the shorter one that takes the
+    place of the proposed one; None if that stays.
     """
 
     dropped_by: Stage | None
@@ -40,6 +45,7 @@ class Verdict:
     check: StateCheck | None = None
     changes: tuple[str, ...] = ()
     executed: Executed = "no"
+    solution: list[str] | None = None
 
     @property
     def passed(self) -> bool:
@@ -51,38 +57,73 @@ class Verdict:
         return asdict(self)
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """Somebody else's solution: its steps as (action, observation), the actions that were carried out, and why it will not do."""
+
+    steps: list[tuple[str, str]] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+
 class Verifier:
     """Verifies proposals; safe for many at once on one event loop."""
 
-    def __init__(self, client: WorldClient, llm: LanguageModel, fmt: PlainFormat, settings: VerificationSettings) -> None:
+    def __init__(
+        self,
+        client: WorldClient,
+        llm: LanguageModel,
+        fmt: PlainFormat,
+        settings: VerificationSettings,
+        *,
+        reply_format: ReplyFormat = "text",
+        max_chars: int = MAX_OBSERVATION_CHARS,
+    ) -> None:
         self._client = client
-        self._llm = llm
+        self._asker = Asker(llm)
+        # Native calls are for whoever explores; a solution is a list of messages.
+        self._reply_format: ReplyFormat = "text" if reply_format == "tools" else reply_format
+        self._actor = Actor(self._asker, Role.VERIFIER, fmt, self._reply_format)
         self._format = fmt
         self._settings = settings
+        self._max_chars = max_chars
 
     async def verify(self, world: World, proposal: Proposal, opening: str) -> Verdict:
         """Return the verdict on a proposal for a world; `opening` is what the environment says there before a task."""
         settings, execution = self._settings, None
         steps: list[tuple[str, str]] = [(action, "") for action in proposal.solution]
+        solution: list[str] | None = None
         if settings.execute and self._format.executable:
             execution = await execute(self._client, world, self._format, proposal.solution)
-            steps = list(zip(execution.actions, execution.observations, strict=True))
+            steps = steps_of(execution)
             if (flaw := flaw_of(execution, self._format)) is not None:
                 return self._verdict("execute", flaw, steps, execution)
-        attempt = None
+        other: list[tuple[str, str]] | None = None
         if settings.resolve:
-            attempt, disagreement = await self._resolve(world, proposal, opening, execution)
-            if disagreement is not None:
-                return self._verdict("resolve", disagreement, steps, execution)
-        if settings.judge and (refusal := await self._refusal(proposal, opening, steps, attempt, executed_by(execution))) is not None:
-            return self._verdict("judge", refusal, steps, execution)
-        return self._verdict(None, "", steps, execution)
+            attempt = await self._resolve(world, proposal, opening, execution)
+            if attempt.problem is not None:
+                return self._verdict("resolve", attempt.problem, steps, execution)
+            other = attempt.steps
+            if execution is not None and (shorter := await self._shorter(world, execution, attempt.done)) is not None:
+                # What was the reference is somebody else's solution from here on.
+                other, execution = steps, shorter
+                steps, solution = steps_of(shorter), shorter.actions
+        if settings.judge and (refusal := await self._refusal(proposal, opening, steps, other, executed_by(execution))) is not None:
+            return self._verdict("judge", refusal, steps, execution, solution)
+        return self._verdict(None, "", steps, execution, solution)
 
-    def _verdict(self, stage: Stage | None, reason: str, steps: list[tuple[str, str]], execution: Execution | None) -> Verdict:
+    def _verdict(
+        self,
+        stage: Stage | None,
+        reason: str,
+        steps: list[tuple[str, str]],
+        execution: Execution | None,
+        solution: list[str] | None = None,
+    ) -> Verdict:
         if execution is None:
             return Verdict(stage, reason, steps)
         changes = tuple(str(change) for change in execution.changes or [])
-        return Verdict(stage, reason, steps, execution.check, changes, executed_by(execution))
+        return Verdict(stage, reason, steps, execution.check, changes, executed_by(execution), solution)
 
     async def _refusal(
         self,
@@ -97,12 +138,15 @@ class Verifier:
         A refusal by mistake loses a good task that the environment carried out, so a refusal is asked again, with other draws.
         """
         tried = None if attempt is None else numbered(attempt)
-        messages = prompts.accept(opening, proposal.query, numbered(steps), tried, executed=executed)
-        first = self._refused(await self._llm.structured(Role.JUDGE, messages, AcceptReply, temperature=0.0))
+
+        def prompt(room: int | None) -> prompts.Messages:
+            return prompts.accept(opening, proposal.query, numbered(steps), tried, executed=executed, max_chars=self._max_chars, room=room)
+
+        first = self._refused(await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=0.0))
         if first is None:
             return None
         for number in range(self._settings.second_opinions):
-            again = await self._llm.structured(Role.JUDGE, messages, AcceptReply, temperature=SECOND_TEMPERATURE, seed=number)
+            again = await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=SECOND_TEMPERATURE, seed=2 * number)
             if self._refused(again) is not None:
                 return first
         return first if self._settings.second_opinions == 0 else None
@@ -114,44 +158,75 @@ class Verifier:
             return f"accepted with a confidence of {reply.confidence:.2f} only: {reply.reason}"
         return None
 
-    async def _resolve(
-        self, world: World, proposal: Proposal, opening: str, execution: Execution | None
-    ) -> tuple[list[tuple[str, str]], str | None]:
-        """Let the verifier solve the task; returns its last attempt and, if none of its tries will do, what is wrong with it."""
+    async def _resolve(self, world: World, proposal: Proposal, opening: str, execution: Execution | None) -> _Attempt:
+        """Let the verifier solve the task; returns the first try that will do, or the last."""
         wanted = execution.check if execution is not None else None
-        attempt: list[tuple[str, str]] = []
-        problem: str | None = None
-        for _ in range(self._settings.resolve_tries):
-            attempt, problem = await self._attempt(world, proposal, opening, wanted)
-            if problem is None:
+        attempt = _Attempt(problem="it was not tried")
+        for number in range(self._settings.resolve_tries):
+            attempt = await self._attempt(world, proposal, opening, wanted, number)
+            if attempt.problem is None:
                 break
-        return attempt, problem
+        return attempt
 
-    async def _attempt(
-        self, world: World, proposal: Proposal, opening: str, wanted: StateCheck | None
-    ) -> tuple[list[tuple[str, str]], str | None]:
+    async def _attempt(self, world: World, proposal: Proposal, opening: str, wanted: StateCheck | None, number: int) -> _Attempt:
         limit = self._settings.max_resolve_steps or 3 * len(proposal.solution) + 2
-        steps: list[tuple[str, str]] = []
-        finished = False
+        tried, finished = _Attempt(), False
         async with open_world(self._client, world, self._format.replay_params(limit)) as (instance_id, _):
             for index in range(limit):
-                messages = prompts.solve(opening, proposal.query, numbered(steps), steps_left=limit - index)
+                left, seen = limit - index, numbered(tried.steps)
+
+                def prompt(room: int | None, left: int = left, seen: prompts.Steps = seen) -> prompts.Messages:
+                    return prompts.solve(
+                        opening,
+                        proposal.query,
+                        seen,
+                        steps_left=left,
+                        max_chars=self._max_chars,
+                        reply_format=self._reply_format,
+                        room=room,
+                    )
+
                 try:
-                    reply = await self._llm.structured(Role.VERIFIER, messages, ActReply)
-                except LLMReplyError as error:
-                    return steps, f"the verifier said nothing that can be done: {error}"
-                result = await self._client.step(instance_id, {"role": "assistant", "content": reply.action}, step_index=index)
-                steps.append((reply.action, "\n".join(str(message["content"]) for message in result["state"])))
+                    said = await self._actor.next(prompt, opening=opening, seed=1_000 * number)
+                except (LLMReplyError, LLMFiltered, LLMContextOverflow) as error:
+                    tried.problem = f"the verifier said nothing that can be done: {error}"
+                    return tried
+                result = await self._client.step(instance_id, {"role": "assistant", "content": said.action}, step_index=index)
+                tried.steps.append((said.action, "\n".join(str(message["content"]) for message in result["state"])))
+                if self._format.refusal(result) is None:
+                    tried.done.append(said.action)
                 if result["is_terminated"]:
                     finished = self._format.finished(result)
                     break
             if not finished:
-                return steps, f"the verifier did not finish in {limit} steps"
-            if wanted is None:
-                return steps, None
-            state = await self._format.state(self._client, instance_id)
-        missed = [name for name, holds in wanted.judge(state) if not holds] if state is not None else []
-        return steps, f"solved without the reference, this does not hold: {'; '.join(missed)}" if missed else None
+                tried.problem = f"the verifier did not finish in {limit} steps"
+            elif wanted is not None and (state := await self._format.state(self._client, instance_id)) is not None:
+                tried.problem = _missed(wanted, state)
+        return tried
+
+    async def _shorter(self, world: World, reference: Execution, actions: list[str]) -> Execution | None:
+        """Carry out actions that may take the place of a reference; returns what came of it, None if they may not.
+
+        They may if there are fewer of them, nothing is refused, and the environment says that they come to the same end.
+        """
+        wanted = reference.check
+        if wanted is None or len(actions) >= len(reference.actions):
+            return None
+        again = await execute(self._client, world, self._format, actions)
+        if again.after is None or again.check is None or flaw_of(again, self._format) is not None:
+            return None
+        return again if _missed(wanted, again.after) is None else None
+
+
+def _missed(wanted: StateCheck, state: WorldState) -> str | None:
+    """Return what of a check does not hold in a state, None if all of it does."""
+    missed = [name for name, holds in wanted.judge(state) if not holds]
+    return f"solved without the reference, this does not hold: {'; '.join(missed)}" if missed else None
+
+
+def steps_of(execution: Execution) -> list[tuple[str, str]]:
+    """Return what was carried out as (action, observation)."""
+    return list(zip(execution.actions, execution.observations, strict=True))
 
 
 def executed_by(execution: Execution | None) -> Executed:

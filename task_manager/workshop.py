@@ -140,14 +140,26 @@ def _assemble(
     except FormatError as error:
         raise ConfigError(f"task_manager.action_format: {error}") from error
     strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
+    reply_format, max_chars = settings.reply_format, settings.max_observation_chars
+    explorer = Explorer(
+        client,
+        llm,
+        fmt,
+        profile,
+        strategy,
+        settings.strategy_args,
+        settings.explore_env_params,
+        reply_format=reply_format,
+        max_chars=max_chars,
+    )
     questioner = Questioner(
         plan,
         settings,
         journal,
         client,
-        explorer=Explorer(client, llm, fmt, profile, strategy, settings.strategy_args, settings.explore_env_params),
-        synthesiser=Synthesiser(llm, fmt, profile, settings.synthesis),
-        verifier=Verifier(client, llm, fmt, settings.verification),
+        explorer=explorer,
+        synthesiser=Synthesiser(llm, fmt, profile, settings.synthesis, max_chars=max_chars),
+        verifier=Verifier(client, llm, fmt, settings.verification, reply_format=reply_format, max_chars=max_chars),
         strategy=strategy,
         fmt=fmt,
         pool=Pool(settings.deduplication, encoder, held_out),

@@ -37,10 +37,10 @@ class Model(Tutor):
     async def __aexit__(self, *_):
         type(self).prompted += len(self.prompts)
 
-    async def structured(self, role, messages, schema, **sampling):
+    async def _said(self, role, messages, sampling):
         if type(self).error is not None:
             raise type(self).error
-        return await super().structured(role, messages, schema, **sampling)
+        return await super()._said(role, messages, sampling)
 
 
 @pytest.fixture

@@ -28,11 +28,11 @@ class SlowTutor(Tutor):
         self._calls = calls
         self._pause_s = pause_s
 
-    async def structured(self, role, messages, schema, **sampling):
+    async def _said(self, role, messages, sampling):
         with self._calls.open("a") as file:
             file.write(json.dumps([messages[0]["content"].splitlines()[0], sampling.get("seed"), messages[1]["content"]]) + "\n")
         await asyncio.sleep(self._pause_s)
-        return await super().structured(role, messages, schema, **sampling)
+        return await super()._said(role, messages, sampling)
 
 
 def main() -> None:

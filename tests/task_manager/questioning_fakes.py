@@ -13,6 +13,7 @@ import numpy as np
 from agentevolver.llm.errors import LLMReplyError
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
+from agentevolver.llm.replies import Reply
 from env_service.base import BaseEnv
 from env_service.client_errors import EnvCrashed, EnvUnavailable
 from env_service.contract import created_with
@@ -172,20 +173,35 @@ class Tutor:
         self.prompts = []
 
     async def structured(self, role, messages, schema, **sampling):
+        said = await self._said(role, messages, sampling)
+        if isinstance(said, dict):
+            return schema.model_validate(said)
+        try:
+            return read_reply(said, schema)
+        except NoAnswer as error:
+            raise LLMReplyError(str(error), said) from error
+
+    async def chat(self, role, messages, tools=None, **sampling):
+        said = await self._said(role, messages, sampling)
+        if isinstance(said, Reply):
+            return said
+        return Reply(said["action"] if isinstance(said, dict) else said, 1, 1, 0.0, False)
+
+    def context_limit(self, role):
+        return None
+
+    async def _said(self, role, messages, sampling):
         task = read_task(messages[0]["content"])
         assert task.split("/")[0] == role.value
         sections = read_sections(messages[1]["content"])
         self.prompts.append((task, sections, sampling))
         self.system = messages[0]["content"]
-        if self.says.get(task):
-            said = self.says[task].pop(0)
-            if isinstance(said, Exception):
-                raise said
-            try:
-                return read_reply(said, schema)
-            except NoAnswer as error:
-                raise LLMReplyError(str(error), said) from error
-        return schema.model_validate(getattr(self, "_" + task.replace("/", "_"))(sections))
+        if not self.says.get(task):
+            return getattr(self, "_" + task.replace("/", "_"))(sections)
+        said = self.says[task].pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return said
 
     def asked(self, task):
         return [sections for name, sections, _ in self.prompts if name == task]

@@ -1,13 +1,17 @@
 """Explorations: two phases, what the explorer sees in each, what it is told of others' tries, and how they fail."""
 
+import logging
+
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.llm.errors import LLMReplyError, LLMUnavailable
+from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMRefused, LLMReplyError, LLMUnavailable
 from agentevolver.llm.prompts import read_steps
+from agentevolver.llm.replies import Reply, ToolCall
 from env_service.client_errors import EnvCrashed
 from task_manager.execution import World
 from task_manager.explore import Exploration, Explorer, replayed
+from task_manager.flights import ExploredStep, Flight
 from task_manager.formats import format_of
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings
@@ -17,8 +21,12 @@ WORLD = World("pocket", "note_add.k3.7")
 ARGS = StrategySettings(breadth_steps=2, depth_steps=4, depth_window=2)
 
 
-def explorer(llm, client=None, strategy=None, args=ARGS):
-    return Explorer(client or LocalDesk(), llm, format_of("pocket"), shipped_profile("pocket"), strategy or RandomStrategy(), args)
+def explorer(llm, client=None, strategy=None, args=ARGS, **keys):
+    return Explorer(client or LocalDesk(), llm, format_of("pocket"), shipped_profile("pocket"), strategy or RandomStrategy(), args, **keys)
+
+
+def native(name, arguments, **fields):
+    return Reply("", 1, 1, 0.0, False, "tool_calls", (ToolCall(name, arguments),), **fields)
 
 
 async def test_breadth_sees_everything_and_depth_the_last_steps_under_their_own_numbers():
@@ -48,19 +56,160 @@ async def test_an_exploration_survives_the_journal_and_its_instance_is_released(
     assert "You are at site k3" in found.opening and "You have no task" not in found.opening
 
 
-async def test_the_environment_may_end_it_early():
-    tutor = Tutor(says={"explorer/act": ['{"action": "note.list home"}', '{"action": "done"}']})
-    found = await explorer(tutor).explore(WORLD, 0)
-    assert found.ended and [step.action for step in found.steps] == ["note.list home", "done"]
+async def test_the_environment_may_end_it_early_and_the_explorer_only_if_it_insists():
+    found = await explorer(Tutor(says={"explorer/act": ["note.list home", "done", "shop.orders", "done", "done"]})).explore(WORLD, 0)
+    assert found.ended and [step.action for step in found.steps] == ["note.list home", "shop.orders", "done"]
 
 
-async def test_nonsense_ends_it_with_what_there_is_and_nonsense_alone_fails():
-    half = Tutor(says={"explorer/act": ['{"action": "note.list home"}', "I would rather not."]})
-    assert len((await explorer(half).explore(WORLD, 0)).steps) == 1
+async def test_nonsense_costs_a_try_then_the_rest_of_the_exploration_and_nonsense_alone_fails():
+    once = await explorer(Tutor(says={"explorer/act": ["note.list home", "", "shop.orders"]})).explore(WORLD, 0)
+    assert len(once.steps) == 6 and not once.stopped
+    half = await explorer(Tutor(says={"explorer/act": ["note.list home", "", '{"thought": "hm", "act']})).explore(WORLD, 0)
+    assert [step.action for step in half.steps] == ["note.list home"] and half.stopped == "reply"
     client = LocalDesk()
-    with pytest.raises(LLMReplyError):
-        await explorer(Tutor(says={"explorer/act": [""]}), client).explore(WORLD, 0)
+    with pytest.raises(LLMReplyError, match="the reply is empty"):
+        await explorer(Tutor(says={"explorer/act": ["", ""]}), client).explore(WORLD, 0)
     assert not client.open
+
+
+@pytest.mark.parametrize(
+    ("errors", "stopped"),
+    [
+        ([LLMRefused("no such model")], "refused"),
+        ([LLMFiltered("a word"), LLMFiltered("a word")], "filtered"),
+        ([LLMContextOverflow("too long", 10)] * 5, "overflow"),
+    ],
+)
+async def test_a_refused_call_ends_an_exploration_which_keeps_its_steps_and_a_first_one_fails_it(errors, stopped):
+    client = LocalDesk()
+    found = await explorer(Tutor(says={"explorer/act": ["note.list home", "shop.orders", *errors]}), client).explore(WORLD, 0)
+    assert [step.action for step in found.steps] == ["note.list home", "shop.orders"] and found.stopped == stopped
+    with pytest.raises(LLMRefused):
+        await explorer(Tutor(says={"explorer/act": list(errors)}), client).explore(WORLD, 0)
+    assert not client.open
+
+
+async def test_what_a_filter_withheld_is_drawn_once_more():
+    tutor = Tutor(says={"explorer/act": [LLMFiltered("a word")]})
+    assert len((await explorer(tutor).explore(WORLD, 0)).steps) == 6
+    assert len({sampling["seed"] for _, _, sampling in tutor.prompts}) == 7, "with another draw"
+
+
+class Wordy(LocalDesk):
+    """Answers everything at length."""
+
+    async def step(self, instance_id, action, params=None, step_index=None):
+        result = await super().step(instance_id, action, params, step_index)
+        result["state"][0]["content"] += "".join(f" {i}" for i in range(1300))
+        return result
+
+
+class Narrow(Tutor):
+    """Takes prompts of so many characters."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.most = most
+        self.refused = 0
+
+    async def _said(self, role, messages, sampling):
+        if sum(len(message["content"]) for message in messages) > self.most:
+            self.refused += 1
+            raise LLMContextOverflow("the prompt is too long")
+        return await super()._said(role, messages, sampling)
+
+
+async def test_a_long_observation_is_whole_in_every_prompt():
+    tutor = Tutor()
+    await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(WORLD, 0)
+    last = read_steps(tutor.asked("explorer/act")[-1]["transcript"])
+    assert all("left out" not in step.observation and step.observation.endswith(" 1299") for step in last) and len(last) == 2
+    tutor = Tutor()
+    await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=2, depth_steps=0), max_chars=1000).explore(WORLD, 0)
+    assert "characters left out" in tutor.asked("explorer/act")[-1]["transcript"]
+
+
+async def test_a_prompt_that_is_too_long_loses_its_oldest_observations_and_the_length_is_learnt():
+    tutor = Narrow(30_000)
+    found = await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=8, depth_steps=0)).explore(WORLD, 0)
+    assert len(found.steps) == 8 and not found.stopped
+    assert 1 <= tutor.refused <= 2, "the next prompts are trimmed before they are sent"
+    last = read_steps(tutor.asked("explorer/act")[-1]["transcript"])
+    assert [step.index for step in last] == list(range(7)), "no step is gone"
+    sizes = [len(step.observation) for step in last]
+    assert sizes[-2:] == [len(step.observation) for step in found.steps[5:7]] and sizes[0] == 200
+
+
+async def test_a_prompt_that_never_fits_is_given_up():
+    tutor = Narrow(3_000)
+    with pytest.raises(LLMContextOverflow):
+        await explorer(tutor).explore(WORLD, 0)
+    assert tutor.refused == 1, "there is nothing in it that could be left out"
+
+
+async def test_the_explorer_sees_what_it_thought():
+    replies = [Reply("<think>what is  at\nhome?</think>note.list home", 1, 1, 0.0, False)]
+    replies += [Reply("shop.orders", 1, 1, 0.0, False, thinking="orders, then")]
+    tutor = Tutor(says={"explorer/act": replies})
+    found = await explorer(tutor).explore(WORLD, 0)
+    assert [step.action for step in found.steps[:2]] == ["note.list home", "shop.orders"]
+    assert [step.thought for step in read_steps(tutor.asked("explorer/act")[2]["transcript"])] == ["what is at home?", "orders, then"]
+
+
+async def test_the_explorer_calls_tools_natively_where_it_is_to():
+    class Tooled(Tutor):
+        given = None
+
+        async def chat(self, role, messages, tools=None, **sampling):
+            type(self).given = tools
+            return await super().chat(role, messages, tools, **sampling)
+
+    class Writing(type(format_of("pocket"))):
+        def action_of_call(self, name, arguments):
+            return " ".join([name, *map(str, arguments.values())])
+
+    tutor = Tooled(says={"explorer/act": [native("note_list", {"tag": "home"}), native("note_list", '{"tag": "work"}'), "me.pin"]})
+    args = StrategySettings(breadth_steps=3, depth_steps=0)
+    one = Explorer(LocalDesk(), tutor, Writing("pocket"), shipped_profile("pocket"), RandomStrategy(), args, reply_format="tools")
+    found = await one.explore(WORLD, 0)
+    assert [step.action for step in found.steps] == ["note.list home", "note.list work", "me.pin"]
+    assert Tooled.given == [
+        {"type": "function", "function": {"name": "note_list", "description": "", "parameters": {"type": "object", "properties": {}}}}
+    ]
+
+
+async def test_an_exploration_goes_on_behind_its_last_step(tmp_path):
+    whole = await explorer(Tutor()).explore(WORLD, 0)
+    path = tmp_path / "x" / "flight.jsonl"
+    with pytest.raises(LLMUnavailable):
+        says = [step.action for step in whole.steps[:4]]
+        await explorer(Tutor(says={"explorer/act": [*says, LLMUnavailable("away")]})).explore(WORLD, 0, Flight(path))
+    with path.open("a") as file:
+        file.write('{"action": "note.li')
+    tutor, client = Tutor(), LocalDesk()
+    found = await explorer(tutor, client).explore(WORLD, 0, Flight(path))
+    assert found.steps == whole.steps and len(tutor.prompts) == 2 and not client.open
+    assert Flight(path).steps == whole.steps and client.counts["/create"] == 1
+
+
+async def test_where_the_world_answers_otherwise_the_exploration_begins_anew_and_says_so(tmp_path, caplog):
+    path = tmp_path / "flight.jsonl"
+    flight = Flight(path)
+    flight.begin("You are at site k3")
+    flight.add(ExploredStep("note.list home", "a note that was there before", "breadth"))
+    tutor, client = Tutor(), LocalDesk()
+    with caplog.at_level(logging.WARNING):
+        found = await explorer(tutor, client).explore(WORLD, 0, Flight(path))
+    assert "begins anew: its world does not answer the 1 steps again" in caplog.text
+    assert found.steps == (await explorer(Tutor()).explore(WORLD, 0)).steps == Flight(path).steps
+    assert client.counts["/create"] == 2 and not client.open
+
+
+async def test_a_file_that_holds_no_exploration_is_begun_anew(tmp_path, caplog):
+    path = tmp_path / "flight.jsonl"
+    path.write_text("[]\n")
+    assert Flight(path).steps == [] and "begun anew" in caplog.text
+    assert len((await explorer(Tutor()).explore(WORLD, 0, Flight(path))).steps) == 6 == len(Flight(path).steps)
 
 
 @pytest.mark.parametrize("error", [LLMUnavailable("down"), EnvCrashed("broke")])
@@ -87,7 +236,7 @@ async def test_the_curious_explorer_is_told_of_every_try_and_does_something_else
 async def test_the_memory_is_the_same_after_a_restart():
     strategy, again = (CuriousStrategy(format_of("pocket"), 40) for _ in range(2))
     found = await explorer(Tutor(), strategy=strategy).explore(WORLD, 0)
-    replayed(again, Exploration.from_dict(found.to_dict()))
+    replayed(again, WORLD, Exploration.from_dict(found.to_dict()).steps)
     assert again.tried(WORLD) == strategy.tried(WORLD) != []
 
 

@@ -1,4 +1,7 @@
-"""Kill -9 while it explores, synthesises or verifies: nothing that was finished is done again, nothing is lost, nothing is doubled."""
+"""Kill -9 while it explores, synthesises or verifies: nothing that was finished is done again, nothing is lost, nothing is doubled.
+
+Of what was paid for, at most the call is asked again that was under way in each exploration.
+"""
 
 import json
 import os
@@ -14,6 +17,8 @@ import pytest
 from task_manager.journal import read_journal
 from task_manager.tasks import read_objectives
 
+# Of questioning_driver: steps of an exploration, and explorations at once.
+STEPS, AT_ONCE = 6, 2
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
@@ -34,6 +39,11 @@ def finish(folder):
 def calls(folder):
     path = folder / "calls"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def explorers_calls(folder):
+    """The seeds of what the explorer was asked."""
+    return [seed for head, seed, _ in calls(folder) if head == "role: explorer/act"]
 
 
 def journalled(folder, kind):
@@ -82,14 +92,27 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, moments):
 
     explored = {(value["world"]["seed_task_id"], value["number"]) for value in before["exploration"].values()}
     assert explored
-    first_steps = [user for head, _, user in again if head == "role: explorer/act" and "(no steps yet)" in user]
-    assert len(first_steps) == 12 - len(explored), "an exploration that was finished is not repeated"
+    asked_twice = Counter(explorers_calls(tmp_path))
+    assert len(asked_twice) == 12 * STEPS
+    assert asked_twice.total() - len(asked_twice) <= AT_ONCE * len(moments), "nothing is asked again but what was under way"
     assert sum(head == "role: synthesiser/tasks" for head, _, _ in again) == 12 - len(before.get("synthesis", {}))
 
     assert Counter(task.query for task in tasks) == Counter(task.query for task in undisturbed), "no task is lost or doubled"
     assert len({task.task_id for task in tasks}) == len(tasks)
     kept_before = {v["task"]["task_id"]: v["task"]["query"] for v in before.get("decision", {}).values() if v["task"]}
     assert kept_before.items() <= {task.task_id: task.query for task in tasks}.items(), "what was kept keeps its name"
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("moments", [[9], [3, 14, 29, 44]], ids=["once", "again and again"])
+def test_an_exploration_that_is_killed_goes_on_behind_its_last_step(tmp_path, moments):
+    for count in moments:
+        kill_when(tmp_path, lambda count=count: len(explorers_calls(tmp_path)) >= count, pause_s=0.03)
+    finish(tmp_path)
+    asked = Counter(explorers_calls(tmp_path))
+    assert len(asked) == 12 * STEPS, "each step has a seed of its own"
+    assert asked.total() - len(asked) <= AT_ONCE * len(moments)
+    assert not list((tmp_path / "store" / "under_way").iterdir())
 
 
 @pytest.mark.service

@@ -137,9 +137,9 @@ class Slow(Tutor):
         super().__init__()
         self._patience = random.Random(patience)
 
-    async def structured(self, *arguments, **sampling):
+    async def _said(self, *arguments):
         await asyncio.sleep(self._patience.random() * 0.01)
-        return await super().structured(*arguments, **sampling)
+        return await super()._said(*arguments)
 
 
 async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
@@ -215,7 +215,7 @@ async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
     [
         {"synthesiser/tasks": ["Here you go: tasks!", '{"tasks": [{"query": "a", "sol', ""]},
         {"judge/accept": ["yes", "", '{"accepted": "certainly", "score": 1}']},
-        {"explorer/act": ["", "prose", '{"act']},
+        {"explorer/act": ["", "", "", '{"act']},
         {"synthesiser/tasks": [LLMUnavailable("429"), LLMTimeout("slow"), LLMReplyError("no", "no")]},
         {"explorer/act": [LLMUnavailable("500")] * 3},
     ],
@@ -244,9 +244,9 @@ async def test_a_service_that_stays_away_ends_the_run_with_one_line_and_what_was
     client = LocalDesk()
 
     class Leaving(Tutor):
-        async def structured(self, role, messages, schema, **sampling):
+        async def _said(self, role, messages, sampling):
             client.is_up = len(self.prompts) < 20
-            return await super().structured(role, messages, schema, **sampling)
+            return await super()._said(role, messages, sampling)
 
     with Journal(tmp_path) as journal:
         run = questioner(journal, Leaving(), client)

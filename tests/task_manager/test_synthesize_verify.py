@@ -5,7 +5,8 @@ import json
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.llm.errors import LLMReplyError, LLMTimeout
+from agentevolver.llm.errors import LLMContextOverflow, LLMReplyError, LLMTimeout
+from agentevolver.llm.prompts import read_steps
 from env_service.client_errors import EnvCrashed
 from task_manager.execution import World
 from task_manager.explore import Exploration, ExploredStep
@@ -51,6 +52,8 @@ async def test_the_synthesiser_is_shown_what_exists_and_what_is_wanted():
         ({"query": " ", "solution": ["a"], "confidence": 0.5}, "blank"),
         ({"query": "x", "solution": [" "], "confidence": 0.5}, "blank"),
         ({"query": "x", "solution": ["a"], "confidence": 7}, "confidence: input should be less"),
+        ({"query": "x", "solution": ["a"], "confidence": "perhaps"}, "confidence: input should be a valid number"),
+        ({"query": "x", "solution": [{}], "confidence": 0.5}, "solution.0: input should be a valid string"),
         ("just words", "the entry: input should be"),
     ],
 )
@@ -67,6 +70,45 @@ async def test_a_bad_entry_is_rejected_with_its_reason_and_the_good_one_taken(en
 async def test_a_reply_without_anything_usable_is_an_error_and_no_task(reply):
     with pytest.raises(LLMReplyError):
         await synthesiser(reply).propose(FOUND, [])
+
+
+@pytest.mark.parametrize(
+    ("reply", "confidence"),
+    [
+        ([GOOD], 0.8),
+        (GOOD, 0.8),
+        ({"tasks": GOOD}, 0.8),
+        ({"tasks": [{**GOOD, "confidence": "high"}], "note": "only one"}, 0.9),
+        ({"tasks": [{**GOOD, "confidence": "85%", "difficulty": 3}]}, 0.85),
+        ({"tasks": [{**GOOD, "confidence": 95}]}, 0.95),
+        ({"tasks": [{k: v for k, v in GOOD.items() if k != "confidence"}]}, 0.5),
+        ({"tasks": [{**GOOD, "solution": [{"action": "note.tag n2 fun"}]}]}, 0.8),
+        ({"tasks": [{**GOOD, "solution": [{"name": "note.tag", "arguments": {"id": "n2", "tag": "fun"}}]}]}, 0.8),
+        ({"tasks": [{**GOOD, "solution": [{"function": {"name": "note.tag", "arguments": '{"id": "n2", "tag": "fun"}'}}]}]}, 0.8),
+    ],
+)
+async def test_tasks_are_taken_in_whatever_shape_they_come(reply, confidence):
+    class Writing(type(format_of("pocket"))):
+        def action_of_call(self, name, arguments):
+            return " ".join([name, *map(str, arguments.values())])
+
+    tutor = Tutor({"synthesiser/tasks": [f"Here they are:\n```json\n{json.dumps(reply)}\n```"]})
+    made = await Synthesiser(tutor, Writing("pocket"), shipped_profile("pocket"), SynthesisSettings()).propose(FOUND, [])
+    assert made == Synthesis([Proposal("file soap under fun", ["note.tag n2 fun", "done"], confidence)], [])
+
+
+async def test_a_synthesisers_prompt_that_is_too_long_is_trimmed():
+    class Narrow(Tutor):
+        async def _said(self, role, messages, sampling):
+            if sum(len(message["content"]) for message in messages) > 12_500:
+                raise LLMContextOverflow("the limit is 4096 tokens", 4096)
+            return await super()._said(role, messages, sampling)
+
+    tutor = Narrow()
+    steps = [ExploredStep(f"cal.list {i}", str(i) * 4000, "breadth") for i in range(4)]
+    found = Exploration(WORLD, 0, "You are at site k3", [*steps, *FOUND.steps])
+    assert (await Synthesiser(tutor, format_of("pocket"), shipped_profile("pocket"), SynthesisSettings()).propose(found, [])).proposals
+    assert [len(step.observation) for step in read_steps(tutor.asked("synthesiser/tasks")[0]["transcript"])][-2] == 4000
 
 
 async def test_no_tasks_is_an_answer():
@@ -153,18 +195,55 @@ async def test_a_refusal_stands_unless_every_second_opinion_accepts(verdicts, pa
         (["note.tag n1 fun", "done"], "note/n2 is soap fun; nothing else changed"),
         (["done"], "note/n2 is soap fun"),
         (["note.list work"] * 8, "did not finish in 8 steps"),
-        (["nonsense"], "said nothing that can be done"),
+        (["", ""], "said nothing that can be done"),
     ],
 )
 async def test_whoever_solves_it_without_the_reference_must_end_in_the_same_state(actions, reason):
-    says = [json.dumps({"action": action}) if action != "nonsense" else "no idea" for action in actions]
     client = LocalDesk()
-    verdict = await verifier(Tutor({"verifier/solve": says}), client, resolve=True).verify(
+    verdict = await verifier(Tutor({"verifier/solve": actions}), client, resolve=True).verify(
         WORLD, proposal("file soap under fun", "note.tag n2 fun", "done"), "opening"
     )
     assert verdict.passed == (reason is None)
     assert reason is None or (verdict.dropped_by == "resolve" and reason in verdict.reason)
     assert not client.open
+
+
+@pytest.mark.parametrize(
+    ("reference", "attempt", "solution"),
+    [
+        (["note.list work", "note.tag n2 fun", "done"], ["note.tag n2 fun", "done"], ["note.tag n2 fun", "done"]),
+        (["note.list work", "note.tag n2 fun", "done"], ["note.tag n99 fun", "note.tag n2 fun", "done"], ["note.tag n2 fun", "done"]),
+        (["note.tag n2 fun", "done"], ["note.list work", "note.tag n2 fun", "done"], None),
+        (["note.tag n2 fun", "done"], ["note.tag n2 fun", "done"], None),
+    ],
+    ids=["shorter", "shorter without what was refused", "longer", "the same"],
+)
+async def test_whoever_solves_it_in_fewer_actions_to_the_same_end_gives_it_its_reference(reference, attempt, solution):
+    tutor = Tutor({"verifier/solve": attempt})
+    verdict = await verifier(tutor, resolve=True).verify(WORLD, proposal("file soap under fun", *reference), "opening")
+    assert verdict.passed and verdict.solution == solution
+    assert [action for action, _ in verdict.steps] == (solution or reference)
+    judged = tutor.asked("judge/accept")[0]
+    assert [step.action for step in read_steps(judged["transcript"])] == (solution or reference)
+    assert [step.action for step in read_steps(judged["attempt"])] == (reference if solution else attempt)
+    assert [str(change) for change in verdict.check.changes] == ["note/n2: soap work -> soap fun"]
+
+
+async def test_a_shorter_solution_is_none_if_the_world_does_not_carry_it_out_to_the_same_end():
+    class Moody(LocalDesk):
+        """The third world is another one."""
+
+        async def create_instance(self, env_type, task_id, instance_id=None, params=None):
+            made = await super().create_instance(env_type, task_id, instance_id, params)
+            if self.counts["/create"] == 3:
+                self.open[instance_id].notes["n1"] = ("rug", "home")
+            return made
+
+    tutor, client = Tutor({"verifier/solve": ["note.tag n2 fun", "done"]}), Moody()
+    verdict = await verifier(tutor, client, resolve=True).verify(
+        WORLD, proposal("file soap under fun", "note.list work", "note.tag n2 fun", "done"), "o"
+    )
+    assert client.counts["/create"] == 3 and verdict.passed and verdict.solution is None
 
 
 async def test_the_solver_never_sees_the_reference_and_the_judge_sees_the_attempt():

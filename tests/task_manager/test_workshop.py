@@ -100,9 +100,9 @@ async def test_a_run_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, loc
 
 async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path, local):
     class Leaving(Tutor):
-        async def structured(self, role, messages, schema, **sampling):
+        async def _said(self, role, messages, sampling):
             local.is_up = local.is_up and len(self.prompts) < 14
-            return await super().structured(role, messages, schema, **sampling)
+            return await super()._said(role, messages, sampling)
 
     configuration = configuration_of(
         tmp_path, num_explore_threads=1, unavailable_timeout_s=0, strategy_args={"breadth_steps": 3, "depth_steps": 0}

@@ -24,7 +24,7 @@ _MANUALS = {
 }
 
 
-def explore(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def explore(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
     """`explorer/act`: one more action; first each app once, then deeper, answering errors as they ask."""
     phase = prompt.text("phase").strip()
     if phase not in ("breadth", "depth"):
@@ -32,10 +32,10 @@ def explore(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
     thought, call = _explorers_choice(seen, phase, _tried(prompt), draws)
-    return {"thought": thought, "action": write_call(call, seen.syntax)}
+    return _said(thought, write_call(call, seen.syntax), prompt, draws)
 
 
-def solve(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+def solve(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
     """`verifier/solve`: the next action towards the task, from what the transcript shows."""
     intent = prompt.intent()
     prompt.text("opening")
@@ -51,7 +51,17 @@ def solve(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     if draws.errs(draws.rates.slips) and (others := [c for c, _ in _lookups(seen) if c != call]):
         draws.plant("slip", action=str(call))
         call = draws.rng.choice(others)
-    return {"thought": thought, "action": write_call(call, seen.syntax)}
+    return _said(thought, write_call(call, seen.syntax), prompt, draws)
+
+
+def _said(thought: str, action: str, prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
+    """Return an action as it is asked for; a message that is sent as it is is sometimes none."""
+    if not prompt.is_sent:
+        return {"thought": thought, "action": action}
+    if draws.errs(draws.rates.malformed):
+        draws.plant("malformed", how="prose")
+        return "I looked at this carefully, and I would say that it is as one would expect."
+    return f"<think>{thought}</think>{action}"
 
 
 def _tried(prompt: Prompt) -> set[Call]:

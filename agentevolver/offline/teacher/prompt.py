@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentevolver.llm.prompts import PromptError, StepText, read_sections, read_steps, read_task
+from agentevolver.llm.prompts import REPLY_IS_SENT, PromptError, StepText, read_sections, read_steps, read_task
 from agentevolver.offline.teacher.intents import Intent, read_intent
 
 WHAT = "the built-in teacher, a rule-based stand-in for a language model that knows the pocket world only"
@@ -26,10 +26,11 @@ class NotUnderstood(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Role and task, and the sections by name."""
+    """Role and task, the sections by name, and whether the reply to one who acts is the message itself instead of JSON with a thought."""
 
     task: str
     sections: dict[str, str]
+    is_sent: bool = False
 
     def text(self, name: str) -> str:
         """Return a section that must be there; raises NotUnderstood."""
@@ -68,7 +69,7 @@ def read_prompt(messages: Any) -> Prompt:
         task = read_task(first["content"])
     except PromptError as error:
         raise NotUnderstood(f"{error}. This is {WHAT}; docs/llm.md says what it reads") from error
-    return Prompt(task, read_sections(second["content"]))
+    return Prompt(task, read_sections(second["content"]), is_sent=REPLY_IS_SENT in first["content"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,11 +213,15 @@ async def test_numbers_that_python_would_not_read_are_a_400() -> None:
 # ---- the prompts of those who use the roles ----
 
 
-async def _understood(messages: list[dict[str, Any]]) -> dict[str, Any]:
+async def _answered(messages: list[dict[str, Any]]) -> str:
     async with client(Teacher(rates=NO_MISTAKES)) as http:
         reply = await http.post("/v1/chat/completions", json={"messages": messages, "temperature": 0})
     assert reply.status_code == 200, reply.text
-    text = reply.json()["choices"][0]["message"]["content"]
+    return str(reply.json()["choices"][0]["message"]["content"])
+
+
+async def _understood(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    text = await _answered(messages)
     data: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
     return data
 
@@ -227,12 +231,18 @@ async def test_the_task_managers_prompts_are_understood() -> None:
     from task_manager.profile import shipped_profile
 
     profile = shipped_profile("pocket")
-    asked = theirs.explore("site k3", profile, "breadth", [], steps_left=9, tried=["note.find (2 times)"])
+    asked = theirs.explore(
+        "site k3", profile, "breadth", [], steps_left=9, tried=["note.find (2 times)"], max_chars=2000, reply_format="json"
+    )
     assert (await _understood(asked))["action"]
+    asked = theirs.explore("site k3", profile, "breadth", [], steps_left=9, tried=[], max_chars=2000)
+    assert (await _answered(asked)).startswith("<think>") and "{" not in await _answered(asked)
     asked = theirs.synthesise("site k3", profile, "", MILK, existing=["pay ann 3"], count=3, max_chars=2000)
     assert len((await _understood(asked))["tasks"]) <= 3
-    assert (await _understood(theirs.solve("site k3", "delete note milk", MILK[:1], steps_left=4)))["action"] == "note.del n3"
-    assert (await _understood(theirs.accept("site k3", "delete note milk", MILK, MILK)))["accepted"]
+    asked = theirs.solve("site k3", "delete note milk", MILK[:1], steps_left=4, max_chars=2000)
+    assert (await _answered(asked)).endswith("</think>note.del n3")
+    asked = theirs.accept("site k3", "delete note milk", MILK, MILK, max_chars=2000)
+    assert (await _understood(asked))["accepted"]
     asked = theirs.grade("site k3", "delete note milk", MILK, reference=["note.del n3 yes", "done"], mean_and_target=(0.3, 0.3))
     assert (await _understood(asked))["achieved"]
 

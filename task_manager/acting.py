@@ -1,0 +1,140 @@
+"""Asks a role for its next action until it says one that can be done, or has said nothing of use too often."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from agentevolver.llm.errors import LLMReplyError
+from agentevolver.llm.replies import Reply
+from agentevolver.llm.settings import Role
+from task_manager.action_reply import NoAction, Said, as_action, read_action
+from task_manager.asking import Asker, Prompt
+from task_manager.formats import PlainFormat
+from task_manager.models import ActReply
+from task_manager.prompts import Messages
+from task_manager.settings import ReplyFormat
+
+# Useless replies to one prompt before the step is given up; those of a cache do not count.
+TRIES = 2
+# Replies in all, also if most come from a cache.
+MOST_REPLIES = 8
+
+_AGAIN = "Your reply cannot be used: {problem}. Reply again, with your next message alone."
+_UNNAMEABLE = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """An environment's tools as endpoints want them, and what the environment calls each."""
+
+    schemas: list[dict[str, Any]]
+    names: dict[str, str]
+
+    @classmethod
+    def of(cls, told: Any) -> Self | None:
+        """Read what an environment says of its tools; None if it says nothing that could be sent."""
+        if isinstance(told, dict):
+            told = told.get("tools")
+        schemas, names = [], {}
+        for item in told if isinstance(told, list) else ():
+            function = item.get("function", item) if isinstance(item, dict) else None
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                continue
+            # Endpoints take no dots in names.
+            sent = _UNNAMEABLE.sub("_", function["name"])[:64]
+            names[sent] = function["name"]
+            parameters = function.get("parameters") or {"type": "object", "properties": {}}
+            described = {"name": sent, "description": str(function.get("description", "")), "parameters": parameters}
+            schemas.append({"type": "function", "function": described})
+        return cls(schemas, names) if schemas else None
+
+    def renamed(self, reply: Reply) -> Reply:
+        """Return a reply whose calls name tools as the environment does."""
+        calls = tuple(replace(call, name=self.names.get(call.name, call.name)) for call in reply.tool_calls)
+        return replace(reply, tool_calls=calls)
+
+
+class Actor:
+    """One role that acts in an environment."""
+
+    def __init__(self, asker: Asker, role: Role, fmt: PlainFormat, reply_format: ReplyFormat) -> None:
+        self._asker = asker
+        self._role = role
+        self._format = fmt
+        self._reply_format = reply_format
+
+    async def next(
+        self, prompt: Prompt, *, opening: str, tools: Tools | None = None, may_close: bool = True, seed: int = 0, **sampling: Any
+    ) -> Said:
+        """Return the next action.
+
+        Args:
+            prompt: for any room.
+            opening: what the environment said first; it tells whether messages have fences of their own.
+            tools: sent if the role is to call tools natively.
+            may_close: whether ending the episode is as good as anything else; if not, it must be said twice.
+            seed: of the first reply; each further one has another.
+            sampling: of every reply.
+
+        Raises:
+            LLMReplyError: nothing that was said can be done.
+            LLMError: as it comes.
+        """
+        fenced = "```" in opening or "```" in (self._format.closing(None) or "")
+        said, problem, useless = "", "", 0
+        for number in range(MOST_REPLIES):
+            reply = await self._reply(_after(prompt, said, problem), tools, {**sampling, "seed": seed + number})
+            try:
+                action = self._read(reply, tools, fenced=fenced)
+            except NoAction as error:
+                problem = str(error)
+            else:
+                if may_close or self._format.answer_of(action.action) is None:
+                    return action
+                may_close = True
+                problem = "it would end the episode, which is to go on; choose another action"
+            said = _said(reply)
+            useless += not (isinstance(reply, Reply) and reply.cached)
+            if useless >= TRIES:
+                break
+        raise LLMReplyError(f"{self._role.value}: no action that can be done, asked {number + 1} times: {problem}", said)
+
+    async def _reply(self, prompt: Prompt, tools: Tools | None, sampling: dict[str, Any]) -> Reply | ActReply | LLMReplyError:
+        if self._reply_format != "json":
+            return await self._asker.chat(self._role, prompt, tools.schemas if tools is not None else None, **sampling)
+        try:
+            return await self._asker.structured(self._role, prompt, ActReply, **sampling)
+        except LLMReplyError as error:
+            return error
+
+    def _read(self, reply: Reply | ActReply | LLMReplyError, tools: Tools | None, *, fenced: bool) -> Said:
+        if isinstance(reply, LLMReplyError):
+            raise NoAction(str(reply))
+        if isinstance(reply, ActReply):
+            return Said(as_action(reply.action, self._format), reply.thought)
+        return read_action(reply if tools is None else tools.renamed(reply), self._format, fenced=fenced)
+
+
+def _after(prompt: Prompt, said: str, problem: str) -> Prompt:
+    """Return the prompt with what was said to it and why that would not do."""
+    if not problem:
+        return prompt
+
+    def made(room: int | None) -> Messages:
+        again = [{"role": "assistant", "content": said or "(nothing)"}, {"role": "user", "content": _AGAIN.format(problem=problem)}]
+        return [*prompt(None if room is None else room - sum(len(message["content"]) for message in again)), *again]
+
+    return made
+
+
+def _said(reply: Reply | ActReply | LLMReplyError) -> str:
+    """Return a reply as a message of a conversation, without what a server sent apart."""
+    if isinstance(reply, ActReply):
+        return reply.action
+    if isinstance(reply, LLMReplyError):
+        return reply.text
+    calls = [json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) for call in reply.tool_calls]
+    return "\n".join([*filter(None, [reply.text]), *calls])[:4_000]

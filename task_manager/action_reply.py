@@ -1,0 +1,152 @@
+"""What whoever acts wants to do, read from a reply in whatever form it came: the environment's own text, a native call, JSON.
+
+Nothing is made up: a call is written as the format writes calls, JSON is read where it is an action's own shape, everything else is the
+message itself. A reply that breaks off, or that is JSON of that shape and broken, raises `NoAction`, whose message says what is
+wrong in words that the model can act on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from agentevolver.llm.extract import NoAnswer, read_reply, split_thinking
+from agentevolver.llm.prompts import restored
+from agentevolver.llm.replies import Reply
+from task_manager.formats import PlainFormat
+from task_manager.models import ActReply
+
+_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\n(.*?)\n?^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+# Of a fence that says nothing of what is in it.
+_PLAIN = frozenset({"", "text", "txt", "plaintext", "json", "xml", "tool_call", "action"})
+# What models put beside an action in JSON; an object with other keys is an action of an environment that speaks JSON.
+_REMARKS = frozenset({"action", "thought", "thinking", "reason", "reasoning", "analysis", "explanation", "plan"})
+_ACT_KEYS = re.compile(r'"(?:action|thought)"\s*:')
+_OBJECT = re.compile(r'\{\s*"')
+LONGEST = 20_000
+
+
+class NoAction(ValueError):
+    """A reply that holds no action; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The text of a message to the environment, and the thought before it where there was one."""
+
+    action: str
+    thought: str = ""
+
+
+def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> Said:
+    """Return what a reply wants to do; raises NoAction.
+
+    Args:
+        reply: of a model that was asked to act.
+        fmt: writes native calls.
+        fenced: whether messages of the environment have fences of their own, so that a fence is no wrapping.
+    """
+    if reply.tool_calls:
+        call = reply.tool_calls[0]
+        return _checked(_written(call.name, call.arguments, fmt), reply.thinking or reply.text)
+    try:
+        thinking, text = split_thinking(reply.text)
+    except NoAnswer as error:
+        raise NoAction(str(error)) from error
+    thought, text = "\n".join(filter(None, (reply.thinking.strip(), thinking))), restored(text).strip()
+    if reply.finish_reason == "length":
+        raise NoAction("the reply was cut off, say less")
+    text = _unwrapped(text, fenced=fenced)
+    if _is_ours(text, fenced=fenced):
+        try:
+            found = read_reply(text, ActReply)
+        except NoAnswer as error:
+            if error.attempted:
+                raise NoAction(str(error)) from error
+        else:
+            return _checked(as_action(found.action, fmt), found.thought or thought)
+    if _is_broken(text):
+        raise NoAction("the JSON of the reply is broken")
+    return _checked(as_action(text, fmt), thought)
+
+
+def as_action(text: str, fmt: PlainFormat) -> str:
+    """Return an action as the environment wants it written: JSON that is a tool call and nothing else becomes the format's text for it."""
+    call = _call_in(text)
+    if call is None:
+        return text
+    return fmt.action_of_call(*call) or text
+
+
+def _written(name: str, arguments: dict[str, Any] | str, fmt: PlainFormat) -> str:
+    given = _arguments(arguments)
+    if given is None:
+        raise NoAction(f"the arguments of the call of {name} are no JSON object")
+    action = fmt.action_of_call(name, given)
+    if action is None:
+        raise NoAction(f"there is no tool {name} that could be called; write the message itself")
+    return action
+
+
+def _is_ours(text: str, *, fenced: bool) -> bool:
+    """Whether a text is, or was to be, an object with an action that is meant for us and not for the environment."""
+    if not _ACT_KEYS.search(text) or (fenced and not text.startswith("{")):
+        return False
+    try:
+        data = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return True
+    return isinstance(data, dict) and _REMARKS.issuperset(data)
+
+
+def _is_broken(text: str) -> bool:
+    """Whether a text begins with an object that has no end."""
+    if not _OBJECT.match(text):
+        return False
+    try:
+        json.JSONDecoder(strict=False).raw_decode(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _unwrapped(text: str, *, fenced: bool) -> str:
+    """Return what stands in the only fence of a text, if the fence is a wrapping."""
+    fences = _FENCE.findall(text)
+    if len(fences) != 1 or fences[0][0].lower() not in (("json",) if fenced else _PLAIN):
+        return text
+    return str(fences[0][1]).strip()
+
+
+def _call_in(text: str) -> tuple[str, dict[str, Any]] | None:
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        data = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    call = data.get("function", data)
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        return None
+    arguments = _arguments(call.get("arguments", call.get("parameters")))
+    return None if arguments is None else (call["name"], arguments)
+
+
+def _arguments(value: Any) -> dict[str, Any] | None:
+    """Return a call's arguments, which some write as JSON text; None if they are none."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "{}", strict=False)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _checked(action: str, thought: str) -> Said:
+    if not action.strip():
+        raise NoAction("the reply is empty")
+    if len(action) > LONGEST:
+        raise NoAction(f"the message is longer than {LONGEST} characters")
+    return Said(action, " ".join(thought.split()))

@@ -1,0 +1,85 @@
+"""Puts a prompt to a role in a size that its model takes.
+
+A prompt that is too long is trimmed (`agentevolver.llm.trimming`) and sent again; how long a prompt may be is remembered for the role.
+A content filter's refusal is asked for once more with another draw, since most come from what was drawn and not from what was asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from agentevolver.llm.counts import CHARS_PER_TOKEN
+from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered
+from agentevolver.llm.replies import Reply
+from agentevolver.llm.settings import Role
+from task_manager.models import LanguageModel
+from task_manager.prompts import Messages, characters
+
+logger = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+Prompt = Callable[[int | None], Messages]
+"""A prompt in at most so many characters, as far as that can be; None: as it is."""
+
+# How often a prompt is trimmed before it is given up; each time at least a quarter goes, from the second on half of it.
+TRIMS = 4
+# Of a limit in tokens: the reply takes some too.
+_PROMPTS_SHARE = 0.75
+
+
+class Asker:
+    """One model's roles, asked by any number of callers on one event loop."""
+
+    def __init__(self, llm: LanguageModel) -> None:
+        self._llm = llm
+        self._room: dict[Role, int] = {}
+
+    async def structured(self, role: Role, prompt: Prompt, schema: type[M], **sampling: Any) -> M:
+        """Return the reply as `schema`; raises LLMError, and LLMContextOverflow only if the prompt cannot be trimmed far enough."""
+        return await self._asked(role, prompt, sampling, lambda messages, drawn: self._llm.structured(role, messages, schema, **drawn))
+
+    async def chat(self, role: Role, prompt: Prompt, tools: list[dict[str, Any]] | None = None, **sampling: Any) -> Reply:
+        """Return the reply as it is; raises as `structured`."""
+        return await self._asked(role, prompt, sampling, lambda messages, drawn: self._llm.chat(role, messages, tools, **drawn))
+
+    async def _asked(
+        self, role: Role, prompt: Prompt, sampling: Mapping[str, Any], ask: Callable[[Messages, dict[str, Any]], Awaitable[T]]
+    ) -> T:
+        try:
+            return await self._fitting(role, prompt, lambda messages: ask(messages, dict(sampling)))
+        except LLMFiltered as error:
+            logger.info("asked once more: %s", error)
+            drawn = {**sampling, "seed": (sampling.get("seed") or 0) + 1}
+            return await self._fitting(role, prompt, lambda messages: ask(messages, drawn))
+
+    async def _fitting(self, role: Role, prompt: Prompt, ask: Callable[[Messages], Awaitable[T]]) -> T:
+        room = self._room.get(role)
+        messages = prompt(room)
+        for trims in range(TRIMS + 1):
+            try:
+                reply = await ask(messages)
+            except LLMContextOverflow as error:
+                size = characters(messages)
+                room = _smaller(size, error.limit_tokens or self._llm.context_limit(role), trims)
+                messages = prompt(room)
+                if trims == TRIMS or characters(messages) >= size:
+                    raise
+                logger.info("a prompt of %d characters is trimmed to %d: %s", size, characters(messages), error)
+                continue
+            if room is not None:
+                self._room[role] = min(room, self._room.get(role, room))
+            return reply
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _smaller(size: int, limit_tokens: int | None, trims: int) -> int:
+    """Return the characters to try after a prompt of `size` was too long, for the `trims`th time (from 0)."""
+    if trims > 0:
+        return size // 2
+    named = size if limit_tokens is None else int(limit_tokens * CHARS_PER_TOKEN * _PROMPTS_SHARE)
+    return min(size * 3 // 4, named)

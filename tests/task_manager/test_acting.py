@@ -1,0 +1,63 @@
+"""Asking for an action: useless replies are shown what is wrong, and those of a cache cost no try."""
+
+import pytest
+from questioning_fakes import Tutor
+
+from agentevolver.llm.errors import LLMReplyError
+from agentevolver.llm.prompts import messages
+from agentevolver.llm.replies import Reply
+from agentevolver.llm.settings import Role
+from task_manager.acting import MOST_REPLIES, Actor, Tools
+from task_manager.asking import Asker
+from task_manager.formats import format_of
+
+
+def prompt(room):
+    return messages("explorer/act", "Explore.", {"opening": "site k3", "transcript": "(no steps yet)"})
+
+
+def kept(text):
+    return Reply(text, 1, 1, 0.0, True)
+
+
+class Told(Tutor):
+    """Keeps what it was sent."""
+
+    def __init__(self, *says):
+        super().__init__({"explorer/act": says})
+        self.sent = []
+
+    async def chat(self, role, messages, tools=None, **sampling):
+        self.sent.append(messages)
+        return await super().chat(role, messages, tools, **sampling)
+
+
+async def next_of(tutor, reply_format="text"):
+    return await Actor(Asker(tutor), Role.EXPLORER, format_of("pocket"), reply_format).next(prompt, opening="site k3", seed=5)
+
+
+async def test_a_useless_reply_is_shown_to_the_model_with_what_is_wrong():
+    tutor = Told('{"act', "note.list home")
+    assert (await next_of(tutor)).action == "note.list home"
+    assert [message["role"] for message in tutor.sent[1]] == ["system", "user", "assistant", "user"]
+    assert tutor.sent[1][2]["content"] == '{"act' and "the JSON of the reply is broken" in tutor.sent[1][3]["content"]
+    assert [sampling["seed"] for _, _, sampling in tutor.prompts] == [5, 6]
+
+
+async def test_useless_replies_of_a_cache_cost_no_try_so_that_a_next_start_asks_for_new_ones():
+    assert (await next_of(Told(kept(""), kept(""), "", "note.list home"))).action == "note.list home"
+    with pytest.raises(LLMReplyError, match="asked 4 times: the reply is empty"):
+        await next_of(Told(kept(""), kept(""), "", ""))
+    with pytest.raises(LLMReplyError, match=f"asked {MOST_REPLIES} times"):
+        await next_of(Told(*[kept("")] * MOST_REPLIES))
+
+
+async def test_in_json_a_bad_pair_of_reply_and_repair_costs_a_try():
+    tutor = Told("prose", '{"thought": "look", "action": {"name": "note.list", "arguments": {"tag": "home"}}}')
+    said = await next_of(tutor, "json")
+    assert "note.list" in said.action and said.thought == "look"
+
+
+@pytest.mark.parametrize("told", [None, "a text", {}, {"tools": "a text"}, [], ["a"], [{"description": "no name"}]])
+def test_an_environment_that_tells_no_tools_has_none(told):
+    assert Tools.of(told) is None

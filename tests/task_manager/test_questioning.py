@@ -7,7 +7,7 @@ import random
 import pytest
 from questioning_fakes import HashEncoder, LocalDesk, Tutor
 
-from agentevolver.llm.errors import BudgetExceeded, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
+from agentevolver.llm.errors import BudgetExceeded, LLMFiltered, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.schema import Task
 from env_service.client_errors import EnvCrashed, EnvRequestError, EnvUnavailable
 from task_manager.explore import Explorer
@@ -71,6 +71,11 @@ def questioner(folder, llm, client=None, *, settings=None, evaluation=(), seeds=
         fmt=fmt,
         pool=Pool(settings.deduplication, HashEncoder(), evaluation),
     )
+
+
+def journal_of(folder):
+    """The journal of a run that goes on."""
+    return next(journal for journal in _opened if journal.folder == folder)
 
 
 async def test_each_kept_task_has_an_id_a_world_a_reference_and_a_check_of_its_own(tmp_path):
@@ -274,6 +279,62 @@ async def test_a_run_in_which_everything_fails_ends_early(tmp_path, error):
     with pytest.raises(QuestioningFailed, match="max_failed_share"):
         await run.run()
     assert run.funnel().failed < 15
+
+
+async def test_failures_are_counted_by_kind(tmp_path):
+    says = {
+        "synthesiser/tasks": [LLMUnavailable("503"), LLMFiltered("a word"), LLMFiltered("a word")],
+        "judge/accept": [LLMTimeout("slow")],
+    }
+    run = questioner(tmp_path, Tutor(says), settings=settings_of(num_explore_threads=1))
+    assert await run.run()
+    funnel = run.funnel()
+    assert funnel.failures == {"unavailable": 1, "filtered": 1, "timeout": 1} and funnel.failed == 3
+    assert funnel.metrics()["questioning/failed/filtered"] == 1.0
+
+
+async def test_an_endpoint_that_is_wrong_stops_the_run_with_one_line_that_says_how(tmp_path):
+    seeds = tuple(f"note_add.k3.{i}" for i in range(30))
+    tutor = Tutor({"explorer/act": [LLMRefused("HTTP 401: no such key")] * 30})
+    with pytest.raises(QuestioningFailed) as failed:
+        await questioner(tmp_path, tutor, seeds=seeds).run()
+    line = str(failed.value)
+    assert "\n" not in line and "(refused " in line and "everything paid for is kept" in line and line.endswith("no such key")
+
+
+async def test_what_a_stopped_exploration_found_is_made_into_tasks(tmp_path):
+    says = ["note.list home", "note.list work", LLMRefused("too much")]
+    run = questioner(tmp_path, Tutor({"explorer/act": says}), seeds=SEEDS[:1], settings=settings_of(num_explore_threads=1))
+    assert {task.query for task in await run.run()} == {f"file {thing} under fun" for thing in ("soap", "rug", "pen", "desk")}
+    ((_, kept),) = journal_of(tmp_path).items("exploration")
+    assert len(kept["steps"]) == 2 and kept["stopped"] == "refused" and run.funnel().failed == 0
+
+
+async def test_a_crashed_world_costs_no_call_again(tmp_path):
+    client, tutor = LocalDesk(), Tutor()
+    client.failures = [("/step", EnvCrashed("broke"))]
+    run = questioner(tmp_path, tutor, client, seeds=SEEDS[:1])
+    real = client._called
+
+    def called(route):
+        if route == "/step" and client.counts["/step"] < 3:
+            client.counts[route] += 1
+            return
+        real(route)
+
+    client._called = called
+    await run.run(explore_only=True)
+    assert not client.failures and len(tutor.asked("explorer/act")) == 7, "six steps, and the one that crashed once more"
+
+
+async def test_the_shorter_solution_is_the_tasks_reference(tmp_path):
+    tutor = Tutor(
+        {"synthesiser/tasks": [json.dumps([{"query": "file soap under fun", "solution": ["note.list work", "note.tag n2 fun"]}])]}
+    )
+    tutor.says["verifier/solve"] = ["note.tag n2 fun", "done"]
+    (task,) = await questioner(tmp_path, tutor, settings=settings_of(verification={"resolve": True}), seeds=("note_add.k3.7",)).run()
+    assert task.metadata["solution"] == ["note.tag n2 fun", "done"] and task.ground_truth == "note.tag n2 fun\ndone"
+    assert task.metadata["env_params"] == {"explore_steps": 3}
 
 
 async def test_failures_are_compared_with_every_job_that_has_ended_also_those_of_a_block_that_goes_on(tmp_path):

@@ -7,9 +7,12 @@ time cannot both be kept. Embeddings are computed in a thread.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
 
 from agentevolver.encoder import Encoder, Vectors
 from task_manager.filters.lexical import LexicalIndex, words
@@ -17,6 +20,8 @@ from task_manager.filters.semantic import SemanticIndex
 from task_manager.settings import DeduplicationSettings
 
 ALL_WORLDS = ""
+# Queries that are embedded at once where many are taken up.
+BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,8 @@ class _Index:
         self.queries: list[str] = []
         self._lexical = LexicalIndex(jaccard, corpus)
         self._semantic: SemanticIndex | None = None
+        # Who has a word; only where there are no vectors, since only then neighbours are told by words.
+        self._having: dict[str, array[int]] = {}
 
     def add(self, query: str, vector: Vectors | None) -> None:
         self.queries.append(query)
@@ -48,6 +55,9 @@ class _Index:
             if self._semantic is None:
                 self._semantic = SemanticIndex(vector.shape[0])
             self._semantic.add(vector[None, :])
+        else:
+            for word in words(query):
+                self._having.setdefault(word, array("i")).append(len(self.queries) - 1)
 
     def clash(self, query: str, vector: Vectors | None, cosine: float, against: Literal["pool", "evaluation"]) -> Clash | None:
         match = self._lexical.find(query)
@@ -64,8 +74,12 @@ class _Index:
         """Return the k nearest queries, by embedding if there are any, else by common words."""
         if vector is not None and self._semantic is not None:
             return [self.queries[match.row] for match in self._semantic.nearest(vector, k)]
-        mine = words(query)
-        return sorted(self.queries, key=lambda other: -len(mine & words(other)))[:k]
+        rows = [self._having[word] for word in words(query) if word in self._having]
+        if not rows:
+            return self.queries[:k]
+        common = np.bincount(np.concatenate([np.frombuffer(some, np.int32) for some in rows]), minlength=len(self.queries))
+        # Of equal ones the first.
+        return [self.queries[row] for row in np.argsort(-common, kind="stable")[:k]]
 
 
 class Pool:
@@ -96,9 +110,11 @@ class Pool:
 
     async def load(self, queries: Sequence[str], worlds: Sequence[str]) -> None:
         """Add queries that were kept before, without comparing them."""
-        vectors = await self._embed(queries)
-        for row, (query, world) in enumerate(zip(queries, worlds, strict=True)):
-            self._add(query, world, None if vectors is None else vectors[row])
+        for start in range(0, len(queries), BLOCK):
+            some = queries[start : start + BLOCK]
+            vectors = await self._embed(some)
+            for row, (query, world) in enumerate(zip(some, worlds[start : start + BLOCK], strict=True)):
+                self._add(query, world, None if vectors is None else vectors[row])
 
     async def clash(self, query: str, world: str) -> Clash | None:
         """Return what a query duplicates, None if it is new. `world` is the start state's id."""

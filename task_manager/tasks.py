@@ -6,15 +6,16 @@ tasks are written as AgentEvolver writes them (`{"task", "confidence", "reward"}
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import orjson
+
 from agentevolver.schema import Task
-from agentevolver.utils.files import write_text
+from agentevolver.utils.files import write_jsonl
 
 
 class TaskLister(Protocol):
@@ -49,15 +50,15 @@ async def environment_tasks(
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
     """Write a task file, whole or not at all."""
-    write_text(path, "".join(json.dumps(task.to_dict(), ensure_ascii=False) + "\n" for task in tasks))
+    write_jsonl(path, (task.to_dict() for task in tasks))
 
 
 def read_tasks(path: Path) -> list[Task]:
     """Read a task file; raises ValueError with file and line for a line that is not a task."""
     tasks = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in _lines(path):
         try:
-            tasks.append(Task.from_dict(json.loads(line)))
+            tasks.append(Task.from_dict(orjson.loads(line)))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}:{number}: not a task: {error}") from error
     return tasks
@@ -66,7 +67,7 @@ def read_tasks(path: Path) -> list[Task]:
 def write_objectives(path: Path, tasks: Iterable[Task]) -> None:
     """Write synthetic tasks, whole or not at all, in AgentEvolver's format."""
     records = ({"task": task.to_dict(), "confidence": task.metadata.get("confidence"), "reward": None} for task in tasks)
-    write_text(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    write_jsonl(path, records)
 
 
 def read_objectives(path: Path) -> list[Task]:
@@ -77,9 +78,9 @@ def read_objectives(path: Path) -> list[Task]:
     """
     tasks: list[Task] = []
     seen: dict[str, int] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in _lines(path):
         try:
-            task = _objective(json.loads(line))
+            task = _objective(orjson.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}:{number}: not a synthetic task: {error}") from error
         if "seed_task_id" not in task.metadata:
@@ -90,6 +91,12 @@ def read_objectives(path: Path) -> list[Task]:
     if ids and ids.most_common(1)[0][1] > 1:
         raise ValueError(f"{path}: the id {ids.most_common(1)[0][0]} is there twice; ids of synthetic tasks must be their own")
     return tasks
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield a file's lines by number, one in memory at a time; a line ends where it was ended, whatever separators its text holds."""
+    with path.open("rb") as file:
+        yield from enumerate(file, 1)
 
 
 def _objective(data: dict[str, Any]) -> Task:

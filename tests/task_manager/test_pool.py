@@ -3,8 +3,11 @@
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from questioning_fakes import HashEncoder
 
+from task_manager.filters.lexical import words
 from task_manager.pool import Pool
 from task_manager.settings import DeduplicationSettings
 
@@ -81,3 +84,29 @@ async def test_what_was_kept_before_is_taken_up_without_comparing():
     kept = pool()
     await kept.load(["one task", "one task"], ["w", "w"])
     assert len(kept) == 2 and await kept.clash("one task", "w") is not None
+
+
+@given(st.lists(st.text("abcd ", max_size=12), max_size=20), st.text("abcde ", max_size=12), st.integers(1, 5))
+def test_neighbours_by_words_are_those_with_most_words_in_common_the_first_of_equal_ones_first(queries, asked, k):
+    async def told():
+        kept = pool(semantic=False)
+        await kept.load(queries, ["w"] * len(queries))
+        return await kept.neighbours(asked, "w", k)
+
+    assert asyncio.run(told()) == sorted(queries, key=lambda other: -len(words(asked) & words(other)))[:k]
+
+
+async def test_many_queries_are_embedded_some_at_a_time():
+    class Counting(HashEncoder):
+        most = 0
+
+        def encode(self, texts):
+            self.most = max(self.most, len(texts))
+            return super().encode(texts)
+
+    encoder = Counting()
+    queries = [f"task {i}" for i in range(3000)]
+    kept = pool(encoder=encoder)
+    await kept.load(queries, ["w"] * 3000)
+    assert len(kept) == 3000 and encoder.most <= 1024
+    assert (await kept.neighbours("task 2999", "w", 1)) == ["task 2999"]

@@ -1,12 +1,13 @@
 """Files of synthetic tasks: ours, AgentEvolver's old and new ones, and those that are none."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from agentevolver.schema import Task
 from task_manager.background import all_synthetic_tasks, round_files
-from task_manager.tasks import env_params_of, read_objectives, seed_of, solution_of, write_objectives
+from task_manager.tasks import env_params_of, read_objectives, read_tasks, seed_of, solution_of, write_objectives, write_tasks
 
 OURS = Task(
     "a.k1.2#0", "pocket", True, "q", "x\ndone", "state", {"seed_task_id": "a.k1.2", "solution": ["x", "done"], "env_params": {"n": 1}}
@@ -54,6 +55,14 @@ def test_what_is_no_synthetic_task_is_named_with_its_line(tmp_path, line, messag
         file.write(line + "\n")
     with pytest.raises(ValueError, match=rf"t\.jsonl:2: .*{message}"):
         read_objectives(tmp_path / "t.jsonl")
+
+
+def test_a_query_may_hold_what_ends_a_line_elsewhere(tmp_path):
+    odd = replace(OURS, query="one\u2028two\u0085three\x1cfour\rfive\nsix")
+    write_objectives(tmp_path / "t.jsonl", [odd, replace(OURS, task_id="a.k1.2#1")])
+    assert read_objectives(tmp_path / "t.jsonl")[0].query == odd.query
+    write_tasks(tmp_path / "p.jsonl", [odd])
+    assert read_tasks(tmp_path / "p.jsonl") == [odd]
 
 
 def test_a_doubled_id_is_refused(tmp_path):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from agentevolver.utils.scripts import spaced
 from experience_manager.index import Mask, VectorIndex, Vectors
 
 # Rows that no longer count are swept out once there are more of them than this, and than half of the others.
@@ -143,6 +144,9 @@ def mentions(text: str, scope: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """Return the words of a text between single spaces, so that one text holds another in whole words iff it is a substring."""
-    words = re.findall(r"\w+", text.casefold())
+    """Return the words of a text between single spaces, so that one text holds another in whole words iff it is a substring.
+
+    Where a script has no spaces, each character is a word.
+    """
+    words = re.findall(r"\w+", spaced(text.casefold()))
     return f" {' '.join(words)} " if words else " "

@@ -1,5 +1,8 @@
 """Word-set Jaccard similarity of queries, exact, without comparing all pairs.
 
+Where a script has no spaces, pairs of neighbouring characters are the words: about as many of them change with one word of Chinese
+as words change with one of English (in 20 characters, the similarity is then 0.81; in ten words, 0.82).
+
 Two sets with J(x, y) = |x & y| / |x | y| >= t share a token among their rarest ones: with o = ceil(t / (1 + t) * (|x| + |y|)) common
 tokens needed, among the first |x| - o + 1 tokens of x and the first |y| - ceil(t |y|) + 1 of y, in any order that is the same for both
 (prefix filtering, Chaudhuri et al. 2006, Bayardo et al. 2007). Sizes must satisfy t |x| <= |y| <= |x| / t. What passes both is counted
@@ -8,8 +11,10 @@ in full, so results equal those of the pairwise loop; with a rare-first order fe
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -17,14 +22,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agentevolver.utils.scripts import UNSPACED, marks, usual
+
 _WORD = re.compile(r"[^\W_]+")
+# Characters of a script without spaces that make up one token.
+GRAM = 2
 # Guards ceil and floor against products like 0.7 * 10 = 7.000000000000001; similarities themselves are compared as they are.
 _SLACK = 1e-9
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the set of words of a text: runs of letters and digits, without case."""
-    return frozenset(_WORD.findall(text.casefold()))
+    """Return the set of words of a text: runs of letters and digits, without case, width and composition.
+
+    Runs of a script that has no spaces are taken apart into all their pairs of neighbours; a single character stays one.
+    """
+    if text.isascii():
+        return frozenset(_WORD.findall(text.casefold()))
+    folded, found = unicodedata.normalize("NFKC", text).casefold(), set[str]()
+    if usual(folded):
+        return frozenset(_WORD.findall(folded))
+    for unspaced, word in _runs().findall(folded):
+        found.update((unspaced[i : i + GRAM] for i in range(max(1, len(unspaced) - GRAM + 1))) if unspaced else (word,))
+    return frozenset(found)
+
+
+@functools.cache
+def _runs() -> re.Pattern[str]:
+    """A run of a script without spaces, or of one with them; marks are part of what they stand on."""
+    letter = r"[^\W_]"
+    return re.compile(f"((?:(?=[{UNSPACED}]){letter}[{marks()}]*)+)|((?:(?![{UNSPACED}]){letter}[{marks()}]*)+)")
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:

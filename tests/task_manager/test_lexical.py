@@ -1,7 +1,9 @@
 """The join finds what comparing all pairs finds, and nothing else."""
 
 import random
+import re
 import time
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +32,64 @@ def test_an_index_that_never_saw_the_corpus_is_as_exact(texts, threshold):
         if found is None:
             index.add(text)
             kept.append(text)
+
+
+HAN = st.text(alphabet="请把的牛奶放到明天下午三点会议室里然后告诉小王小李", min_size=0, max_size=24)
+MIXED = st.lists(st.one_of(HAN, st.sampled_from(["Ann", " buy milk ", "、", "ที่บ้าน", "カレー", "42"])), max_size=4).map("".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(MIXED, max_size=25), st.sampled_from([0.1, 0.5, 0.7, 0.8, 1.0]))
+def test_the_join_equals_the_loop_where_scripts_have_no_spaces(texts, threshold):
+    ours, theirs = lexical_duplicates(texts, threshold), pairwise_duplicates(texts, threshold)
+    assert [match and match.similarity for match in ours] == [match and match.similarity for match in theirs]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0x4E00, 0x9FA5).map(chr), min_size=20, max_size=60, unique=True), st.data())
+def test_one_changed_character_of_twenty_is_a_near_copy_and_half_of_them_are_another_text(characters, data):
+    text, place = "".join(characters), data.draw(st.integers(0, len(characters) - 1))
+    changed = text[:place] + "\u3042" + text[place + 1 :]
+    assert 0.8 <= jaccard(words(text), words(changed)) < 1.0
+    other = text[: len(text) // 2] + "".join(chr(0x3400 + i) for i in range(len(text) // 2))
+    assert jaccard(words(text), words(other)) < 0.5
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(MIXED, TEXTS.map(" ".join)), min_size=1, max_size=3).map(" ".join))
+def test_width_composition_and_punctuation_make_no_difference_in_any_script(text):
+    wide = "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
+    assert words(wide) == words(text) == words(unicodedata.normalize("NFD", text)) == words(f"\u300c{text}\u3002\u300d")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=st.characters(max_codepoint=127)))
+def test_english_words_are_what_they_were(text):
+    assert words(text) == frozenset(re.findall(r"[^\W_]+", text.casefold()))
+
+
+@pytest.mark.parametrize(
+    ("one", "near", "far"),
+    [
+        (
+            "请在明天下午三点之前把牛奶和面包送到王小明的办公室",
+            "请在明天下午四点之前把牛奶和面包送到王小明的办公室。",
+            "帮我取消上周五预订的北京到上海的火车票",
+        ),
+        (
+            "明日の午後三時までに牛乳とパンを会議室に届けてください",
+            "明日の午後四時までに牛乳とパンを会議室に届けてください!",
+            "先週予約した新幹線の切符をキャンセルしてほしい",
+        ),
+        ("ช่วยส่งนมและขนมปังไปที่ห้องประชุมก่อนบ่ายสามโมงวันพรุ่งนี้", "ช่วยส่งนมและขนมปังไปที่ห้องประชุมก่อนบ่ายสี่โมงวันพรุ่งนี้", "ยกเลิกตั๋วรถไฟที่จองไว้เมื่อวันศุกร์ที่แล้ว"),
+    ],
+)
+def test_near_copies_are_found_in_scripts_without_spaces_and_other_requests_are_not(one, near, far):
+    assert [match is None for match in lexical_duplicates([one, near, far], 0.8)] == [True, False, True]
+
+
+def test_a_mark_is_part_of_its_word_in_scripts_with_spaces():
+    assert words("किताब खरीदो") == {"किताब", "खरीदो"} and words("cafe\u0301 x") == {"café", "x"}
 
 
 def test_case_and_punctuation_make_no_difference_and_a_threshold_is_met_exactly():

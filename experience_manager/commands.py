@@ -14,6 +14,7 @@ from agentevolver.utils.secrets import secret
 from experience_manager.configuration import Configuration
 from experience_manager.errors import ExperienceError
 from experience_manager.exchange import read_dump, write_dump
+from experience_manager.places import covers, places_in
 from experience_manager.record import PERSON, Category, Experience, to_reme
 from experience_manager.screen import problem_with_text, tidy
 from experience_manager.snapshot import Where
@@ -35,7 +36,7 @@ def run_list(options: argparse.Namespace, configuration: Configuration) -> int:
         found = [
             e
             for e in store.records(_workspace(options, configuration))
-            if (options.category is None or e.category == options.category) and (options.scope is None or e.scope == options.scope)
+            if (options.category is None or e.category == options.category) and (options.scope is None or covers(e.scope, options.scope))
         ]
     found.sort(key=_KEYS[options.sort], reverse=True)
     for experience in found[: options.limit]:
@@ -226,7 +227,8 @@ def _print_workspace(store: Store, workspace: str) -> None:
     share = f", {successes / uses:.2f} of them successful" if uses else ""
     print(f"  used: {len(used)} experiences, {uses} times{share}" + (f", lift {lift / compared:+.2f}" if compared else ""))
     newest = max((e.modified for e in experiences), default=0.0)
-    print(f"  places: {len({e.scope for e in experiences if e.scope})}, last change {time.strftime('%F %T', time.localtime(newest))}")
+    places = {place for e in experiences for place in places_in(e.scope)}
+    print(f"  places: {len(places)}, last change {time.strftime('%F %T', time.localtime(newest))}")
 
 
 def _line(experience: Experience) -> str:

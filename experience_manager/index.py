@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,18 @@ BUILD_CHUNK = 256
 def _faiss() -> Any:
     # Its stubs describe another interface than the package has; and it is only loaded where it is used.
     return importlib.import_module("faiss")
+
+
+def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
+    """Return the k rows of the greatest similarities (n), best first, and those; only rows that `allowed` (n) says."""
+    k = min(k, int(np.count_nonzero(allowed)))
+    values = np.where(allowed, similarities, np.float32(-2.0))
+    if k <= 1:
+        best = np.array([values.argmax()] if k else [], dtype=np.int64)
+    else:
+        best = np.argpartition(-values, k - 1)[:k]
+        best = best[np.argsort(-values[best], kind="stable")]
+    return best, values[best]
 
 
 class VectorIndex:
@@ -80,27 +93,11 @@ class VectorIndex:
             return rows[best], similarities[best]
         return self._scan(query, k, allowed)
 
-    def nearest(self, queries: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-        """Return for each of (m, d) queries the k nearest rows that `allowed` (n) says, best first, and their similarities, both (m, k').
-
-        k' is k, or the number of allowed rows if there are fewer. Always exact.
-        """
-        rows = np.flatnonzero(allowed)
-        k = min(k, len(rows))
-        found = np.zeros((len(queries), k), dtype=np.int64)
-        best = np.zeros((len(queries), k), dtype=np.float32)
-        if k == 0:
-            return found, best
-        vectors = self.vectors() if len(rows) == len(allowed) else self.vectors()[rows]
+    def similarities(self, queries: Vectors) -> Iterator[Vectors]:
+        """Yield for each of (m, d) queries its similarities to all rows, (n), as a view that the next one may invalidate. Exact."""
+        vectors = self.vectors()
         for start in range(0, len(queries), BLOCK):
-            block = slice(start, start + BLOCK)
-            similarities = queries[block] @ vectors.T
-            nearest = similarities.argmax(axis=1)[:, None] if k == 1 else np.argpartition(-similarities, k - 1, axis=1)[:, :k]
-            values = np.take_along_axis(similarities, nearest, axis=1)
-            order = np.argsort(-values, axis=1, kind="stable")
-            found[block] = rows[np.take_along_axis(nearest, order, axis=1)]
-            best[block] = np.take_along_axis(values, order, axis=1)
-        return found, best
+            yield from queries[start : start + BLOCK] @ vectors.T
 
     def close(self) -> None:
         """Stop building the graph, if it is being built."""

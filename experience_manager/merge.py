@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from experience_manager.index import Vectors
+from experience_manager.index import Mask, Vectors, nearest
+from experience_manager.places import Scopes, covers
 from experience_manager.record import Experience, join
 from experience_manager.rows import COLUMNS, SELECT, blob, from_row, to_row, update
 from experience_manager.snapshot import Snapshot
 
+# Vectors of one text differ by rounding alone. Where only when_to_use is embedded, many texts share one: so many of them are looked at.
+SAME_TEXT, TWINS = 0.9999, 32
 # Whether two experiences say the same, given the cosine of what is embedded of them: (standing, newcomer, cosine).
 IsSame = Callable[[Experience, Experience, float], bool]
 
@@ -22,8 +25,7 @@ IsSame = Callable[[Experience, Experience, float], bool]
 class Draft:
     """An experience of the pool or the batch while newcomers are joined to it.
 
-    `seq` is None for one of the batch; `vector` is None for one of the pool whose wording stands; `row` is its place among the batch's of
-    its scope.
+    `seq` is None for one of the batch; `vector` is None for one of the pool whose wording stands; `row` is its place in the batch.
     """
 
     experience: Experience
@@ -34,21 +36,31 @@ class Draft:
 
 @dataclass(slots=True)
 class _Batch:
-    """Newcomers of one scope that are new, and their vectors in one block."""
+    """Newcomers that are new, and their vectors in one block."""
 
     vectors: Vectors
+    codes: NDArray[np.int64]
     drafts: list[Draft] = field(default_factory=list)
+    scopes: Scopes = field(default_factory=Scopes)
 
-    def put(self, draft: Draft, vector: Vectors) -> None:
+    def put(self, draft: Draft, vector: Vectors | None = None) -> None:
         if draft.row < 0:
             draft.row = len(self.drafts)
             self.drafts.append(draft)
-        self.vectors[draft.row] = vector
+        self.codes[draft.row] = self.scopes.code(draft.experience.scope)
+        if vector is not None:
+            self.vectors[draft.row] = vector
 
-    def near(self, vector: Vectors, k: int) -> list[tuple[Draft, float]]:
+    def near(self, vector: Vectors, scope: str, k: int) -> list[tuple[Draft, float]]:
         cosines = self.vectors[: len(self.drafts)] @ vector
-        best = np.argpartition(-cosines, k - 1)[:k] if len(cosines) > k else np.arange(len(cosines))
-        return [(self.drafts[row], float(cosines[row])) for row in best]
+        inside = self.scopes.covering(scope)[self.codes[: len(self.drafts)]]
+        return [(self.drafts[row], float(cosines[row])) for row in _near(cosines, k, inside, np.ones_like(inside))]
+
+
+def _near(cosines: Vectors, k: int, inside: Mask, anywhere: Mask) -> list[int]:
+    """Return the rows of the k nearest inside of a scope, and of those that may be the same text wherever they hold."""
+    same = np.flatnonzero((cosines >= SAME_TEXT) & anywhere)[:TWINS]
+    return list(dict.fromkeys([*nearest(cosines, k, inside)[0].tolist(), *same.tolist()]))
 
 
 class Merge:
@@ -61,7 +73,7 @@ class Merge:
         self._neighbours = neighbours
         self._known: dict[int, Draft] = {}
         self._changed: dict[int, Draft] = {}
-        self._batches: dict[str, _Batch] = {}
+        self._batch = _Batch(np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int64))
         self.inserted: list[Draft] = []
         self.joined = 0
         self.outvoted = 0
@@ -69,8 +81,7 @@ class Merge:
     def place(self, newcomers: Sequence[Experience], vectors: Vectors) -> tuple[str, ...]:
         """Return the id under which each newcomer is now known."""
         near = self._near(newcomers, vectors) if self._is_same is not None else [()] * len(newcomers)
-        for scope, count in Counter(newcomer.scope for newcomer in newcomers).items():
-            self._batches[scope] = _Batch(np.zeros((count, vectors.shape[1]), dtype=np.float32))
+        self._batch = _Batch(np.zeros_like(vectors), np.zeros(len(vectors), dtype=np.int64))
         last = {newcomer.id: place for place, newcomer in enumerate(newcomers)}
         known: dict[str, Draft] = {}
         for place in last.values():
@@ -84,7 +95,7 @@ class Merge:
             if draft is None:
                 draft = Draft(newcomer, None, vector)
                 self.inserted.append(draft)
-                self._batches[newcomer.scope].put(draft, vector)
+                self._batch.put(draft, vector)
             else:
                 self._join(draft, newcomer, vector)
             known[newcomer.id] = draft
@@ -104,27 +115,26 @@ class Merge:
         self._db.executemany(f"INSERT INTO records ({SELECT}, revision, vector) VALUES ({marks})", rows)
 
     def _near(self, newcomers: Sequence[Experience], vectors: Vectors) -> Sequence[Sequence[tuple[int, float]]]:
-        """Return for each newcomer its neighbours of the same scope in the pool: (seq, cosine), best first."""
-        near: list[Sequence[tuple[int, float]]] = [()] * len(newcomers)
-        by_scope: dict[str, list[int]] = {}
-        for place, newcomer in enumerate(newcomers):
-            by_scope.setdefault(newcomer.scope, []).append(place)
-        for scope, places in by_scope.items():
-            rows, cosines = self._snapshot.index.nearest(vectors[places], self._neighbours, self._snapshot.in_scope(scope))
-            for place, found, values in zip(places, self._snapshot.seqs[rows].tolist(), cosines.tolist(), strict=True):
-                near[place] = list(zip(found, values, strict=True))
+        """Return for each newcomer whom in the pool it may be one with: (seq, cosine)."""
+        snapshot, inside = self._snapshot, {scope: self._snapshot.covering(scope) for scope in {newcomer.scope for newcomer in newcomers}}
+        near = []
+        for newcomer, cosines in zip(newcomers, snapshot.index.similarities(vectors), strict=True):
+            rows = _near(cosines, self._neighbours, inside[newcomer.scope], snapshot.alive)
+            near.append([(int(snapshot.seqs[row]), float(cosines[row])) for row in rows])
         return near
 
     def _twin(self, newcomer: Experience, vector: Vectors, near: Sequence[tuple[int, float]]) -> Draft | None:
-        """Return what says the same as a newcomer, the nearest first."""
+        """Return what says the same as a newcomer: the nearest where it holds, else the same text about other places."""
         if self._is_same is None:
             return None
         drafts = [(self._of_pool(seq), cosine) for seq, cosine in near]
-        drafts += self._batches[newcomer.scope].near(vector, self._neighbours)
-        for draft, cosine in sorted(drafts, key=lambda pair: -pair[1])[: self._neighbours]:
-            if draft.experience.id != newcomer.id and self._is_same(draft.experience, newcomer, cosine):
+        drafts += self._batch.near(vector, newcomer.scope, self._neighbours)
+        drafts = [(draft, cosine) for draft, cosine in sorted(drafts, key=lambda pair: -pair[1]) if draft.experience.id != newcomer.id]
+        inside = [(draft, cosine) for draft, cosine in drafts if covers(draft.experience.scope, newcomer.scope)]
+        for draft, cosine in inside[: self._neighbours]:
+            if self._is_same(draft.experience, newcomer, cosine):
                 return draft
-        return None
+        return next((draft for draft, _ in drafts if _may_widen(draft.experience, newcomer)), None)
 
     def _of_id(self, newcomer: Experience) -> Draft | None:
         """Return what the pool holds under a newcomer's id, where newcomers are joined to it."""
@@ -147,7 +157,13 @@ class Merge:
         if draft.experience.wording != before.wording:
             self.outvoted += 1
             draft.vector = vector
-            if draft.seq is None:
-                self._batches[draft.experience.scope].put(draft, vector)
+        if draft.seq is None:
+            self._batch.put(draft, draft.vector)
         if draft.seq is not None:
             self._changed[draft.seq] = draft
+
+
+def _may_widen(standing: Experience, newcomer: Experience) -> bool:
+    """Whether a newcomer is the same text about other places; the place of what a person wrote or pinned is the person's."""
+    own = standing.pinned or newcomer.pinned or standing.by_person or newcomer.by_person
+    return standing.wording == newcomer.wording and not own

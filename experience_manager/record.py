@@ -18,6 +18,8 @@ from uuid import uuid4
 
 import orjson
 
+from experience_manager.places import union
+
 MAX_VARIANTS = 8
 MAX_TRAJECTORY_IDS = 64
 # The author of what a person wrote or reworded, which is shown to policies as it is.
@@ -55,9 +57,10 @@ class Variant:
 class Experience:
     """One piece of advice.
 
-    `scope` names the place where it holds, "" if it holds everywhere. `validation_score` is the judge's, 0..1. `uses` counts guided
-    training rollouts and `successes` those of them that succeeded; `compared` counts the uses that had unguided siblings and `lift_sum`
-    adds up how much better (1) or worse (-1) than their mean they did. `support` counts how often it was distilled. Times are Unix seconds.
+    `scope` names the place where it holds, or several (see `places`); "" if it holds everywhere. `validation_score` is the judge's,
+    0..1. `uses` counts guided training rollouts and `successes` those of them that succeeded; `compared` counts the uses that had
+    unguided siblings and `lift_sum` adds up how much better (1) or worse (-1) than their mean they did. `support` counts how often it was
+    distilled. Times are Unix seconds.
     """
 
     when_to_use: str
@@ -105,9 +108,9 @@ class Experience:
         return self.when_to_use if kind == "when_to_use" else f"{self.when_to_use}\n{self.content}"
 
     @property
-    def wording(self) -> tuple[str, str, str]:
-        """What makes two experiences the same text."""
-        return normal(self.scope), normal(self.when_to_use), normal(self.content)
+    def wording(self) -> tuple[str, str]:
+        """What makes two experiences the same text, wherever they hold."""
+        return normal(self.when_to_use), normal(self.content)
 
 
 def normal(text: str) -> str:
@@ -118,7 +121,8 @@ def normal(text: str) -> str:
 def join(standing: Experience, newcomer: Experience) -> Experience:
     """Return two near-duplicates as one, under the id and counters of the one that stands.
 
-    The wording with more support stands, the older one under equal support; a pinned one always does.
+    The wording with more support stands, the older one under equal support; a pinned one always does. The same wording in other places
+    holds in all of them together.
     """
     joined = replace(
         standing,
@@ -128,9 +132,10 @@ def join(standing: Experience, newcomer: Experience) -> Experience:
     )
     if standing.wording == newcomer.wording:
         best = max(standing.validation_score, newcomer.validation_score)
-        return replace(joined, support=standing.support + newcomer.support, validation_score=best)
+        scope = union(standing.scope, newcomer.scope)
+        return replace(joined, scope=scope, support=standing.support + newcomer.support, validation_score=best)
     rivals = {(normal(v.when_to_use), normal(v.content)): v for v in standing.variants}
-    key = newcomer.wording[1:]
+    key = newcomer.wording
     rival = rivals.pop(key, Variant(newcomer.when_to_use, newcomer.content, 0, newcomer.validation_score))
     score = max(rival.validation_score, newcomer.validation_score)
     rival = replace(rival, support=rival.support + newcomer.support, validation_score=score)

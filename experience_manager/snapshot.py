@@ -6,7 +6,6 @@ they have been found. It only ever takes over whole committed states, so that a 
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from agentevolver.utils.scripts import spaced
 from experience_manager.index import Mask, VectorIndex, Vectors
+from experience_manager.places import Scopes
 
 # Rows that no longer count are swept out once there are more of them than this, and than half of the others.
 SWEEP_ABOVE = 1024
@@ -24,7 +23,8 @@ SWEEP_ABOVE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which experiences may be found: those whose scope is named in `context` (None: any), and none distilled from a task of `not_from`."""
+    """Which experiences may be found: those that hold in a place which `context` names (None: any), and none distilled from a task of
+    `not_from`."""
 
     context: str | None = None
     not_from: tuple[str, ...] = ()
@@ -45,8 +45,7 @@ class Snapshot:
         self.seqs = np.zeros(0, dtype=np.int64)
         self.alive: Mask = np.zeros(0, dtype=np.bool_)
         self._codes = np.zeros(0, dtype=np.int64)
-        self._scopes: dict[str, int] = {}
-        self._scope_words: list[str] = []
+        self._scopes = Scopes()
         self._row_of: dict[int, int] = {}
         self._tasks_of: dict[int, tuple[str, ...]] = {}
         self._rows_of_task: dict[str, set[int]] = {}
@@ -77,19 +76,15 @@ class Snapshot:
         """Return which rows a search may find, (n)."""
         mask = self.alive.copy()
         if where.context is not None:
-            context = _words(where.context)
-            fits = np.array([words in context for words in self._scope_words], dtype=np.bool_)
-            if len(mask):
-                mask &= fits[self._codes]
+            mask &= self._scopes.named_by(where.context)[self._codes]
         for task in where.not_from:
             for row in self._rows_of_task.get(task, ()):
                 mask[row] = False
         return mask
 
-    def in_scope(self, scope: str) -> Mask:
-        """Return the rows of exactly this scope, (n)."""
-        code = self._scopes.get(scope)
-        return np.zeros(len(self.alive), dtype=np.bool_) if code is None else self.alive & (self._codes == code)
+    def covering(self, scope: str) -> Mask:
+        """Return the rows of the experiences that hold in all places of a scope, (n); those that hold everywhere only if it does."""
+        return self.alive & self._scopes.covering(scope)[self._codes]
 
     def _take(self, rows: Iterable[Any]) -> None:
         seqs: list[int] = []
@@ -102,7 +97,7 @@ class Snapshot:
             vector = np.frombuffer(blob, dtype=np.float32)
             known = self._row_of.get(seq)
             if known is not None and np.array_equal(self.index.vectors()[known], vector):
-                self._codes[known] = self._code(scope)
+                self._codes[known] = self._scopes.code(scope)
                 self._set_tasks(seq, known, orjson.loads(task_ids))
                 continue
             self._remove(seq)
@@ -110,7 +105,7 @@ class Snapshot:
             self._row_of[seq] = row
             self._set_tasks(seq, row, orjson.loads(task_ids))
             seqs.append(seq)
-            codes.append(self._code(scope))
+            codes.append(self._scopes.code(scope))
             vectors.append(vector)
         if seqs:
             self.index.add(np.stack(vectors))
@@ -130,23 +125,3 @@ class Snapshot:
         self._tasks_of[seq] = tuple(tasks)
         for task in self._tasks_of[seq]:
             self._rows_of_task.setdefault(task, set()).add(row)
-
-    def _code(self, scope: str) -> int:
-        code = self._scopes.setdefault(scope, len(self._scopes))
-        if code == len(self._scope_words):
-            self._scope_words.append(_words(scope))
-        return code
-
-
-def mentions(text: str, scope: str) -> bool:
-    """Whether a text names a place, in whole words, whatever case and punctuation; every text names ""."""
-    return _words(scope) in _words(text)
-
-
-def _words(text: str) -> str:
-    """Return the words of a text between single spaces, so that one text holds another in whole words iff it is a substring.
-
-    Where a script has no spaces, each character is a word.
-    """
-    words = re.findall(r"\w+", spaced(text.casefold()))
-    return f" {' '.join(words)} " if words else " "

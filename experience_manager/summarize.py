@@ -20,9 +20,9 @@ from pydantic import BaseModel
 from agentevolver.llm import BudgetExceeded, LLMError, Role
 from agentevolver.utils import seeds
 from experience_manager import prompts, screen
+from experience_manager.places import BETWEEN, mentions, places_in
 from experience_manager.record import Category, Experience
 from experience_manager.settings import DistillationSettings
-from experience_manager.snapshot import mentions
 from experience_manager.trajectories import Attempt, Group
 
 logger = logging.getLogger(__name__)
@@ -111,12 +111,12 @@ class Distiller:
 
     def _experience(self, proposal: prompts.Proposal, number: int, source: _Source, step: int | None) -> Experience:
         first = source.attempts[0]
-        scope = screen.tidy(proposal.scope)
+        said, told = screen.tidy(proposal.scope), f"{first.opening}\n{first.task}"
         experience = Experience(
             when_to_use=screen.tidy(proposal.when_to_use),
             content=screen.tidy(proposal.content),
             # A place that neither opening nor task names could never be recognised again.
-            scope=scope if mentions(f"{first.opening}\n{first.task}", scope) else "",
+            scope=f" {BETWEEN} ".join(place for place in places_in(said) if mentions(told, place)),
             category=source.category,
             validation_score=0.0,
             confidence=proposal.confidence,

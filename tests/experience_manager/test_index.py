@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experience_manager import index as module
-from experience_manager.index import VectorIndex
+from experience_manager.index import VectorIndex, nearest
 
 
 def unit(count, dimension, seed=0):
@@ -42,10 +42,9 @@ def test_many_queries_at_once_find_what_each_alone_finds(count, k, queries, data
     allowed = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=np.bool_)
     index = VectorIndex(8)
     index.add(vectors)
-    rows, similarities = index.nearest(asked, k, allowed)
-    expected = [slow(vectors, query, k, allowed) for query in asked]
-    assert rows.shape == similarities.shape == (queries, min(k, int(allowed.sum())))
-    assert rows.tolist() == expected
+    found = [nearest(similarities, k, allowed) for similarities in index.similarities(asked)]
+    assert [rows.tolist() for rows, _ in found] == [slow(vectors, query, k, allowed) for query in asked]
+    assert all(len(rows) == len(best) == min(k, int(allowed.sum())) for rows, best in found)
 
 
 def test_a_large_index_is_scanned_with_a_mask_and_finds_the_same():

@@ -6,8 +6,10 @@ import pytest
 from experience_fakes import SMALL, AngleEncoder, experience, ids_of
 
 from agentevolver.encoder import EncoderUnavailable
+from experience_manager.places import MAX_PLACES, places_in
 from experience_manager.pool import Pool
 from experience_manager.record import PERSON, Category
+from experience_manager.snapshot import Where
 from experience_manager.store import Count
 
 
@@ -39,9 +41,46 @@ def test_a_newcomer_joins_the_nearest_of_several(pool):
     assert pool.add([at(25)]).ids == ("at40",)
 
 
-def test_experiences_of_different_places_are_never_one(pool):
-    added = pool.add([at(0, "a", scope="site k7"), at(0, "b", scope="site k8"), at(0, "c")])
+def test_near_duplicates_of_different_places_are_never_one(pool):
+    added = pool.add([at(0, "a", scope="site k7"), at(5, "b", scope="site k8"), at(10, "c")])
     assert added.inserted == 3
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_the_same_wording_about_other_places_is_one_experience_of_all_of_them(pool, calls):
+    found = [at(0, name, scope=scope) for name, scope in (("a", "site k7"), ("b", "Site K8"), ("c", "site-k7"))]
+    for batch in [found] if calls == 1 else [[one] for one in found]:
+        pool.add(batch)
+    (one,) = pool.store.records("default")
+    assert (one.id, one.scope, one.support) == ("a", "site k7 | Site K8", 3)
+    assert [len(pool.search("q @0", 9, Where(context=f"You are at site {name}."))) for name in ("k7", "k8", "k9")] == [1, 1, 0]
+    assert pool.add([at(0, "d")]).ids == ("a",) and pool.store.get("default", "a").scope == ""
+    assert len(pool.search("q @0", 9, Where(context="You are at site k9."))) == 1
+
+
+def test_a_wording_that_holds_in_more_places_than_a_scope_names_holds_everywhere(pool):
+    pool.add([at(0, f"p{i}", scope=f"site k{i}") for i in range(MAX_PLACES)])
+    assert len(places_in(pool.store.get("default", "p0").scope)) == MAX_PLACES
+    pool.add([at(0, "more", scope="site k99")])
+    assert pool.store.get("default", "p0").scope == "" and len(pool) == 1
+
+
+def test_the_place_of_what_a_person_wrote_or_pinned_is_left_alone(pool):
+    pool.add([at(0, "mine", scope="site k7", author=PERSON), at(90, "kept", scope="site k7", pinned=True)])
+    assert pool.add([at(0, "x", scope="site k8"), at(90, "y", scope="site k8")]).inserted == 2
+    assert pool.store.get("default", "mine").scope == "site k7"
+
+
+def test_a_rival_of_one_of_its_places_is_a_variant_of_what_holds_in_several(pool):
+    pool.add([at(0, "a", scope="site k7"), at(0, "b", scope="site k8")])
+    added = pool.add([experience("situation @5", "the contrary", scope="site k8")])
+    assert added.ids == ("a",) and [v.content for v in pool.store.get("default", "a").variants] == ["the contrary"]
+    assert pool.add([experience("situation @5", "another", scope="site k9")]).inserted == 1
+
+
+def test_a_store_that_holds_one_wording_three_times_since_before_is_read_and_goes_on_with_the_first(pool):
+    pool.put([at(0, "a", scope="site k7"), at(0, "b", scope="site k8"), at(0, "c")])
+    assert pool.add([at(0, "d", scope="site k8")]).ids == ("b",) and len(pool) == 3
 
 
 def test_a_threshold_of_one_only_joins_identical_texts(store):

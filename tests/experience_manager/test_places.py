@@ -1,0 +1,50 @@
+"""Places in texts, and scopes that name several."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experience_manager.places import EVERYWHERE, Scopes, covers, mentions, places_of, union
+
+WORD = st.text("abc7", min_size=1, max_size=4)
+
+
+@settings(deadline=None)
+@given(st.lists(WORD, max_size=6), st.lists(WORD, max_size=3), st.sampled_from([" ", ", ", "-", "\n", ". "]))
+def test_a_text_names_a_place_exactly_if_it_holds_its_words_one_after_the_other(text, place, between):
+    expected = any(text[i : i + len(place)] == place for i in range(len(text) + 1))
+    assert mentions(between.join(text), " ".join(place).upper()) is expected
+
+
+def test_part_of_a_word_is_no_place():
+    assert not mentions("You are at site k77.", "site k7") and mentions("You are at Site-K7!", "site k7")
+    assert mentions("anything", "") and not mentions("", "site k7")
+
+
+def test_a_place_is_found_in_a_script_without_spaces():
+    assert mentions("你在七号站点工作。", "七号站点") and not mentions("你在七号站工作。", "七号站点")
+    assert mentions("サイトk7で働く", "サイトK7") and not mentions("サイトk77で働く", "サイトk7")
+
+
+SCOPES = st.lists(st.sampled_from(["site k7", "Site K8", "k8", "the site", "站点", "7"]), max_size=4).map(" | ".join)
+
+
+@settings(deadline=None)
+@given(SCOPES, SCOPES, SCOPES)
+def test_a_union_holds_where_either_does_and_nowhere_else(one, other, third):
+    both = places_of(union(one, other))
+    everywhere = EVERYWHERE in places_of(one) | places_of(other)
+    assert both == ({EVERYWHERE} if everywhere else places_of(one) | places_of(other))
+    assert union(one, one) == one and places_of(union(union(one, other), third)) == places_of(union(one, union(other, third)))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(SCOPES, max_size=6), SCOPES, st.lists(st.sampled_from(["site", "k7", "k8", "the", "站点七", "7"]), max_size=8).map(" ".join)
+)
+def test_scopes_by_number_are_found_as_one_by_one(scopes, asked, text):
+    known, unique = Scopes(), list(dict.fromkeys(scopes))
+    assert [known.code(scope) for scope in scopes] == [unique.index(scope) for scope in scopes]
+    assert known.covering(asked).tolist() == [covers(scope, asked) for scope in unique]
+    assert known.named_by(text).tolist() == [
+        any(place in f" {text} ".replace("站点七", "站 点 七") for place in places_of(s)) for s in unique
+    ]

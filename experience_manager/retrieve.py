@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentevolver.llm import LLMError, Role
-from experience_manager import prompts, screen
+from experience_manager import prompts, replies, screen
 from experience_manager.inject import Message
 from experience_manager.pool import Pool
 from experience_manager.record import Experience, normal
@@ -110,7 +110,7 @@ class Retriever:
         if self._llm is None:
             return list(experiences), ["rerank_failed"]
         try:
-            reply = await self._llm.structured(Role.SUMMARISER, prompts.rerank(opening, task, experiences), prompts.Order)
+            reply = await self._llm.structured(Role.SUMMARISER, prompts.rerank(opening, task, experiences), replies.Order)
         except LLMError as error:
             logger.warning("experiences could not be reranked: %s", error)
             return list(experiences), ["rerank_failed"]
@@ -122,7 +122,7 @@ class Retriever:
         if self._llm is None:
             return listed, ["rewrite_failed"]
         try:
-            reply = await self._llm.structured(Role.SUMMARISER, prompts.rewrite(opening, task, experiences), prompts.Rewritten)
+            reply = await self._llm.structured(Role.SUMMARISER, prompts.rewrite(opening, task, experiences), replies.Rewritten)
         except LLMError as error:
             logger.warning("experiences could not be rewritten: %s", error)
             return listed, ["rewrite_failed"]

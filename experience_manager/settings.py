@@ -138,7 +138,12 @@ class DistillationSettings(_Section):
     validate_by_llm: bool = Field(True, description="let the summariser judge every experience before it is kept")
     min_score: float = Field(0.5, ge=0, le=1, description="judgements below this keep an experience out")
     max_experiences: int = Field(3, ge=1, description="experiences taken from one reply at most")
-    max_chars: int = Field(2000, ge=100, description="longer actions and observations lose their middle in prompts")
+    max_chars: int = Field(8000, ge=100, description="longer actions and observations lose their middle in prompts")
+    max_transcript_chars: int = Field(
+        24_000,
+        ge=1000,
+        description="longer transcripts lose the middle of their longest parts in prompts; of two that are compared, each has half",
+    )
     queue_groups: int = Field(64, ge=1, description="groups that wait to be distilled; more are left out and counted")
     concurrency: int = Field(4, ge=1, description="groups that are distilled at once")
 

@@ -29,7 +29,7 @@ from experience_manager.store import Store
 
 PAGE = 50
 TEXTS = ("when_to_use", "content", "scope")
-_LIMITS = {"when_to_use": MAX_WHEN_TO_USE, "content": MAX_CONTENT, "scope": 200}
+_LIMITS = {"when_to_use": MAX_WHEN_TO_USE, "content": MAX_CONTENT, "scope": 2000}
 
 SORTS: dict[str, Callable[[Experience], Any]] = {
     "newest": lambda e: e.modified,

@@ -85,10 +85,20 @@ def valid(score: float = 0.9) -> dict[str, Any]:
     return {"reason": "true", "valid": True, "score": score}
 
 
+def judged(score: float = 0.9) -> Callable[[dict[str, str]], dict[str, Any]]:
+    """An answer that judges each experience of the prompt alike."""
+    return lambda sections: {"judgements": [{"number": n, **valid(score)} for n in range(1, entries(sections) + 1)]}
+
+
+def entries(sections: dict[str, str]) -> int:
+    """How many experiences a prompt shows."""
+    return len(re.findall(r"^\[\d+\]$", sections["experience"], re.MULTILINE))
+
+
 def teller(**answers: Any) -> ScriptedLLM:
     """A summariser that finds one lesson in everything and likes it."""
     found = {"experiences": [lesson()]}
-    return ScriptedLLM(**{"success": found, "failure": found, "comparative": found, "validate": valid(), **answers})
+    return ScriptedLLM(**{"success": found, "failure": found, "comparative": found, "validate": judged(), **answers})
 
 
 def attempt(task_id: str = "t1", number: int = 0, *, score: float = 1.0, **more: Any) -> Attempt:

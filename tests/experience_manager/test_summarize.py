@@ -1,11 +1,13 @@
 """Distillation: what is asked about, what is kept, and a summariser that fails, babbles, or is talked into something."""
 
 import asyncio
+import re
 
 import pytest
-from experience_fakes import ScriptedLLM, attempt, lesson, outage, teller, valid
+from experience_fakes import ScriptedLLM, attempt, entries, experience, judged, lesson, outage, teller, valid
 
-from agentevolver.llm import BudgetExceeded
+from agentevolver.llm import BudgetExceeded, LLMContextOverflow, LLMError, LLMFiltered, LLMRefused, LLMReplyError, LLMTimeout
+from experience_manager import prompts
 from experience_manager.record import Category
 from experience_manager.settings import DistillationSettings
 from experience_manager.summarize import Distiller
@@ -27,7 +29,10 @@ def tasks(llm):
 def test_successes_failures_and_the_best_against_the_worst_are_each_asked_about():
     llm = teller()
     result = distil(llm, mixed())
-    assert tasks(llm) == ["comparative", "failure", "failure", "success", "success", *["validate"] * 5]
+    assert tasks(llm) == ["comparative", "failure", "failure", "success", "success", *["validate"] * 4]
+    assert sorted(entries(sections) for task, sections in llm.calls if task == "validate") == [1, 1, 1, 2], (
+        "what was drawn from one attempt is judged in one call"
+    )
     assert [e.category.value for e in result.experiences] == ["success", "success", "failure", "failure", "comparative"]
     expected = {
         "groups": 1,
@@ -76,7 +81,7 @@ def test_validation_rollouts_held_out_tasks_and_rollouts_without_a_step_are_refu
     assert all(sections["task"] == "do fine" for _, sections in llm.calls)
 
 
-@pytest.mark.parametrize(("verdict", "kept"), [(valid(0.5), 1), (valid(0.49), 0), ({"valid": False, "score": 1.0}, 0)])
+@pytest.mark.parametrize(("verdict", "kept"), [(valid(0.5), 1), (judged(0.49), 0), ({"valid": False, "score": 1.0}, 0)])
 def test_the_judge_decides_what_is_kept(verdict, kept):
     result = distil(teller(validate=verdict), mixed(1, 0))
     assert len(result.experiences) == result.counts["valid"] == kept and result.counts["invalid"] == 1 - kept
@@ -118,7 +123,10 @@ def test_one_failing_extraction_does_not_take_the_others_along():
         {"experiences": "none"},
         {"experiences": [{"content": "no situation"}]},
         {"experiences": [{"when_to_use": 1, "content": 2}]},
-        {"experiences": [lesson(tags="x")]},
+        {"experiences": [lesson(content=None)]},
+        [1, "two"],
+        ["when_to_use", "content"],
+        {"result": [lesson()]},
     ],
 )
 def test_replies_that_are_none_are_failures_and_not_experiences(garbage):
@@ -132,9 +140,91 @@ def test_a_verdict_that_is_none_lets_nothing_through(verdict):
     assert result.experiences == [] and result.counts["failed_validation"] == 1
 
 
-def test_scores_beyond_their_range_are_brought_into_it():
-    result = distil(teller(success={"experiences": [lesson(confidence=7)]}, validate=valid(12)), mixed(1, 0))
-    assert (result.experiences[0].confidence, result.experiences[0].validation_score) == (1.0, 1.0)
+def test_scores_of_other_scales_are_shares():
+    result = distil(teller(success={"experiences": [lesson(confidence=70)]}, validate=judged(80)), mixed(1, 0))
+    assert (result.experiences[0].confidence, result.experiences[0].validation_score) == (0.7, 0.8)
+
+
+def test_entries_that_cannot_be_read_are_left_out_and_counted_and_the_others_kept():
+    found = {"experiences": [lesson(tags="notes, ids"), {"content": "no situation"}, "prose", lesson("moving a note", confidence="high")]}
+    result = distil(teller(success=found), mixed(1, 0))
+    assert [(e.when_to_use, e.tags, e.confidence) for e in result.experiences] == [
+        ("deleting a note", ("notes", "ids"), 0.8),
+        ("moving a note", ("notes",), 0.85),
+    ]
+    assert result.counts["malformed"] == 2 and result.counts["extracted_success"] == 2
+
+
+def test_each_experience_gets_its_own_judgement_and_one_that_got_none_is_not_kept():
+    found = {"experiences": [lesson(content=f"advice {i}") for i in range(3)]}
+    said = {"judgements": [{"number": 3, **valid(0.7)}, {"number": 1, **valid(), "valid": False}, {"number": 2, "valid": True}]}
+    result = distil(teller(success=found, validate=said), mixed(1, 0))
+    assert [(e.content, e.validation_score) for e in result.experiences] == [("advice 2", 0.7)]
+    assert (result.counts["valid"], result.counts["invalid"], result.counts["failed_validation"]) == (1, 1, 1)
+
+
+def test_one_verdict_for_several_experiences_is_none_on_any():
+    found = {"experiences": [lesson(content=f"advice {i}") for i in range(2)]}
+    result = distil(teller(success=found, validate=valid()), mixed(1, 0))
+    assert result.experiences == [] and result.counts["failed_validation"] == 2
+
+
+def filtered_if(text):
+    """A judge whose content filter takes offence at a text."""
+    return lambda sections: LLMFiltered("content filter") if text in sections["experience"] else judged()(sections)
+
+
+def test_a_filter_that_takes_offence_at_one_experience_costs_that_one():
+    found = {"experiences": [lesson(content=f"advice {i}") for i in range(3)]}
+    result = distil(teller(success=found, validate=filtered_if("advice 1")), mixed(1, 0))
+    assert [e.content for e in result.experiences] == ["advice 0", "advice 2"]
+    assert result.counts["calls_filtered"] == 2 and result.counts["failed_validation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (LLMFiltered("content filter"), "calls_filtered"),
+        (LLMRefused("no such model"), "calls_refused"),
+        (LLMTimeout("slow"), "calls_timed_out"),
+        (outage(), "calls_unavailable"),
+        (LLMReplyError("prose"), "calls_unusable"),
+        (LLMError("what else"), "calls_failed"),
+    ],
+)
+def test_a_call_that_is_lost_costs_that_piece_and_is_counted_by_its_kind(error, name):
+    result = distil(teller(failure=error), mixed(2, 2))
+    assert len(result.experiences) == 3 and result.counts["failed_extraction"] == result.counts[name] == 2
+
+
+@pytest.mark.parametrize("limit_tokens", [None, 2000])
+def test_a_prompt_that_is_too_long_is_shortened_and_sent_once_more(limit_tokens):
+    sizes = []
+
+    def answer(sections):
+        sizes.append(sum(map(len, sections.values())))
+        return LLMContextOverflow("too long", limit_tokens) if sizes[-1] > 6000 else {"experiences": [lesson()]}
+
+    steps = tuple((i, "look", "x" * 700) for i in range(15))
+    result = distil(teller(success=answer), [attempt(steps=steps)])
+    assert len(sizes) == 2 and sizes[1] <= sizes[0] // 2 and len(result.experiences) == 1
+    assert result.counts["calls_shortened"] == 1 and "calls_too_long" not in result.counts
+
+
+def test_a_prompt_that_is_too_long_twice_is_given_up():
+    llm = teller(success=LLMContextOverflow("too long", 10))
+    result = distil(llm, [attempt(steps=tuple((i, "look", "x" * 700) for i in range(15)))])
+    assert tasks(llm) in (["success"], ["success", "success"])
+    assert result.counts["calls_too_long"] == result.counts["failed_extraction"] == 1 and result.experiences == []
+
+
+def test_who_extracts_and_who_judges_are_told_the_same_of_what_an_experience_is():
+    one, limits = attempt(), prompts.Limits(500, 5000)
+    asked = [prompts.extract(one, 3, limits), prompts.compare(one, one, 3, limits), prompts.validate([experience()], one, limits)]
+    assert all(prompts.EXPERIENCE in messages[0]["content"] for messages in asked)
+    assert not any(re.search(r"invalid if it (?:orders|tells)|orders its reader", messages[0]["content"]) for messages in asked), (
+        "advice is what is asked for, and no reason to refuse"
+    )
 
 
 PLANTED = (
@@ -196,3 +286,7 @@ def test_long_transcripts_lose_their_middle_in_prompts():
     llm = teller()
     distil(llm, [attempt(steps=((0, "look", "x" * 50_000),))], max_chars=200)
     assert all(len(sections["transcript"]) < 1000 for _, sections in llm.calls)
+    llm = teller()
+    distil(llm, [attempt(score=s, number=n, steps=tuple((i, "look", "x" * 900) for i in range(60))) for n, s in enumerate((1.0, 0.0))])
+    assert len(llm.calls) == 5
+    assert all(sum(len(sections.get(name, "")) for name in ("transcript", "better", "worse")) < 25_000 for _, sections in llm.calls)

@@ -46,14 +46,19 @@ def comparative(prompt: Prompt, draws: Draws) -> dict[str, Any]:
 
 
 def validate(prompt: Prompt, draws: Draws) -> dict[str, Any]:
-    """`summariser/validate`: whether an experience says something that is so, as far as can be told."""
-    entry = _experiences(prompt)[0]
-    claims = rules_in(entry["content"])
-    if not claims and entry["content"].strip() not in _GENERAL:
-        return {"reason": "it tells nothing about how tools are used here", "valid": False, "score": 0.1}
+    """`summariser/validate`: which experiences say something that is so, as far as can be told."""
     known: dict[str, str] = {}
+    entries = _experiences(prompt)
     if "transcript" in prompt.sections:
         known = _seen(prompt, "transcript").rules.values
+    return {"judgements": [{"number": entry["number"], **_judged(entry["content"], known)} for entry in entries]}
+
+
+def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
+    """Return the verdict on what an experience says, where `known` is what the transcript shows of the site."""
+    claims = rules_in(content)
+    if not claims and content.strip() not in _GENERAL:
+        return {"reason": "it tells nothing about how tools are used here", "valid": False, "score": 0.1}
     wrong = [rule for rule, value in claims.items() if known.get(rule, value) != value]
     shown = [rule for rule in claims if rule in known]
     if wrong:

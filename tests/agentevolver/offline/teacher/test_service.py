@@ -261,6 +261,7 @@ async def test_the_advantage_processors_prompt_is_understood() -> None:
 async def test_the_experience_managers_prompts_are_understood_and_its_screen_lets_the_lessons_through() -> None:
     from experience_manager import prompts as theirs
     from experience_manager.record import Category, Experience
+    from experience_manager.replies import Judgements, Proposals
     from experience_manager.screen import problem_with
     from experience_manager.trajectories import Attempt
 
@@ -269,8 +270,9 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
     solved = Attempt(
         "t", "t_1", "site k7", "delete note milk", (*steps, (2, "doc note.del", "use note.del ID"), (3, "note.del n3", "ok")), 1.0, True
     )
-    asked = [theirs.extract(a, limit=3, max_chars=500) for a in (failed, solved)] + [theirs.compare(solved, failed, limit=3, max_chars=500)]
-    found = [theirs.Proposals.model_validate(await _understood(messages)) for messages in asked]
+    limits = theirs.Limits(500, 5000)
+    asked = [*(theirs.extract(a, 3, limits) for a in (failed, solved)), theirs.compare(solved, failed, 3, limits)]
+    found = [Proposals.model_validate(await _understood(messages)) for messages in asked]
     assert all(reply.experiences for reply in found)
     for proposal in (proposal for reply in found for proposal in reply.experiences):
         assert problem_with(proposal.when_to_use, proposal.content) is None
@@ -278,7 +280,8 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
     kept = Experience(
         when_to_use=first.when_to_use, content=first.content, scope=first.scope, category=Category.FAILURE, validation_score=0.9
     )
-    assert (await _understood(theirs.validate(kept, solved, max_chars=500)))["valid"]
+    judged = Judgements.model_validate(await _understood(theirs.validate([kept, kept], solved, limits))).of(2)
+    assert all(judgement is not None and judgement.valid for judgement in judged)
     assert (await _understood(theirs.rerank("site k7", "delete note tea", [kept])))["order"] == [1]
     assert (await _understood(theirs.rewrite("site k7", "delete note tea", [kept])))["text"] == "read doc before tag move del ret"
     assert (await _understood(theirs.rewrite("site k8", "delete note tea", [kept])))["text"] == ""

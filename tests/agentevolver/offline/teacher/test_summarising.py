@@ -116,8 +116,16 @@ def test_an_experience_is_checked_against_the_transcript(content: str, valid: bo
         "experience": entry(0, "site k7 : delete a note", content),
         "transcript": prompts.transcript(TRANSCRIPT),
     }
-    reply = ask(Teacher(rates=NO_MISTAKES), "summariser/validate", **sections)
-    assert (reply["valid"], reply["score"]) == (valid, least)
+    (judgement,) = ask(Teacher(rates=NO_MISTAKES), "summariser/validate", **sections)["judgements"]
+    assert (judgement["number"], judgement["valid"], judgement["score"]) == (0, valid, least)
+
+
+def test_several_experiences_are_judged_in_one_reply_each_for_itself() -> None:
+    contents = ("read doc before tag move del ret", "the score is 100", "login first")
+    entries = "\n".join(entry(number, "site k7", content) for number, content in enumerate(contents, 1))
+    sections = {"opening": "site k7", "experience": entries, "transcript": prompts.transcript(TRANSCRIPT)}
+    judged = ask(Teacher(rates=NO_MISTAKES), "summariser/validate", **sections)["judgements"]
+    assert [(j["number"], j["valid"]) for j in judged] == [(1, True), (2, False), (3, True)]
 
 
 def test_guidance_for_a_task_is_of_its_site_and_the_majority_where_it_is_disputed() -> None:

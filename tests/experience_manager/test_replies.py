@@ -1,0 +1,130 @@
+"""Replies of the summariser in the shapes that models put them: taken entry by entry, and junk never."""
+
+import json
+
+import pytest
+from experience_fakes import lesson, valid
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from agentevolver.llm.extract import NoAnswer, read_reply
+from experience_manager.replies import Judgements, Order, Proposal, Proposals
+
+
+def proposals(reply):
+    return read_reply(json.dumps(reply), Proposals)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"experiences": [lesson()]},
+        [lesson()],
+        lesson(),
+        {"experiences": lesson()},
+        {"experiences": [{**lesson(), "title": "Notes", "id": 7}], "thoughts": "...", "count": 1},
+        {"experiences": [lesson(), "and so on"]},
+        {"experiences": [lesson(tags="notes")]},
+        {"experiences": [lesson(content=["read its doc first"])]},
+        {"experiences": [lesson(scope=None)]},
+    ],
+)
+def test_one_lesson_in_any_shape_is_that_lesson(reply):
+    (found,) = proposals(reply).experiences
+    assert (found.when_to_use, found.content, found.scope, found.tags, found.confidence) == (
+        "deleting a note",
+        "read its doc first",
+        "",
+        ["notes"],
+        0.8,
+    )
+
+
+def test_a_reply_of_another_shape_is_read_inside_of_prose_and_two_that_differ_are_none():
+    assert len(read_reply(f"Here they are:\n{json.dumps([lesson()])}\nThat is all.", Proposals).experiences) == 1
+    with pytest.raises(NoAnswer, match="2 different answers"):
+        read_reply(f"{json.dumps(lesson())} or rather {json.dumps(lesson(content='the contrary'))}", Proposals)
+
+
+@pytest.mark.parametrize(
+    ("said", "share"),
+    [
+        *((0.8, 0.8), (0, 0.0), (1, 1.0), (-3, 0.0), (8, 0.5), (85, 0.85)),
+        *(("0.8", 0.8), ("80%", 0.8), ("80 %", 0.8), ("8/10", 0.8), ("4 out of 5", 0.8), ("85 percent", 0.85)),
+        *(("high", 0.85), ("Very  High", 0.95), ("medium", 0.6), ("low", 0.3)),
+        *(("I am sure", 0.5), (None, 0.5), (True, 0.5), ([], 0.5), (float("nan"), 0.5), ("1/0", 0.5), ("15/10", 0.5), (1000, 0.5)),
+    ],
+)
+def test_a_confidence_is_a_share_however_it_is_said(said, share):
+    assert Proposal.model_validate(lesson(confidence=said)).confidence == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("said", "tags"),
+    [("a, b;c", ["a", "b", "c"]), ("#notes", ["notes"]), (["a ", 3, None, ""], ["a"]), (None, []), ({"a": 1}, []), (7, [])],
+)
+def test_tags_are_texts_however_they_are_written(said, tags):
+    assert Proposal.model_validate(lesson(tags=said)).tags == tags
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["experiences", "when_to_use", "content", "scope", "tags", "confidence", "x"]), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(JSON)
+def test_whatever_is_accepted_has_both_its_texts_and_was_in_the_reply(value):
+    try:
+        reply = Proposals.model_validate(value)
+    except ValidationError:
+        return
+    asked = value.get("experiences", value) if isinstance(value, dict) else value
+    given_entries = asked if isinstance(asked, list) else [asked]
+    assert len(reply.experiences) + reply.left_out == len(given_entries)
+    assert reply.experiences or given_entries == []
+    for proposal in reply.experiences:
+        assert isinstance(proposal.when_to_use, str) and isinstance(proposal.content, str) and 0 <= proposal.confidence <= 1
+
+
+@pytest.mark.parametrize(
+    "junk", ["prose", [], {}, None, 3, [1, 2], {"experiences": "none"}, {"experiences": [{}]}, {"lessons": [lesson()]}]
+)
+def test_junk_is_no_reply(junk):
+    with pytest.raises(ValidationError):
+        Proposals.model_validate(junk)
+    with pytest.raises(ValidationError):
+        Judgements.model_validate(junk)
+
+
+def verdicts(reply, count):
+    return [judgement and (judgement.valid, judgement.score) for judgement in Judgements.model_validate(reply).of(count)]
+
+
+def test_judgements_go_to_their_experiences_by_number_or_in_order():
+    yes, no = valid(0.9), {**valid(0.2), "valid": False}
+    both = [(True, 0.9), (False, 0.2)]
+    assert verdicts({"judgements": [{"number": 2, **no}, {"number": 1, **yes}]}, 2) == both
+    assert verdicts([yes, no], 2) == verdicts({"judgements": [yes, no]}, 2) == both
+    assert verdicts(yes, 1) == verdicts({"judgements": yes}, 1) == [(True, 0.9)]
+    assert verdicts([{"number": 1, **no}, {"number": 0, **yes}], 2) == both
+    assert verdicts([{"number": "2", **yes}], 3) == [None, (True, 0.9), None]
+
+
+def test_judgements_that_cannot_be_told_apart_are_none():
+    yes, no = valid(0.9), {**valid(0.2), "valid": False}
+    assert verdicts([yes, no], 3) == [None, None, None]
+    assert verdicts(yes, 2) == [None, None]
+    assert verdicts([{"number": 1, **yes}, {"number": 1, **no}, {"number": 1, **yes}], 1) == [None]
+    assert verdicts([{"number": 7, **yes}], 1) == [None]
+    assert verdicts([{"number": 0, **yes}, {"number": 1, **no}], 3) == [None, None, None]
+
+
+def test_an_order_may_be_one_number():
+    assert Order.model_validate({"order": "2"}).order == [2] and Order.model_validate({"order": [3, 1]}).order == [3, 1]

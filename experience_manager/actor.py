@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ray.exceptions import RayError
 from agentevolver.activity import BOARD, Waiting
 from agentevolver.llm.settings import LLMSettings, Role
 from experience_manager.inject import Guidance
+from experience_manager.navigator import Filling
 from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
 
@@ -77,9 +79,10 @@ class ExperienceActor:
         """See `Navigator.record_step`; the summariser's own metrics beside it."""
         return {**await self._navigator.record_step(step, records), **self._llm_metrics()}
 
-    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """See `Navigator.warm_start`."""
-        return {**await self._navigator.warm_start(records), **self._llm_metrics()}
+    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> Filling:
+        """See `Navigator.warm_start`; the summariser's own metrics beside the others."""
+        filling = await self._navigator.warm_start(records)
+        return replace(filling, metrics={**filling.metrics, **self._llm_metrics()})
 
     async def settled(self) -> None:
         """See `Navigator.settled`."""

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 Work = Callable[[Group, int | None], Awaitable[Distilled]]
 # Stores what came of it; the counts are all that is left to report.
 Keep = Callable[[Distilled], Awaitable[None]]
+# Says whether a group was distilled with nothing missing.
+Receipt = asyncio.Future[bool]
 
 
 class Background:
@@ -31,7 +33,7 @@ class Background:
         self._keep = keep
         self._last: asyncio.Event | None = None
         self._concurrency = concurrency
-        self._queue: asyncio.Queue[tuple[Group, int | None]] = asyncio.Queue(capacity)
+        self._queue: asyncio.Queue[tuple[Group, int | None, Receipt]] = asyncio.Queue(capacity)
         self._workers: list[asyncio.Task[None]] = []
         self._at_work = 0
         self.counts: Counter[str] = Counter()
@@ -51,20 +53,26 @@ class Background:
                 self.counts["over_budget"] += 1
                 continue
             try:
-                self._queue.put_nowait((group, step))
+                self._queue.put_nowait((group, step, _receipt()))
                 taken += 1
             except asyncio.QueueFull:
                 self.counts["dropped"] += 1
         self._ensure_workers()
         return taken
 
-    async def put(self, group: Group, step: int | None = None) -> None:
-        """Queue a group, waiting for room; for warm starts, which may wait."""
+    async def put(self, group: Group, step: int | None = None) -> Receipt:
+        """Queue a group, waiting for room; for warm starts, which may wait.
+
+        Returns what comes to say whether the group was distilled and kept with nothing missing that another time might bring.
+        """
         self._ensure_workers()
+        receipt = _receipt()
         if self.exhausted:
             self.counts["over_budget"] += 1
+            receipt.set_result(False)
         else:
-            await self._queue.put((group, step))
+            await self._queue.put((group, step, receipt))
+        return receipt
 
     async def drain(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was queued is done; returns whether it was in time."""
@@ -105,14 +113,15 @@ class Background:
         self.exhausted = self.exhausted or distilled.exhausted
         return distilled
 
-    async def _kept(self, distilled: Distilled) -> None:
+    async def _kept(self, distilled: Distilled) -> bool:
         try:
             if self._keep is not None:
                 await self._keep(distilled)
         except Exception as error:
             self._failed(error)
-        else:
-            self.counts.update(distilled.counts)
+            return False
+        self.counts.update(distilled.counts)
+        return not distilled.interrupted
 
     def _failed(self, error: Exception) -> None:
         # Whatever it is, it may cost this group and not the training: it is counted and told.
@@ -121,7 +130,8 @@ class Background:
 
     async def _serve(self) -> None:
         while True:
-            group, step = await self._queue.get()
+            group, step, receipt = await self._queue.get()
+            whole = False
             # Nothing is awaited in between: workers get groups, hence their turns, in the order of the queue.
             before, turn_is_over = self._last, asyncio.Event()
             self._last = turn_is_over
@@ -132,9 +142,15 @@ class Background:
                 if before is not None:
                     await before.wait()
                 if distilled is not None:
-                    await self._kept(distilled)
+                    whole = await self._kept(distilled)
             finally:
+                if not receipt.done():
+                    receipt.set_result(whole)
                 turn_is_over.set()
                 self._at_work -= 1
                 self.seconds += time.perf_counter() - started
                 self._queue.task_done()
+
+
+def _receipt() -> Receipt:
+    return asyncio.get_running_loop().create_future()

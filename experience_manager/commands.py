@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentevolver.utils.files import read_jsonl
 from agentevolver.utils.secrets import secret
@@ -20,6 +20,9 @@ from experience_manager.screen import problem_with_text, tidy
 from experience_manager.snapshot import Where
 from experience_manager.store import Store
 from experience_manager.trajectories import read_attempts
+
+if TYPE_CHECKING:
+    from experience_manager.navigator import Filling
 
 _KEYS: dict[str, Callable[[Experience], float]] = {
     "created": lambda e: e.created,
@@ -167,7 +170,14 @@ def run_distill(options: argparse.Namespace, configuration: Configuration) -> in
         raise ExperienceError(
             f"{', '.join(map(str, options.file))}: not the trajectories of a run ({type(error).__name__}: {error})"
         ) from error
-    print(json.dumps(asyncio.run(_distill(configuration, records)), indent=2))
+    filling = asyncio.run(_distill(configuration, records))
+    print(json.dumps(filling.metrics, indent=2))
+    if filling.undistilled:
+        tasks = ", ".join(filling.undistilled[:5]) + (", ..." if len(filling.undistilled) > 5 else "")
+        raise ExperienceError(
+            f"{len(filling.undistilled)} tasks were not distilled in full, as calls of the summariser were lost "
+            f"({tasks}; the log says why): run the same command again, what says the same is joined"
+        )
     return 0
 
 
@@ -192,7 +202,7 @@ def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
     return 0
 
 
-async def _distill(configuration: Configuration, records: list[dict[str, Any]]) -> dict[str, float]:
+async def _distill(configuration: Configuration, records: list[dict[str, Any]]) -> Filling:
     from agentevolver.llm import LLM
     from experience_manager.backend import EmbeddedBackend
     from experience_manager.navigator import Navigator

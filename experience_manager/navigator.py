@@ -16,6 +16,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from agentevolver.utils import seeds
 from agentevolver.utils.files import move, write_json
 from experience_manager.allocate import keeps_guidance
 from experience_manager.backend import Backend, Settled
-from experience_manager.background import Background
+from experience_manager.background import Background, Receipt
 from experience_manager.errors import ExperienceError, StoreCorrupt
 from experience_manager.inject import Guidance
 from experience_manager.retrieve import Question, Retrieved
@@ -44,6 +45,14 @@ TOLD_WITHIN_S = 2.0
 POOL_COPY, STATE = "experience.sqlite", "experience.json"
 # Steps whose answers are kept: rollouts of a step that has passed do not ask any more.
 KEPT_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What came of filling the pool: metrics as of a step, and the tasks of which calls were lost that another time may bring."""
+
+    metrics: dict[str, float]
+    undistilled: tuple[str, ...] = ()
 
 
 class Navigator:
@@ -103,12 +112,14 @@ class Navigator:
             self.background.submit(self._groups(attempts), step)
         return metrics
 
-    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled."""
+    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> Filling:
+        """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled, or could not be."""
+        receipts: list[tuple[Group, Receipt]] = []
         for group in self._groups(read_attempts(records, self.settings.distillation.success_threshold)):
-            await self.background.put(group, 0)
+            receipts.append((group, await self.background.put(group, 0)))
         await self.background.drain()
-        return await self.metrics()
+        left = (attempt.task_id for group, receipt in receipts if not receipt.result() for attempt in group)
+        return Filling(await self.metrics(), tuple(dict.fromkeys(left)))
 
     async def metrics(self) -> dict[str, float]:
         """Return what happened since the last call, and the state of pool and queue. Counts of distillation are totals."""

@@ -58,11 +58,17 @@ class Summariser(Protocol):
 
 @dataclass(slots=True)
 class Distilled:
-    """Experiences of a group, and how many each stage took and left; `exhausted` says that the budget for models is spent."""
+    """Experiences of a group, and how many each stage took and left.
+
+    `exhausted` says that the budget for models is spent, `interrupted` that calls were lost which may succeed another time, `problem` what
+    was wrong with the last call that was lost.
+    """
 
     experiences: list[Experience] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     exhausted: bool = False
+    interrupted: bool = False
+    problem: str = ""
 
 
 Build = Callable[[prompts.Limits], prompts.Messages]
@@ -201,12 +207,15 @@ class Distiller:
             result.counts["calls_shortened"] += 1
             return await self._llm.structured(Role.SUMMARISER, shorter, schema)
         except BudgetExceeded as error:
-            result.exhausted = True
+            result.exhausted = result.interrupted = True
+            result.problem = str(error)
             logger.warning("distillation ends here: %s", error)
             return error
         except LLMError as error:
             name = next((name for kind, name in _CALLS if isinstance(error, kind)), "calls_failed")
             result.counts[name] += 1
+            result.problem = str(error)
+            result.interrupted |= not isinstance(error, LLMFiltered | LLMContextOverflow | LLMReplyError)
             logger.warning("a call of the summariser is lost (%s): %s", name, error)
             return error
 

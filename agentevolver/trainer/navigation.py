@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.schema import Task
 from agentevolver.settings import Settings
-from agentevolver.utils.files import write_json, write_jsonl
+from agentevolver.utils.files import read_jsonl, write_json, write_jsonl
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,10 @@ class Navigation:
         """
         key = name if step is None else f"{name}_{step}"
         path = self._directory / "experience" / f"{key}.json"
-        done: list[str] = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.exists() else []
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        done: list[str] = known.get("tasks", [])
+        # By the file of their trajectories: tasks that were rolled out, and not distilled in full.
+        owed: dict[str, list[str]] = known.get("undistilled", {})
         left = [task for task in tasks if task.task_id not in set(done)]
         # What a chunk taught that was cut off is taught again.
         if (left or step is not None) and not self.restore(self._filled(key, done)) and left:
@@ -175,16 +178,52 @@ class Navigation:
             tell(len(done), len(tasks))
             chunk = left[start : start + CHUNK]
             records = roll_out(chunk, self._rollouts)
-            write_jsonl(self._directory / "trajectories" / f"{key}_{len(done)}.jsonl", records)
-            metrics, before = self._result(self._actor.warm_start.remote(records)), self._filled(key, done)
+            rolled = f"{key}_{len(done)}.jsonl"
+            write_jsonl(self._directory / "trajectories" / rolled, records)
+            metrics, undistilled = self._distilled(records)
+            before = self._filled(key, done)
             done += [task.task_id for task in chunk]
+            owed |= {rolled: undistilled} if undistilled else {}
             self.save(self._filled(key, done))
             graded = [record for record in records if record["outcome"] is not None]
             if graded:
                 metrics[f"exp_manager/{name}/success"] = sum(r["outcome"]["success"] for r in graded) / len(graded)
             self._early |= metrics
-            write_json(path, {"tasks": done, "metrics": metrics})
+            write_json(path, {"tasks": done, "metrics": metrics, "undistilled": owed})
             shutil.rmtree(before, ignore_errors=True)
+        if owed:
+            owed = self._try_again(name, owed)
+            self.save(self._filled(key, done))
+            write_json(path, {"tasks": done, "metrics": self._early, "undistilled": owed})
+
+    def _try_again(self, name: str, owed: dict[str, list[str]]) -> dict[str, list[str]]:
+        """Distil rollouts once more of which calls were lost; returns what is still owed, and counts its tasks."""
+        still = {}
+        for rolled, tasks in owed.items():
+            records = [
+                record for record in read_jsonl(self._directory / "trajectories" / rolled) if record["task"]["task_id"] in set(tasks)
+            ]
+            metrics, undistilled = self._distilled(records)
+            self._early |= metrics
+            still |= {rolled: undistilled} if undistilled else {}
+        count = sum(map(len, still.values()))
+        self._early[f"exp_manager/{name}/undistilled"] = float(count)
+        if count:
+            files = ", ".join(still)
+            logger.warning(
+                "%s: rollouts of %d tasks were not distilled in full, twice (%s in trajectories/): see that the summariser answers, and "
+                "run `python -m experience_manager distill` on them with this run's --config",
+                *(name, count, files),
+            )
+        return still
+
+    def _distilled(self, records: Sequence[Record]) -> tuple[dict[str, float], list[str]]:
+        """Return the metrics of distilling rollouts, and the tasks of which it did not succeed in full."""
+        try:
+            filling = ray.get(self._actor.warm_start.remote(list(records)))
+        except RayError as error:
+            return self._lost(error), list(dict.fromkeys(record["task"]["task_id"] for record in records))
+        return dict(filling.metrics), list(filling.undistilled)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Let what is being distilled be finished in time, and close the pool. Raises nothing."""
@@ -218,10 +257,14 @@ class Navigation:
         try:
             metrics: dict[str, float] = ray.get(reference)
         except RayError as error:
-            # Training goes on without it: rollouts are unguided and say why, the metric shows that something is wrong.
-            logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
-            return {"exp_manager/errors": 1.0}
+            return self._lost(error)
         return metrics
+
+    @staticmethod
+    def _lost(error: RayError) -> dict[str, float]:
+        # Training goes on without it: rollouts are unguided and say why, the metric shows that something is wrong.
+        logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
+        return {"exp_manager/errors": 1.0}
 
 
 def _reason(error: RayError) -> str:

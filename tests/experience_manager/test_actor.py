@@ -60,7 +60,9 @@ async def test_rollouts_are_guided_counted_and_told_why_not_once_it_is_gone(ray,
     metrics = await actor.record_step.remote(1, rollouts)
     assert metrics["exp_manager/guided_rollouts"] == 1 and metrics["exp_manager/pool_size"] == 1
     # The summariser is not there: it shows in the metrics and nowhere else.
-    metrics = await actor.warm_start.remote([record("t2")])
+    filling = await actor.warm_start.remote([record("t2")])
+    metrics = filling.metrics
+    assert filling.undistilled == ("t2",)
     assert metrics["exp_manager/distil/failed_extraction"] >= 1 and metrics["llm/summariser/errors"] >= 1
     await actor.close.remote(5.0)
     ray.kill(actor)

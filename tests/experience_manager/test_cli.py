@@ -224,8 +224,9 @@ def test_distilling_without_a_summariser_that_answers_says_so_and_keeps_the_stor
         url = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
     write_jsonl(tmp_path / "t.jsonl", [record()])
     quick = ("--set", f"llm.base_url={url}", "--set", "llm.tries=1", "--set", "llm.api_key_env=null")
-    metrics = json.loads(filled("distill", *HASHING, *quick, tmp_path / "t.jsonl"))
-    assert metrics["exp_manager/distil/failed_extraction"] == 1 and metrics["exp_manager/pool_size"] == 3
+    told = filled("distill", *HASHING, *quick, tmp_path / "t.jsonl", status=1).splitlines()[-1]
+    assert told.startswith("error: 1 tasks were not distilled in full") and "(t1; the log says why): run the same command again" in told
+    assert filled("list").count("\n") == 3
 
 
 def test_serving_beyond_loopback_needs_a_token(filled, monkeypatch):

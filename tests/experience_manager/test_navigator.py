@@ -5,9 +5,10 @@ import logging
 import time
 
 import pytest
-from experience_fakes import SMALL, MissingEncoder, experience, outage, record, teller
+from experience_fakes import SMALL, MissingEncoder, experience, lesson, outage, record, teller
 
 from agentevolver.encoder import EncoderUnavailable
+from agentevolver.llm import BudgetExceeded, LLMFiltered
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.errors import ServiceError, StoreBusy, StoreCorrupt, StoreUnwritable
 from experience_manager.inject import inject
@@ -220,10 +221,23 @@ async def test_validation_rollouts_are_neither_counted_nor_learned_from(tmp_path
         assert llm.calls == [] and opened.get("a").successes == 0 and len(opened.backend.pool) == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [(outage(), ("t2",)), (BudgetExceeded("spent"), ("t2",)), (LLMFiltered("content filter"), ()), (RuntimeError("a fault"), ("t2",))],
+)
+async def test_a_warm_start_tells_the_tasks_of_which_calls_were_lost_that_another_time_may_bring(tmp_path, error, left):
+    llm = teller(success=lambda sections: error if sections["task"] == "do t2" else {"experiences": [lesson()]})
+    async with Opened(tmp_path, llm=llm, distillation={"concurrency": 1}) as opened:
+        filling = await opened.navigator.warm_start([record("t1"), record("t2")])
+        assert filling.undistilled == left and filling.metrics["exp_manager/pool_size"] == 1
+        if isinstance(error, BudgetExceeded):
+            assert (await opened.navigator.warm_start([record("t3")])).undistilled == ("t3",)
+
+
 async def test_held_out_tasks_are_never_learned_from(tmp_path):
     llm = teller()
     async with Opened(tmp_path, llm=llm) as opened:
-        metrics = await opened.navigator.warm_start([record("held"), record("t1")])
+        metrics = (await opened.navigator.warm_start([record("held"), record("t1")])).metrics
         assert {task for e in opened.backend.pool.store.records("default") for task in e.task_ids} == {"t1"}
         assert metrics["exp_manager/distil/refused"] == 1
 
@@ -289,7 +303,7 @@ async def test_a_summariser_outage_leaves_the_pool_and_shows_in_the_metrics(tmp_
 
 async def test_without_a_summariser_nothing_is_distilled_and_the_metrics_say_so(tmp_path):
     async with Opened(tmp_path) as opened:
-        metrics = await opened.navigator.warm_start([record()])
+        metrics = (await opened.navigator.warm_start([record()])).metrics
         assert metrics["exp_manager/distil/without_llm"] == 1 and metrics["exp_manager/pool_size"] == 0
 
 
@@ -371,7 +385,7 @@ async def test_rollouts_that_are_taught_again_leave_what_they_taught_its_counter
         pool.count({before[0].id: Count(uses=4, successes=3, compared=2, lift=0.5)})
         pool.edit(before[0].id, content="ask first, then delete it")
         taught = pool.store.records("default")
-        metrics = await opened.navigator.warm_start(group)
+        metrics = (await opened.navigator.warm_start(group)).metrics
         assert pool.store.records("default") == taught and (taught[0].uses, taught[0].successes) == (4, 3)
         assert (metrics["exp_manager/distil/stored"], metrics["exp_manager/distil/joined"]) == (1, 1)
 

@@ -102,7 +102,7 @@ async def test_a_run_over_our_own_service_learns_guides_and_counts_like_one_with
         async with Served(store, teller()) as served:
             settings = configured(served.url)
             navigator = Navigator(settings, RemeBackend(settings))
-            metrics = await navigator.warm_start([record("t1", 0), record("t1", 1, score=0.0)])
+            metrics = (await navigator.warm_start([record("t1", 0), record("t1", 1, score=0.0)])).metrics
             assert metrics["exp_manager/distil/stored"] == 1 and store.workspaces() == {"default": 1}
             guidance = await navigator.guide(question(task_id="t9"))
             injection = inject(INIT, guidance, settings.experience_template)

@@ -15,6 +15,7 @@ from agentevolver.trainer.checkpoint import writing
 from agentevolver.trainer.navigation import CHUNK, Navigation, rollout_flags, row_flags
 from agentevolver.utils.files import read_jsonl
 from experience_manager.errors import StoreCorrupt
+from experience_manager.navigator import Filling
 from experience_manager.store import Store
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
@@ -113,6 +114,7 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     early = navigation.collect()
     assert early["exp_manager/warm_start/success"] == 0.25
     assert early["exp_manager/distil/failed_extraction"] > 0, "the summariser is away: it shows, and nothing else happens"
+    assert early["exp_manager/warm_start/undistilled"] == CHUNK + 2
 
     # A run that was killed between the two chunks goes on with the second, and with the pool as it was then.
     progress = settings.experiment_dir / "experience" / "warm_start.json"
@@ -167,6 +169,52 @@ def navigation_over(folder, monkeypatch, **methods):
     navigation._pending, navigation._early = [], {}
     navigation._actor = SimpleNamespace(**{name: Called(method) for name, method in {**ready, **methods}.items()})
     return navigation
+
+
+def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed_by_the_next_run(tmp_path, monkeypatch, caplog):
+    down, asked, rolled = ["w1", "w40"], [], []
+
+    def warm_start(records):
+        tasks = list(dict.fromkeys(record["task"]["task_id"] for record in records))
+        asked.append(tasks)
+        return Filling({"exp_manager/pool_size": 1.0}, tuple(task for task in tasks if task in down))
+
+    def roll_out(tasks, n):
+        rolled.append(len(tasks))
+        return [record(f"{task.task_id}_{i}", task=task.task_id) for task in tasks for i in range(n)]
+
+    navigation = navigation_over(tmp_path, monkeypatch, warm_start=warm_start, save=lambda _: None, restore=lambda *_: True)
+    navigation._rollouts = 2
+    tasks = [Task(f"w{i}", "pocket") for i in range(CHUNK + 10)]
+
+    def fill():
+        navigation.fill("warm_start", tasks, roll_out, lambda *_: None)
+        return json.loads((tmp_path / "experience" / "warm_start.json").read_text())
+
+    known = fill()
+    assert rolled == [CHUNK, 10] and asked[2:] == [["w1"], ["w40"]], "what was rolled out is not rolled out again"
+    assert known["undistilled"] == {"warm_start_0.jsonl": ["w1"], f"warm_start_{CHUNK}.jsonl": ["w40"]}
+    assert navigation.collect()["exp_manager/warm_start/undistilled"] == 2.0
+    assert "rollouts of 2 tasks were not distilled in full" in caplog.text
+
+    asked.clear()
+    down.clear()
+    assert fill()["undistilled"] == {} and asked == [["w1"], ["w40"]] and len(rolled) == 2
+    assert navigation.collect()["exp_manager/warm_start/undistilled"] == 0.0
+    asked.clear()
+    fill()
+    assert asked == []
+
+
+def test_rollouts_that_a_lost_actor_was_to_distil_are_owed(tmp_path, monkeypatch):
+    def lost(records):
+        raise RayActorError()
+
+    navigation = navigation_over(tmp_path, monkeypatch, warm_start=lost, save=lambda _: None, restore=lambda *_: True)
+    navigation._rollouts = 1
+    navigation.fill("warm_start", [Task("w0", "pocket")], lambda tasks, n: [record(task="w0")], lambda *_: None)
+    metrics = navigation.collect()
+    assert metrics["exp_manager/errors"] == 1.0 and metrics["exp_manager/warm_start/undistilled"] == 1.0
 
 
 def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_none_is_overwritten(tmp_path, monkeypatch, caplog):

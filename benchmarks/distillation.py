@@ -29,7 +29,7 @@ from experience_manager.settings import ExperienceSettings  # noqa: E402
 from experience_manager.summarize import Distiller  # noqa: E402
 from experience_manager.trajectories import Attempt, group_by_task  # noqa: E402
 
-WORDS = "read write move copy find list send note file mail folder order ticket account status error result name value date".split()
+WORDS = ("read", "write", "move", "copy", "find", "send", "note", "file", "folder", "order", "ticket", "account", "status", "error", "date")
 VERDICT = {"reason": "the transcript shows it", "valid": True, "score": 0.9}
 
 

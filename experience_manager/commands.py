@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -185,6 +186,7 @@ def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
     """Serve until interrupted."""
     from agentevolver.llm import LLM
     from agentevolver.utils.web.access import Access
+    from experience_manager.probe import summariser_problem
     from experience_manager.reme import TOKEN_VARIABLE
     from experience_manager.server import serve
     from experience_manager.service import ExperienceService, create_app
@@ -195,6 +197,9 @@ def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
         raise ExperienceError(f"--host {error}") from error
     with configuration.open_store(create=True) as store:
         settings, llm = configuration.fitted(store), LLM(configuration.llm)
+        problem = summariser_problem(configuration.llm)
+        told = f"no summariser, so /summary_task_memory fails: {problem}" if problem else f"summariser: {configuration.author}"
+        print(told, file=sys.stderr, flush=True)
         service = ExperienceService(
             settings, store, configuration.encoder(store), llm, author=configuration.author, dump_dir=options.dump_dir
         )

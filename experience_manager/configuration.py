@@ -1,8 +1,7 @@
 """What the commands need of a configuration: the store, and where asked for its section and the language models.
 
 `--conf` reads an experiment as the launcher does, `--config` the resolved configuration of a run, `--settings` a yaml with the sections
-`exp_manager` and `llm` alone, `--store` a file.
-Without settings, the encoder is the one whose vectors the store holds.
+`exp_manager` and `llm` alone, `--store` a file. Where none of them says which encoder, it is the one whose vectors the store holds.
 """
 
 from __future__ import annotations
@@ -92,7 +91,8 @@ def read_configuration(
         own = read_yaml(settings) if settings is not None else {}
         merged = OmegaConf.merge(OmegaConf.create(own), OmegaConf.create(read_overrides(list(overrides))))
         tree = {str(key): value for key, value in OmegaConf.to_container(merged, resolve=True).items()}  # type: ignore[union-attr]
-    given = bool(conf or settings or config or overrides)
+    # What a run was configured with stands; elsewhere the store says whose vectors it holds, unless that is overridden.
+    given = bool(conf or config or {"preset", "encoder", "embedded_text"} & (tree.get("exp_manager") or {}).keys())
     if store is not None:
         tree = {**tree, "exp_manager": {**(tree.get("exp_manager") or {}), "store": store}}
     try:

@@ -77,7 +77,8 @@ class ExperienceService:
         counts = sum((result.counts for result in distilled), Counter[str]())
         found = [experience for result in distilled for experience in result.experiences]
         if not found and (counts["failed_extraction"] or counts["failed_validation"]):
-            raise ExperienceError("the summariser failed; nothing was stored")
+            problem = next((result.problem for result in distilled if result.problem), "its replies were of no use")
+            raise ExperienceError(f"the summariser failed, nothing was stored: {problem}")
         added = await asyncio.to_thread(pool.add, found)
         ids = dict.fromkeys(added.ids)
         memories = await asyncio.to_thread(lambda: [to_reme(self._store.get(pool.workspace, identifier)) for identifier in ids])

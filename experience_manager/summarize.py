@@ -208,13 +208,13 @@ class Distiller:
             return await self._llm.structured(Role.SUMMARISER, shorter, schema)
         except BudgetExceeded as error:
             result.exhausted = result.interrupted = True
-            result.problem = str(error)
+            result.problem = " ".join(str(error).split())
             logger.warning("distillation ends here: %s", error)
             return error
         except LLMError as error:
             name = next((name for kind, name in _CALLS if isinstance(error, kind)), "calls_failed")
             result.counts[name] += 1
-            result.problem = str(error)
+            result.problem = " ".join(str(error).split())
             result.interrupted |= not isinstance(error, LLMFiltered | LLMContextOverflow | LLMReplyError)
             logger.warning("a call of the summariser is lost (%s): %s", name, error)
             return error

@@ -198,7 +198,7 @@ class Navigation:
 
     def _try_again(self, name: str, owed: dict[str, list[str]]) -> dict[str, list[str]]:
         """Distil rollouts once more of which calls were lost; returns what is still owed, and counts its tasks."""
-        still = {}
+        still: dict[str, list[str]] = {}
         for rolled, tasks in owed.items():
             records = [
                 record for record in read_jsonl(self._directory / "trajectories" / rolled) if record["task"]["task_id"] in set(tasks)

@@ -12,7 +12,8 @@ from typing import Any
 
 @dataclass
 class Said:
-    """What the server does to one request: `hang` never answers, `drip` sends a byte now and then, `cut` closes in the middle.
+    """What the server does to one request: `hang` never answers, `drip` sends a byte now and then, `cut` closes in the middle,
+    `reset` at once.
 
     `message` holds further keys of the reply's message.
     """
@@ -32,7 +33,7 @@ class Said:
 class Request:
     headers: dict[str, str]
     body: dict[str, Any]
-    path: str = ""
+    path: str = "/v1/chat/completions"
 
 
 Script = list[Said] | Callable[[int, dict[str, Any]], Said]
@@ -41,14 +42,15 @@ Script = list[Said] | Callable[[int, dict[str, Any]], Said]
 class FaultyServer:
     """Plays a script: a list (its last entry is repeated) or a function of (number, body). `requests` are those that came in."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, *, port: int = 0) -> None:
         self.script = script
         self.requests: list[Request] = []
+        self._wanted_port = port
         self.in_flight = self.most_in_flight = 0
         self.port = 0
 
     async def __aenter__(self) -> FaultyServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._wanted_port)
         self.port = self._server.sockets[0].getsockname()[1]
         self._tasks: set[asyncio.Task[None]] = set()
         return self
@@ -62,6 +64,12 @@ class FaultyServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
+
+    def said(self, request: Request) -> Said:
+        """Return what is done to a request."""
+        number = len(self.requests)
+        self.requests.append(request)
+        return self.script(number, request.body) if callable(self.script) else self.script[min(number, len(self.script) - 1)]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -81,9 +89,8 @@ class FaultyServer:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head.split("\r\n")[1:] if line)}
         body = json.loads(await reader.readexactly(int(headers.get("content-length", "0"))) or b"{}")
-        number = len(self.requests)
-        self.requests.append(Request(headers, body, head.split(" ", 2)[1]))
-        said = self.script(number, body) if callable(self.script) else self.script[min(number, len(self.script) - 1)]
+        request = Request(headers, body, path=head.split(" ", 2)[1])
+        said = self.said(request)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
@@ -95,6 +102,8 @@ class FaultyServer:
     async def _answer(self, said: Said, writer: asyncio.StreamWriter) -> bool:
         if said.manner == "hang":
             await asyncio.sleep(3600)
+        if said.manner == "reset":
+            return False
         payload = said.body if said.body is not None else _payload(said)
         lines = [f"HTTP/1.1 {said.status} X", f"content-length: {len(payload)}"]
         lines += [f"{k}: {v}" for k, v in ({"content-type": "application/json"} | said.headers).items()]

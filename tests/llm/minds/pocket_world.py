@@ -1,0 +1,49 @@
+"""The pocket world. Its mind is the built-in teacher; what stands here is what tells whether a task is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentevolver.schema import Task
+from env_service.environments.pocket.tools import TOOLS
+from tests.llm.minds.world import Goal, Steps, World
+
+
+class Pocket(World):
+    """Sites with notes, a calendar, mail, a bank and a shop; also whatever no other world recognises."""
+
+    env_type = "pocket"
+
+    def recognises(self, opening: str) -> bool:
+        return True
+
+    def call(self, action: str) -> tuple[str, dict[str, Any]] | None:
+        """Return a compact call as a native one, with the tool's own names for its arguments."""
+        tool, *values = action.split()
+        params = TOOLS[tool].params if tool in TOOLS else ()
+        return tool, {param.key: value for param, value in zip(params, values, strict=False)}
+
+    def right(self, seed_task_id: str, query: str, solution: Sequence[str]) -> bool:
+        from benchmarks.questioning import does_what_it_says
+
+        task = Task(f"{seed_task_id}#0", "pocket", True, query, "\n".join(solution), "state", {"seed_task_id": seed_task_id})
+        task.metadata["solution"] = list(solution)
+        # None: the environment has no plan of its own for such words, so that nothing can be said against it.
+        return does_what_it_says(task) is not False
+
+    def goals(self, opening: str, steps: Steps) -> list[Goal]:
+        return []
+
+    def goal_of(self, query: str, opening: str, steps: Steps) -> Goal | None:
+        return None
+
+    def answer(self, goal: Goal, observations: Sequence[str]) -> str | None:
+        return None
+
+    def closing(self, answer: str | None) -> str | None:
+        return f"done {answer}" if answer else "done"
+
+    def answered(self, action: str) -> str | None:
+        tool, _, rest = action.strip().partition(" ")
+        return rest if tool == "done" else None

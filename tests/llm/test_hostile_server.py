@@ -1,0 +1,269 @@
+"""The hostile server does what its temper says, as often as it says, and the same way each time; its minds are right about their worlds."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agentevolver.llm.prompts import messages, transcript
+from task_manager import prompts
+from tests.agentevolver.llm.faulty_server import Request
+from tests.llm.dressing import reshaped
+from tests.llm.hostile_server import HostileServer, paid_twice
+from tests.llm.minds import WORLDS, Minds, world_of_type
+from tests.llm.temperaments import TEMPERS, Temper, read_temper
+
+OPENING = "You solve problems with the help of a Python interpreter."
+TASKS = {"tasks": [{"query": "q", "solution": ["a", "b"], "confidence": 0.9}]}
+
+
+def asked(number: int = 0, text: str = OPENING) -> dict[str, Any]:
+    """A request for the next action in the python world."""
+    prompt = messages("verifier/solve", 'Reply with JSON: {"thought": "", "action": ""}', {"opening": text, "task": _sum(number)})
+    return {"model": "m", "messages": prompt, "max_tokens": 100}
+
+
+def _sum(number: int) -> str:
+    return f"What is the sum of the squares of the whole numbers from 1 to {number + 5}?"
+
+
+def played(temper: Temper, count: int = 400, **options: Any) -> tuple[HostileServer, list[Any]]:
+    """The server and what it did to so many different requests."""
+    server = HostileServer(temper, **options)
+    return server, [server.answer(Request({}, asked(number))) for number in range(count)]
+
+
+def message_of(said: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(said.body)["choices"][0]
+    return found
+
+
+@pytest.mark.parametrize("name", ["fences", "prose", "thinking", "cut", "refusals", "tools", "shapes"])
+def test_a_way_is_taken_as_often_as_the_temper_says(name: str) -> None:
+    temper = TEMPERS[name]
+    server, _ = played(temper, 800, seed=1)
+    share = getattr(temper, name) * (1 - temper.exhausted)
+    assert server.counts[f"way {name}"] / 800 == pytest.approx(share, abs=0.06)
+    assert server.counts["answered"] == 800
+
+
+def test_what_each_way_looks_like() -> None:
+    choices = {name: message_of(played(Temper(**{name: 1.0}), 1)[1][0]) for name in ("fences", "prose", "cut", "refusals", "tools")}
+    assert choices["fences"]["message"]["content"].startswith("```")
+    assert not choices["prose"]["message"]["content"].startswith("{") and '{"thought"' in choices["prose"]["message"]["content"]
+    assert not choices["cut"]["message"]["content"].endswith("}")
+    assert "sorry" in choices["refusals"]["message"]["content"] or "AI" in choices["refusals"]["message"]["content"]
+    assert choices["tools"]["message"]["content"] is None and choices["tools"]["finish_reason"] == "tool_calls"
+    assert choices["tools"]["message"]["tool_calls"][0]["function"]["name"] == "python"
+
+
+def test_thinking_stands_in_the_reply_or_beside_it_or_takes_all_tokens() -> None:
+    kinds: Counter[str] = Counter()
+    for said in played(Temper(thinking=1.0, exhausted=0.2), 200)[1]:
+        choice = message_of(said)
+        content = choice["message"]["content"] or ""
+        if not content:
+            assert choice["finish_reason"] == "length" and choice["message"]["reasoning_content"]
+            kinds["exhausted"] += 1
+        else:
+            kinds["within" if content.startswith("<think>") else "beside"] += 1
+    assert all(kinds[name] > 15 for name in ("exhausted", "within", "beside"))
+
+
+def test_half_of_what_is_cut_says_so() -> None:
+    reasons = Counter(message_of(said)["finish_reason"] for said in played(Temper(cut=1.0), 200)[1])
+    assert reasons["length"] > 60 < reasons["stop"]
+
+
+@pytest.mark.parametrize("retry_after", [False, True])
+def test_a_window_takes_so_many_requests_and_no_more(retry_after: bool) -> None:
+    server, said = played(Temper(requests=7, window_s=60, retry_after=retry_after), 20)
+    assert [one.status for one in said] == [200] * 7 + [429] * 13
+    assert all(("retry-after" in one.headers) == retry_after for one in said[7:])
+    server._window.clear()  # a minute later
+    assert server.answer(Request({}, asked(0))).status == 200
+
+
+def test_outages_are_of_three_kinds_and_end() -> None:
+    _, said = played(Temper(outages=1.0), 60)
+    kinds = Counter((one.status, one.manner) for one in said)
+    assert set(kinds) == {(502, "answer"), (200, "answer"), (200, "reset")}
+    server = HostileServer(Temper(outages=0.5))
+    assert any(server.answer(Request({}, asked(0))).status == 200 for _ in range(20))
+
+
+def test_a_content_filter_takes_some_prompts_always_and_some_replies_once() -> None:
+    server, first = played(Temper(filtered=0.3))
+    again = [server.answer(Request({}, asked(number))) for number in range(400)]
+    refused = [number for number, said in enumerate(first) if said.status == 400]
+    assert 30 < len(refused) < 90 and all(again[number].status == 400 for number in refused)
+    assert b"content_filter" in first[refused[0]].body
+    withheld = [n for n, said in enumerate(first) if said.status == 200 and message_of(said)["finish_reason"] == "content_filter"]
+    assert 30 < len(withheld) < 90
+    answered = [n for n in withheld if again[n].status == 200 and message_of(again[n])["finish_reason"] == "stop"]
+    assert len(answered) > 0.6 * len(withheld)
+
+
+def test_latency_lies_between_its_bounds() -> None:
+    delays = [said.delay_s for said in played(read_temper("slow"), 100)[1]]
+    assert 1.0 <= min(delays) < 1.3 and 2.7 < max(delays) <= 3.0
+
+
+def test_a_prompt_that_is_too_long_is_refused_with_the_limit() -> None:
+    said = HostileServer(context=50).answer(Request({}, asked(0, OPENING * 20)))
+    assert said.status == 400 and b"maximum context length is 50 tokens" in said.body
+
+
+def test_other_shapes_say_the_same() -> None:
+    seen = {json.dumps(reshaped(TASKS, random.Random(seed))) for seed in range(60)}
+    assert json.dumps(TASKS["tasks"]) in seen and any('"high"' in text for text in seen) and any('"90%"' in text for text in seen)
+    assert any("notes" in text for text in seen)
+    learned = {"experiences": [{"content": "c", "tags": ["a", "b"], "confidence": 0.5}]}
+    assert any('"a, b"' in json.dumps(reshaped(learned, random.Random(seed))) for seed in range(60))
+    graded = {"achieved": True, "score": 90}
+    assert [graded] in [reshaped(graded, random.Random(seed)) for seed in range(60)]
+
+
+def test_the_same_seed_does_the_same_and_another_does_not() -> None:
+    bodies = [[_stable(said) for said in played(TEMPERS["mild"], 100, seed=seed)[1]] for seed in (1, 1, 2)]
+    assert bodies[0] == bodies[1] != bodies[2]
+
+
+def _stable(said: Any) -> Any:
+    if not said.body or not said.body.startswith(b'{"id"'):
+        return said.status, said.manner, said.body
+    return message_of(said)
+
+
+def test_what_was_billed_twice_is_told_from_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "asked.jsonl"
+    server = HostileServer(Temper(requests=3), log=log)
+    for number in (0, 1, 0, 2, 2):
+        server.answer(Request({}, asked(number)))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["what"] for line in lines] == ["answered"] * 3 + ["429"] * 2
+    assert sum(paid_twice(log).values()) == 1, "prompt 0 alone; the 429s cost nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "temper"),
+    [
+        ("mild", TEMPERS["mild"]),
+        ("fences+cut", Temper(fences=1.0, cut=0.1)),
+        ("limits+window_s=0.5+retry_after=yes", Temper(requests=90, window_s=0.5, retry_after=True)),
+        ("slow+latency_s=0.1-0.3", Temper(latency_s=(0.1, 0.3))),
+    ],
+)
+def test_tempers_are_written_as_names_and_values(text: str, temper: Temper) -> None:
+    assert read_temper(text) == temper
+
+
+@pytest.mark.parametrize(("text", "message"), [("rude", "no temper 'rude'"), ("fence=1", "'fence' is nothing that a temper has")])
+def test_what_is_no_temper_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_temper(text)
+
+
+async def test_it_is_served_over_http_with_a_key() -> None:
+    async with HostileServer(key="sk-x").serve() as transport, httpx.AsyncClient(trust_env=False) as client:
+        url = f"{transport.url}/chat/completions"
+        assert (await client.post(url, json=asked(0))).status_code == 401
+        reply = await client.post(url, json=asked(0), headers={"authorization": "Bearer sk-x"})
+        action = json.loads(reply.json()["choices"][0]["message"]["content"])["action"]
+        assert action == "```python\nprint(sum(i * i for i in range(1, 5 + 1)))\n```"
+        counts = (await client.get(f"{transport.url}/counts")).json()
+        assert counts["answered"] == counts["verifier/solve of m"] == 1
+
+
+def test_a_prompt_of_no_world_or_role_is_400() -> None:
+    for task, opening in (("verifier/solve", "nowhere"), ("poet/sing", OPENING)):
+        body = {"model": "m", "messages": messages(task, "rules", {"opening": opening, "task": "sing"})}
+        assert HostileServer().answer(Request({}, body)).status == 400
+
+
+def tried(env_class: Any, seed_task: str, steps: int, *, wrong: float) -> list[tuple[bool, bool, dict[str, Any]]]:
+    """Explore a world by the mind and have tasks made of it; each with whether it is right, whether the judge says so, and itself."""
+    minds, world = Minds(wrong=wrong), next(world for world in WORLDS if env_class.__module__.split(".")[2].startswith(world.env_type))
+    opening, env = opened(env_class, seed_task)
+    walked: list[tuple[int, str, str]] = []
+    for number in range(steps):
+        prompt = messages("explorer/act", '{"action": ""}', {"opening": opening, "transcript": transcript(walked)})
+        action = minds.answer(prompt, random.Random(f"{seed_task}-{number}")).answer["action"]
+        result = env.step({"role": "assistant", "content": action})
+        walked.append((number, action, result["state"][0]["content"]))
+        if result["is_terminated"]:
+            break
+    env.close()
+    prompt = messages("synthesiser/tasks", "", {"opening": opening, "transcript": transcript(walked), "count": "8"})
+    made = minds.answer(prompt, random.Random(seed_task)).answer["tasks"]
+    return [(world.right(seed_task, t["query"], t["solution"]), accepted(minds, env_class, seed_task, t), t) for t in made]
+
+
+def opened(env_class: Any, seed_task: str) -> tuple[str, Any]:
+    env = env_class(seed_task, "mind", {"is_open_query": True})
+    return prompts.opening_text(env.get_init_state()["state"]), env
+
+
+def accepted(minds: Minds, env_class: Any, seed_task: str, task: dict[str, Any]) -> bool:
+    opening, env = opened(env_class, seed_task)
+    done = []
+    for number, action in enumerate(task["solution"]):
+        result = env.step({"role": "assistant", "content": action})
+        done.append((number, action, result["state"][0]["content"]))
+        if result["is_terminated"]:
+            break
+    env.close()
+    prompt = messages("judge/accept", "", {"opening": opening, "task": task["query"], "transcript": transcript(done)})
+    verdict: bool = minds.answer(prompt, random.Random(0)).answer["accepted"]
+    return verdict
+
+
+def bfcl_seeds() -> tuple[Any, list[str]]:
+    pytest.importorskip("bfcl_eval")
+    from env_service.environments.bfcl.env import BfclEnv
+
+    return BfclEnv, BfclEnv.get_query_list("train", {"categories": ["multi_turn_base"]})[::10]
+
+
+def gymnasium_seeds() -> tuple[Any, list[str]]:
+    pytest.importorskip("gymnasium")
+    from env_service.environments.gymnasium.env import GymnasiumEnv
+
+    ids = GymnasiumEnv.get_query_list("train")
+    return GymnasiumEnv, [*ids[:6], *ids[-6:]]
+
+
+@pytest.mark.parametrize("seeds", [bfcl_seeds, gymnasium_seeds])
+def test_minds_make_right_tasks_but_for_those_that_are_wrong_on_purpose(seeds: Any) -> None:
+    env_class, ids = seeds()
+    tasks = [task for seed in ids for task in tried(env_class, seed, 10, wrong=0.0)]
+    assert len(tasks) >= 30 and len({task["query"] for _, _, task in tasks}) >= 20
+    assert all(is_right is is_accepted for is_right, is_accepted, _ in tasks)
+    # BFCL has a world in which only the second contact can be added.
+    assert sum(is_right for is_right, _, _ in tasks) >= 0.95 * len(tasks)
+
+
+@pytest.mark.parametrize("seeds", [bfcl_seeds, gymnasium_seeds])
+def test_the_judge_takes_none_of_the_wrong_ones(seeds: Any) -> None:
+    env_class, ids = seeds()
+    tasks = [task for seed in ids for task in tried(env_class, seed, 10, wrong=1.0)]
+    assert len(tasks) >= 20 and not any(is_right or is_accepted for is_right, is_accepted, _ in tasks)
+
+
+def test_wrong_lessons_are_told_from_right_ones() -> None:
+    minds = Minds(wrong=0.5)
+    for env_type in ("bfcl", "gymnasium", "mcp", "python", "appworld"):
+        lessons = world_of_type(env_type).lessons
+        assert len({lesson.content for lesson in lessons}) == len(lessons) >= 3
+        opening = {"python": OPENING, "gymnasium": "a frozen lake", "mcp": "note_list", "bfcl": "<tool_call>"}.get(env_type)
+        for lesson in lessons:
+            for text, is_true in ((lesson.content, True), (lesson.opposite, False)):
+                sections = {"experience": f"[1]\nwhen_to_use: x\ncontent: {text}", "opening": opening or "apis.supervisor"}
+                reply = minds.answer(messages("summariser/validate", "", sections), random.Random(0)).answer
+                assert reply["valid"] is is_true

@@ -114,22 +114,22 @@ class LLM:
         sampling = {**self._response_format(role, schema), **sampling}
         reply, key = await self._chat(role, messages, sampling)
         try:
-            return read_reply(reply.text, schema)
+            return read_reply(reply.answer, schema)
         except NoAnswer as error:
             first_problem = str(error)
         self._count(role).repairs += 1
         request = _REPAIR.format(problem=first_problem, schema=_schema_text(schema))
-        again = [*messages, {"role": "assistant", "content": reply.text}, {"role": "user", "content": request}]
+        again = [*messages, {"role": "assistant", "content": reply.answer}, {"role": "user", "content": request}]
         repaired, second_key = await self._chat(role, again, sampling)
         try:
-            return read_reply(repaired.text, schema)
+            return read_reply(repaired.answer, schema)
         except NoAnswer as error:
             second_problem = str(error)
         for useless in filter(None, (key, second_key)):
             if self._cache is not None:
                 self._cache.forget(useless)
         self._count(role).errors += 1
-        raise LLMReplyError(f"{role.value}: no usable reply, also after one repair: {second_problem}", repaired.text)
+        raise LLMReplyError(f"{role.value}: no usable reply, also after one repair: {second_problem}", repaired.answer)
 
     def metrics(self) -> dict[str, float]:
         """Return the counts since the start of every role that was called, as `llm/<role>/<name>`, and what the run spent in all."""

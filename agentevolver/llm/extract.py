@@ -1,7 +1,8 @@
 """The JSON in a model's reply: bare, fenced, after its thinking, or with prose around it.
 
 `read_reply` returns one validated answer or raises `NoAnswer`, whose message says what was wrong in words that the model can act on.
-No answer is guessed, since a reply may quote what an agent or an environment wrote, and that may look like an answer. What stands inside
+A list that holds nothing but the object that was asked for is taken for it. No answer is guessed, since a reply may quote what an agent or
+an environment wrote, and that may look like an answer. What stands inside
 a JSON string is text: fences, tags and JSON in it count for nothing. Two different answers that both fit are refused, and so is an
 answer beside a JSON object that is broken.
 """
@@ -60,7 +61,7 @@ def read_reply(text: str, schema: type[M]) -> M:
     attempted = parts.broken
     for value in parts.values:
         try:
-            model = schema.model_validate(_as_written(value))
+            model = _read(_as_written(value), schema)
         except ValidationError as error:
             problem = _problem(error)
             attempted = attempted or _is_attempt(value, schema)
@@ -76,6 +77,15 @@ def read_reply(text: str, schema: type[M]) -> M:
             "the reply holds an answer beside JSON that is broken or does not fit, it must hold one answer alone", attempted=True
         )
     return fitting[0]
+
+
+def _read(value: Any, schema: type[M]) -> M:
+    try:
+        return schema.model_validate(value)
+    except ValidationError:
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+            return schema.model_validate(value[0])
+        raise
 
 
 def _is_attempt(value: Any, schema: type[BaseModel]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,3 +54,11 @@ class Reply:
     finish_reason: str = "stop"
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: str = ""
+
+    @property
+    def answer(self) -> str:
+        """What was said, as text: `text`, or where that is blank the arguments of the only native call, which some servers give instead."""
+        if self.text.strip() or len(self.tool_calls) != 1:
+            return self.text
+        given = self.tool_calls[0].arguments
+        return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)

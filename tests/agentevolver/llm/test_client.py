@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import logging
 import time
 import traceback
@@ -294,6 +295,14 @@ async def test_a_native_call_comes_without_a_text_and_is_kept_in_the_cache(tmp_p
     assert [reply.tool_calls for reply in replies] == [(ToolCall("find", {"what": "milk"}), ToolCall("find", "milk, please"))] * 2
     assert [(reply.text, reply.thinking, reply.cached) for reply in replies] == [("", "look first", False), ("", "look first", True)]
     assert [request.body["tools"] for request in server.requests] == [TOOLS]
+
+
+async def test_a_structured_reply_may_come_as_the_arguments_of_a_native_call() -> None:
+    calls = [{"id": "1", "type": "function", "function": {"name": "reply", "arguments": json.dumps({"score": 90, "reason": "ok"})}}]
+    said = Said(None, finish_reason="tool_calls", message={"tool_calls": calls})
+    async with FaultyServer([said]) as server, LLM(settings(server)) as llm:
+        assert await llm.structured(Role.JUDGE, ASK, Verdict) == Verdict(score=90, reason="ok")
+    assert len(server.requests) == 1
 
 
 async def test_thinking_in_front_of_a_reply_is_no_part_of_its_text() -> None:

@@ -103,6 +103,12 @@ def test_the_same_answer_twice_is_one_answer() -> None:
     assert read_reply(f"{body} - again: {body}", Note).text == "a"
 
 
+def test_a_list_of_the_one_object_is_the_object_and_a_list_of_two_is_not() -> None:
+    assert read_reply('[{"text": "a", "tags": []}]', Note).text == "a"
+    with pytest.raises(NoAnswer):
+        read_reply('[{"text": "a", "tags": []}, {"text": "b", "tags": []}]', Note)
+
+
 @pytest.mark.parametrize("text", ["Bearer abc.def-ghi", "sk-abcdefgh", "hf_abcdefgh", "the key is my-own-key", "https://u:p@host/"])
 def test_keys_are_taken_out_of_texts(text: str) -> None:
     shown = redact(f"wrong: {text} .", ["my-own-key"])

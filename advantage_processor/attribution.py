@@ -21,9 +21,21 @@ from advantage_processor.cache import LabelCache, trajectory_hash
 from advantage_processor.exchanges import ExchangeLog
 from advantage_processor.groups import SMALL, Group, GroupOutcomes
 from advantage_processor.labels import Attribution, LabelStatus
-from advantage_processor.reply import Judgements, LabelError, StepLabel, read_labels
+from advantage_processor.reply import Found, Judgements, LabelError, StepLabel, read_some
 from advantage_processor.settings import AttributionSettings
-from agentevolver.llm import BudgetExceeded, EndpointSettings, LLMError, LLMRefused, LLMSettings, LLMTimeout, LLMUnavailable, Reply, Role
+from agentevolver.llm import (
+    BudgetExceeded,
+    EndpointSettings,
+    LLMContextOverflow,
+    LLMError,
+    LLMRefused,
+    LLMReplyError,
+    LLMSettings,
+    LLMTimeout,
+    LLMUnavailable,
+    Reply,
+    Role,
+)
 from agentevolver.utils import seeds
 
 logger = logging.getLogger(__name__)
@@ -231,18 +243,44 @@ class Attributor:
         return trajectory_hash(asked, prompt.opening_and_task(trajectory), steps, trajectory["outcome"]["score"], self._success(trajectory))
 
     async def _ask(self, trajectory: Record, window: range, work: _Work) -> list[StepLabel]:
-        """Ask for the labels of a window, a second time if the reply cannot be used; raises LabelError when that fails too."""
-        messages = prompt.label_messages(trajectory, window, success=self._success(trajectory), max_chars=self._settings.max_chars)
-        reply = await self._chat(messages, work)
-        try:
-            return _read(reply, window)
-        except LabelError as first:
-            work.repairs += 1
-            reply = await self._chat(prompt.repair_messages(messages, reply.text, str(first), window), work)
+        """Ask for the labels of a window, a second time for those that cannot be read; raises LabelError when some are still missing.
+
+        A prompt that is too long for the model is asked with shorter actions and observations.
+        """
+        chars = self._settings.max_chars
+        while True:
+            messages = prompt.label_messages(trajectory, window, success=self._success(trajectory), max_chars=chars)
             try:
-                return _read(reply, window)
-            except LabelError as second:
-                raise LabelError(f"{second} (asked again after: {first})") from second
+                return await self._answered(messages, window, work)
+            except LLMContextOverflow:
+                if chars <= prompt.GLIMPSE_CHARS:
+                    raise
+                chars = max(prompt.GLIMPSE_CHARS, chars // 2)
+
+    async def _answered(self, messages: list[dict[str, Any]], window: range, work: _Work) -> list[StepLabel]:
+        said, first = await self._some(messages, window, work)
+        if not first.problem:
+            return [first.labels[index] for index in window]
+        work.repairs += 1
+        missing = [index for index in window if index not in first.labels]
+        again = prompt.repair_messages(messages, said, first.problem, missing)
+        _, second = await self._some(again, window, work)
+        labels = {**first.labels, **second.labels}
+        if len(labels) < len(window):
+            raise LabelError(f"{second.problem} (asked again after: {first.problem})")
+        return [labels[index] for index in window]
+
+    async def _some(self, messages: list[dict[str, Any]], window: range, work: _Work) -> tuple[str, Found]:
+        """Return what a judge said and the labels in it; no labels and why not, if it said nothing that can be read."""
+        try:
+            reply = await self._chat(messages, work)
+        except LLMReplyError as error:  # it thought until its tokens were spent
+            return error.text, Found({}, str(error))
+        try:
+            return reply.answer, read_some(reply.answer, window)
+        except LabelError as error:
+            cut = "; the reply was cut at max_tokens" if reply.finish_reason == "length" else ""
+            return reply.answer, Found({}, f"{error}{cut}")
 
     async def _chat(self, messages: list[dict[str, Any]], work: _Work) -> Reply:
         work.calls += 1
@@ -251,17 +289,8 @@ class Attributor:
             work.prompt_tokens += reply.prompt_tokens
             work.completion_tokens += reply.completion_tokens
             work.cost += (reply.prompt_tokens * self._prices[0] + reply.completion_tokens * self._prices[1]) / 1e6
-        work.exchanges.append({"messages": messages, "reply": reply.text})
+        work.exchanges.append({"messages": messages, "reply": reply.answer})
         return reply
-
-
-def _read(reply: Reply, window: range) -> list[StepLabel]:
-    try:
-        return read_labels(reply.text, window)
-    except LabelError as error:
-        if reply.finish_reason == "length":
-            raise LabelError(f"{error}; the reply was cut at max_tokens") from error
-        raise
 
 
 class _Pause:

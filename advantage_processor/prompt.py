@@ -80,10 +80,17 @@ def label_messages(trajectory: Mapping[str, Any], window: range, *, success: boo
     return prompts.messages("attributor/steps", _INSTRUCTIONS, sections)
 
 
-def repair_messages(messages: Sequence[dict[str, Any]], reply: str, problem: str, window: range) -> list[dict[str, Any]]:
-    """Return the conversation that asks again after an unusable reply, saying what was wrong with it."""
+def repair_messages(messages: Sequence[dict[str, Any]], reply: str, problem: str, indices: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the conversation that asks again for the labels of some steps after a reply without them, saying what was wrong with it."""
     request = (
-        f"That reply cannot be used: {problem}. Reply again with the JSON alone: one entry for each index from {window.start} to "
-        f"{window.stop - 1}, each exactly once."
+        f"That reply cannot be used: {problem}. Reply again with the JSON alone: one entry for {_spans(indices)}, each index exactly once."
     )
-    return [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": request}]
+    # Some servers refuse a message without content.
+    return [*messages, {"role": "assistant", "content": reply or "(nothing)"}, {"role": "user", "content": request}]
+
+
+def _spans(indices: Sequence[int]) -> str:
+    first, last = indices[0], indices[-1]
+    if last - first + 1 == len(indices) > 1:
+        return f"each index from {first} to {last}"
+    return f"index {', '.join(map(str, indices))}"

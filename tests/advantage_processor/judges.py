@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+from advantage_processor.reply import LabelError, read_some
 from agentevolver.llm import Reply
 from agentevolver.llm.prompts import read_sections, read_steps
 
@@ -23,13 +24,22 @@ def as_lines(labels):
     return "\n".join(f"Step {i} Analysis: hm\nStep {i} Judgment: {'GOOD' if good else 'BAD'}" for i, good in labels)
 
 
+def read_labels(text, indices):
+    """One label for each of the indices, in their order; raises LabelError if a reply does not hold them all."""
+    found = read_some(text, indices)
+    if found.problem:
+        raise LabelError(found.problem)
+    return [found.labels[index] for index in indices]
+
+
 class FakeJudge:
     """Answers each call with the next of `replies`, the last one for ever: text, an exception, or a function of the messages."""
 
-    def __init__(self, *replies, latency=0.0, finish_reason="stop"):
+    def __init__(self, *replies, latency=0.0, finish_reason="stop", calls=()):
         self.replies = list(replies) or [lambda messages: as_json(labels_for(messages))]
         self.latency = latency
         self.finish_reason = finish_reason
+        self.tool_calls = calls
         self.calls = []
         self.in_flight = self.most_in_flight = 0
 
@@ -46,4 +56,4 @@ class FakeJudge:
         if isinstance(reply, BaseException):
             raise reply
         text = reply(messages) if callable(reply) else reply
-        return Reply(text, 1000, 50, self.latency, False, self.finish_reason)
+        return Reply(text, 1000, 50, self.latency, False, self.finish_reason, self.tool_calls)

@@ -13,8 +13,19 @@ from advantage_processor import AttributionSettings
 from advantage_processor.attribution import Attributor, judge_settings
 from advantage_processor.groups import SMALL, group_advantage
 from advantage_processor.labels import Attribution, LabelStatus
-from agentevolver.llm import BudgetExceeded, EndpointSettings, LLMRefused, LLMSettings, LLMTimeout, LLMUnavailable, Role
+from agentevolver.llm import (
+    BudgetExceeded,
+    EndpointSettings,
+    LLMContextOverflow,
+    LLMRefused,
+    LLMReplyError,
+    LLMSettings,
+    LLMTimeout,
+    LLMUnavailable,
+    Role,
+)
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
+from agentevolver.llm.replies import ToolCall
 from tests.advantage_processor.judges import FakeJudge, as_json, as_lines, labels_for
 from tests.advantage_processor.records import record
 from tests.advantage_processor.reference import grpo
@@ -97,32 +108,71 @@ GOOD_REPLY = as_json([(0, True), (1, False), (2, True)])
 
 
 @pytest.mark.parametrize(
-    ("reply", "problem"),
+    ("reply", "problem", "wanted"),
     [
-        (PROSE, "no JSON"),
-        (as_json([(0, True), (1, False)]), "step 2 has no entry"),
-        (as_json([(i, True) for i in range(5)]), "step 3, 4 was not asked for"),
-        (as_json([(0, True), (1, False), (1, True), (2, True)]), "step 1 has more than one entry"),
-        (as_lines([(0, True), (1, False), (2, True), (2, False)]), "step 2 has more than one entry"),
-        (GOOD_REPLY[:-30], "does not fit"),
+        (PROSE, "no JSON", "0 to 2"),
+        ("", "is empty", "0 to 2"),
+        (as_json([(0, True), (1, False)]), "step 2 has no entry", "for index 2,"),
+        (as_json([(i, True) for i in range(5)]), "step 3, 4 was not asked for", "0 to 2"),
+        (as_json([(0, True), (1, False), (1, True), (2, True)]), "step 1 has more than one entry", "for index 1,"),
+        (as_lines([(0, True), (1, False), (2, True), (2, False)]), "step 2 has more than one entry", "for index 2,"),
+        (GOOD_REPLY.replace("BAD", "FINE"), "an entry cannot be read (label: Input should be 'GOOD' or 'BAD')", "for index 1,"),
+        (GOOD_REPLY[:-30], "does not fit", "0 to 2"),
     ],
 )
 class TestAnUnusableReply:
-    async def test_is_asked_for_again_with_what_was_wrong(self, reply, problem):
+    async def test_is_asked_for_again_with_what_was_wrong(self, reply, problem, wanted):
         judge = FakeJudge(reply, GOOD_REPLY)
         found = await attributor(judge).attribute(trajectory(), step=1)
         assert found.good == (True, False, True)
         assert (found.calls, found.repairs) == (2, 1)
         *_, said, request = judge.calls[1]
-        assert said == {"role": "assistant", "content": reply}
-        assert problem in request["content"] and "0 to 2" in request["content"]
+        assert said == {"role": "assistant", "content": reply or "(nothing)"}
+        assert problem in request["content"] and wanted in request["content"]
 
-    async def test_twice_is_a_failure_and_no_label_is_guessed(self, reply, problem):
+    async def test_twice_is_a_failure_and_no_label_is_guessed(self, reply, problem, wanted):
         judge = FakeJudge(reply)
         found = await attributor(judge).attribute(trajectory(), step=1)
         assert (found.status, found.kind, found.good) == (LabelStatus.FAILED, "reply", ())
         assert problem in found.reason and "LabelError" in found.reason
         assert len(judge.calls) == 2
+
+
+async def test_the_labels_that_could_be_read_stand_and_only_the_others_are_asked_for_again():
+    judge = FakeJudge(GOOD_REPLY.replace("BAD", "FINE"), as_json([(1, False)]))
+    found = await attributor(judge).attribute(trajectory(), step=1)
+    assert found.good == (True, False, True) and found.repairs == 1
+
+
+async def test_a_native_call_is_read_like_a_reply():
+    judge = FakeJudge("", calls=(ToolCall("reply", json.loads(GOOD_REPLY)),))
+    found = await attributor(judge).attribute(trajectory(), step=1)
+    assert found.good == (True, False, True) and found.repairs == 0
+
+
+async def test_a_judge_that_thought_until_its_tokens_were_spent_is_asked_again():
+    found = await attributor(FakeJudge(LLMReplyError("spent all its tokens"), GOOD_REPLY)).attribute(trajectory(), step=1)
+    assert found.good == (True, False, True) and found.repairs == 1
+
+
+async def test_a_prompt_that_is_too_long_is_asked_with_shorter_observations():
+    def taken(messages):
+        if len(messages[1]["content"]) > 6_000:
+            raise LLMContextOverflow("too long", limit_tokens=1500)
+        return GOOD_REPLY
+
+    judge = FakeJudge(taken)
+    long = [f"{action} {'x' * 5_000}" for action in ACTIONS]
+    found = await attributor(judge, max_chars=4_000).attribute(trajectory(actions=long), step=1)
+    assert found.good == (True, False, True) and found.repairs == 0
+    sizes = [len(messages[1]["content"]) for messages in judge.calls]
+    assert sizes[0] > 12_000 and sizes == sorted(sizes, reverse=True) and len(set(sizes)) == len(sizes)
+
+
+async def test_a_prompt_that_is_too_long_however_short_is_a_failure():
+    judge = FakeJudge(LLMContextOverflow("too long", limit_tokens=10))
+    found = await attributor(judge).attribute(trajectory(), step=1)
+    assert (found.status, found.kind) == (LabelStatus.FAILED, "refused") and len(judge.calls) < 12
 
 
 async def test_a_reply_that_was_cut_says_so():

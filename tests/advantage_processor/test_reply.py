@@ -1,4 +1,4 @@
-"""Reading a judge's reply: by index, all or nothing."""
+"""Reading a judge's reply: by index, entry by entry, and no label guessed."""
 
 import json
 import time
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advantage_processor.reply import LabelError, read_labels
+from advantage_processor.reply import LabelError, read_some
+from tests.advantage_processor.judges import read_labels
 
 
 def answer(flags, first=0):
@@ -87,6 +88,47 @@ def test_json_is_found_in_its_wrapping(wrapped):
 def test_anything_but_one_label_for_each_step_is_refused_and_named(reply, problem):
     with pytest.raises(LabelError, match=problem):
         read_labels(reply, range(3))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"0": "GOOD", "1": "BAD"},
+        {"steps": {"0": {"analysis": "x", "label": "good"}, "step 1": {"label": "bad."}}},
+        {"steps": [{"index": "0", "label": "**GOOD**"}, {"index": "Step 1", "label": "`BAD`"}]},
+        {"steps": [{"index": 0, "label": "GOOD", "score": 1}, {"index": 1, "label": "BAD", "why": ["a"]}], "summary": "x"},
+        [{"index": 0, "label": "GOOD"}, {"index": 1, "label": "BAD"}, {"index": 1, "label": "BAD", "analysis": "as I said"}],
+    ],
+)
+def test_other_shapes_of_the_same_labels_are_understood(reply):
+    assert flags_of(json.dumps(reply), 2) == "GB"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"index": 1, "label": "GOOD or BAD"},
+        {"index": 1, "label": True},
+        {"index": 1.5, "label": "GOOD"},
+        {"index": "1 to 3", "label": "GOOD"},
+        {"label": "GOOD"},
+        "GOOD",
+    ],
+)
+def test_an_entry_that_cannot_be_read_costs_none_of_the_others(entry):
+    found = read_some(json.dumps([{"index": 0, "label": "GOOD"}, entry, {"index": 2, "label": "BAD"}]), range(3))
+    assert {index: label.good for index, label in found.labels.items()} == {0: True, 2: False}
+    assert "step 1 has no entry" in found.problem and "cannot be read" in found.problem
+
+
+def test_a_step_with_two_labels_has_none_and_the_others_keep_theirs():
+    found = read_some(json.dumps([{"index": i, "label": label} for i, label in ((0, "GOOD"), (1, "GOOD"), (1, "BAD"))]), range(2))
+    assert list(found.labels) == [0] and "step 1 has more than one entry" in found.problem
+
+
+def test_numbers_that_were_not_asked_for_make_all_of_them_doubtful():
+    with pytest.raises(LabelError, match="step 0 has no entry; step 2 was not asked for"):
+        read_some(json.dumps(answer("GB", first=1)), range(2))
 
 
 def test_words_inside_a_line_are_not_labels():

@@ -3,7 +3,8 @@
 import json
 import random
 
-from advantage_processor.reply import LabelError, read_labels
+from advantage_processor.reply import LabelError, read_some
+from tests.advantage_processor.judges import read_labels
 
 STEPS = 2
 QUOTES = (
@@ -67,9 +68,9 @@ def test_no_quote_overrules_the_judges_own_answer() -> None:
             lines = "\n".join(f"Step {i} Analysis: {quote(random_)}\nStep {i} Judgment: BAD" for i in range(STEPS))
             reply = f"{lines}\n{quote(random_)}"
         try:
-            labels = read_labels(reply, range(STEPS))
+            labels = read_some(reply, range(STEPS)).labels
         except LabelError:
             continue
         read += 1
-        assert [label.good for label in labels] == [False] * STEPS, reply
+        assert not any(label.good for label in labels.values()), reply
     assert read > 1000

@@ -42,8 +42,8 @@ class HostileServer:
     """The server's mind and memory.
 
     - `context`: prompts of more tokens are refused as providers do (400, with the limit in words); 0: no limit.
-    - `counts`: requests by what came of them (`answered`, `429`, `502`, ...), by `role/task of model`, and by way (`way fences`).
-    - `billed`: of prompts that were answered, by their hash: (times, tokens).
+    - `counts`: requests by what came of them (`answered`, `429`, `502`, ...), by `role/task of model`, and by way (`way fences`);
+      `asked`: what was asked (`fingerprint`), each with how often.
     """
 
     temper: Temper = field(default_factory=Temper)
@@ -55,7 +55,7 @@ class HostileServer:
     counts: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    _seen: Counter[str] = field(default_factory=Counter)
+    asked: Counter[str] = field(default_factory=Counter)
     _window: deque[float] = field(default_factory=deque)
 
     def serve(self, port: int = 0) -> FaultyServer:
@@ -70,8 +70,8 @@ class HostileServer:
             return _refused(401, "Incorrect API key provided.", "invalid_api_key")
         body = request.body
         asked = fingerprint(body)
-        times = self._seen[asked]
-        self._seen[asked] += 1
+        times = self.asked[asked]
+        self.asked[asked] += 1
         said, what, thought = self._said(body, asked, times)
         task = thought.task if thought is not None else _task(body)
         self.counts[what] += 1
@@ -144,7 +144,7 @@ class HostileServer:
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += said
         data = {
-            "id": f"chatcmpl-{sum(self._seen.values())}",
+            "id": f"chatcmpl-{sum(self.asked.values())}",
             "object": "chat.completion",
             "created": int(time.time()),
             "model": body.get("model"),

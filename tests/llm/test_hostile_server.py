@@ -262,8 +262,8 @@ def test_wrong_lessons_are_told_from_right_ones() -> None:
         lessons = world_of_type(env_type).lessons
         assert len({lesson.content for lesson in lessons}) == len(lessons) >= 3
         opening = {"python": OPENING, "gymnasium": "a frozen lake", "mcp": "note_list", "bfcl": "<tool_call>"}.get(env_type)
-        for lesson in lessons:
-            for text, is_true in ((lesson.content, True), (lesson.opposite, False)):
-                sections = {"experience": f"[1]\nwhen_to_use: x\ncontent: {text}", "opening": opening or "apis.supervisor"}
-                reply = minds.answer(messages("summariser/validate", "", sections), random.Random(0)).answer
-                assert reply["valid"] is is_true
+        texts = [text for lesson in lessons for text in (lesson.content, lesson.opposite)]
+        listed = "\n".join(f"[{number}]\nwhen_to_use: x\ncontent: {text}" for number, text in enumerate(texts, 1))
+        prompt = messages("summariser/validate", "", {"experience": listed, "opening": opening or "apis.supervisor"})
+        reply = minds.answer(prompt, random.Random(0)).answer
+        assert [entry["valid"] for entry in reply["judgements"]] == [True, False] * len(lessons)

@@ -203,10 +203,14 @@ class GymnasiumWorld(World):
         return None
 
     def closing(self, answer: str | None) -> str | None:
-        return None
+        return "action: done"
 
     def answered(self, action: str) -> str | None:
-        return None
+        return "" if self.canonical(action) == "done" else None
+
+    def solution(self, goal: Goal, answer: str | None) -> list[str]:
+        """The ice's goal and the passenger's end the episode themselves."""
+        return list(goal.actions) if goal.query in (_REACH, _DELIVER) else super().solution(goal, answer)
 
     def canonical(self, action: str) -> str:
         found = _ACTION.findall(action)
@@ -226,7 +230,7 @@ class GymnasiumWorld(World):
         return list(steps[skipped : skipped + len(wanted)]) if said[skipped : skipped + len(wanted)] == wanted else None
 
     def holds(self, goal: Goal, steps: Steps) -> bool:
-        last = place_in(steps[-1].observation) if steps else None
+        last = next((place for step in reversed(steps) if (place := place_in(step.observation)) is not None), None)
         return last is not None and last.fits(goal.query)
 
     def credits(self, goal: Goal | None, steps: Steps, *, succeeded: bool) -> dict[int, bool]:
@@ -246,7 +250,8 @@ class GymnasiumWorld(World):
         return "I go on towards the end of the way.", f"action: {path[0]}"
 
     def wrong(self, goal: Goal, solution: Sequence[str], rng: random.Random) -> list[str]:
-        return list(solution[:-1]) or ["action: up"]
+        acts = [action for action in solution if self.answered(action) is None]
+        return [*acts[:-1], "action: done"]
 
     def right(self, seed_task_id: str, query: str, solution: Sequence[str]) -> bool:
         from env_service.environments.gymnasium.env import GymnasiumEnv
@@ -256,7 +261,7 @@ class GymnasiumWorld(World):
             told = ""
             for action in solution:
                 result = env.step({"role": "assistant", "content": action})
-                told = result["state"][0]["content"]
+                told += result["state"][0]["content"] + "\n"
                 if result["is_terminated"]:
                     break
         finally:

@@ -45,6 +45,13 @@ class McpWorld(CallingWorld):
     def first_look(self, steps: Steps) -> str | None:
         return None if any(self.canonical(step.action) == self.canonical(_LIST) for step in steps) else _LIST
 
+    def closing(self, answer: str | None) -> str | None:
+        return f"Answer: {answer}" if answer else self.done
+
+    def answered(self, action: str) -> str | None:
+        said = super().answered(action)
+        return said.removeprefix("Answer:").strip() if said is not None else None
+
     def refused(self, step: StepText) -> bool:
         return response(step.observation).startswith("Error:")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,8 +116,7 @@ def _tasks(prompt: _Prompt, wrong: float) -> Answer:
         answer = world.answer(goal, [step.observation for step in found]) if goal.asks else None
         if goal.asks and answer is None:
             continue
-        closing = world.closing(answer)
-        solution = [*goal.actions, *([closing] if closing is not None else [])]
+        solution = world.solution(goal, answer)
         if prompt.rng.random() < wrong:
             solution = made[-1]["solution"] if made and prompt.rng.random() < 0.3 else world.wrong(goal, solution, prompt.rng)
         made.append({"query": goal.query, "solution": solution, "confidence": 0.9})
@@ -146,7 +146,7 @@ def _solve(prompt: _Prompt, wrong: float) -> Answer:
         return {"thought": thought, "action": action}
     found = world.matches(goal, steps)
     answer = world.answer(goal, [step.observation for step in found]) if goal.asks and found is not None else None
-    return {"thought": "That was all.", "action": world.closing(answer) or goal.actions[-1]}
+    return {"thought": "That was all.", "action": world.solution(goal, answer)[-1]}
 
 
 def _accept(prompt: _Prompt, wrong: float) -> Answer:
@@ -185,8 +185,13 @@ def _experience(lesson: Lesson, is_wrong: bool) -> dict[str, Any]:
 
 
 def _validate(prompt: _Prompt, wrong: float) -> Answer:
-    is_true = any(lesson.content in prompt.sections["experience"] for lesson in prompt.world.lessons)
-    return {"reason": "compared with how this world is", "valid": is_true, "score": 0.9 if is_true else 0.1}
+    entries = re.split(r"^\[\d+\]$", prompt.sections["experience"], flags=re.MULTILINE)[1:]
+    judgements = []
+    for number, entry in enumerate(entries, 1):
+        is_true = any(lesson.content in entry for lesson in prompt.world.lessons)
+        reason = "compared with how this world is"
+        judgements.append({"number": number, "reason": reason, "valid": is_true, "score": 0.9 if is_true else 0.1})
+    return {"judgements": judgements}
 
 
 def _rewrite(prompt: _Prompt, wrong: float) -> Answer:

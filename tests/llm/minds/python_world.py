@@ -116,14 +116,13 @@ class PythonWorld(FamiliesWorld):
         answers = [answer for action in solution if (answer := self.answered(action)) is not None]
         for family in self.families:
             if (slots := family.slots(query)) is not None:
-                truth = TRUTHS[family.kind](**{name: int(value) for name, value in slots.items()}) if family.kind not in _PLACED else (
-                    TRUTHS[family.kind](*(int(slots[name]) for name in _PLACED[family.kind]))
-                )  # fmt: skip
+                truth = TRUTHS[family.kind](*(int(slots[name]) for name in _PLACES.get(family.kind, slots)))
                 return bool(answers) and same(answers[-1], str(truth))
         return False
 
 
-_PLACED = {"divisor": ("a", "b"), "ways": ("n", "k")}
+# Where a wording names them in another order.
+_PLACES = {"ways": ("n", "k")}
 
 
 def _choice(rng: random.Random) -> Slots:

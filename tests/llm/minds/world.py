@@ -73,6 +73,11 @@ class World(ABC):
     def right(self, seed_task_id: str, query: str, solution: Sequence[str]) -> bool:
         """Whether a solution does what its query asks in the very world of a seed task, carried out by the world's own code."""
 
+    def solution(self, goal: Goal, answer: str | None) -> list[str]:
+        """Return the actions that fulfil a goal, the closing one included where the goal's own do not end the episode."""
+        closing = self.closing(answer)
+        return [*goal.actions, *([closing] if closing is not None else [])]
+
     def first_look(self, steps: Steps) -> str | None:
         """Return what has to be looked at before goals can be known, None if nothing has."""
         return None
@@ -107,6 +112,10 @@ class World(ABC):
     def call(self, action: str) -> tuple[str, dict[str, Any]] | None:
         """Return an action as a native tool call, as a model that was trained on such would write it."""
         return None
+
+    def is_true(self, content: str) -> bool:
+        """Whether an experience's content is one of the lessons of this world."""
+        return any(lesson.content in content for lesson in self.lessons)
 
     def wrong(self, goal: Goal, solution: Sequence[str], rng: random.Random) -> list[str]:
         """Return a solution that does not do what the goal asks: a step is missing, or the answer is another."""

@@ -182,13 +182,13 @@ async def _show(options: argparse.Namespace, configuration: Configuration) -> in
 
 
 def _language_model(configuration: Configuration) -> LLM:
-    """Return the roles' models, with a ledger beside the journal so that a resumed run goes on counting."""
+    """Return the roles' models, with a ledger and the replies beside the journal, so that a resumed run goes on counting and asks
+    nothing twice."""
     from agentevolver.llm.client import LLM
 
-    settings = configuration.llm
-    if settings.ledger is None:
-        settings = settings.model_copy(update={"ledger": configuration.task_manager.store_path / "llm_usage.sqlite"})
-    return LLM(settings)
+    settings, folder = configuration.llm, configuration.task_manager.store_path
+    ledger = settings.ledger or folder / "llm_usage.sqlite"
+    return LLM(settings.model_copy(update={"ledger": ledger, "cache": settings.task_making_cache(folder)}))
 
 
 def _fail(message: str, status: int) -> int:

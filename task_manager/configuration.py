@@ -83,7 +83,11 @@ def from_settings(settings: Settings) -> Configuration:
     tree = settings.model_dump()
     sections = {
         "task_manager": tree["task_manager"],
-        "llm": {**tree["llm"], "ledger": settings.usage_ledger},
+        "llm": {
+            **tree["llm"],
+            "ledger": settings.usage_ledger,
+            "cache": settings.llm.task_making_cache(settings.experiment_dir),
+        },
         "env_service": {name: tree["env_service"][name] for name in Service.model_fields},
         "data": {name: tree["data"][name] for name in Splits.model_fields},
     }

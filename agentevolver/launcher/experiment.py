@@ -90,6 +90,7 @@ NEUTRAL = (
     "llm.*tries",
     "llm.*max_wait_s",
     "llm.*price_*",
+    "llm.*_per_minute",
     "*timeout_s",
     "task_manager.store",
     "task_manager.num_*_threads",

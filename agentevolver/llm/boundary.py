@@ -103,8 +103,8 @@ def read_completion(completion: Any, headers: Mapping[str, str], seconds: float,
     message = getattr(choice, "message", None)
     wrong = getattr(completion, "error", None) or getattr(choice, "error", None)
     if isinstance(wrong, dict) and (choice is None or message is None or not getattr(message, "content", None)):
-        code = wrong.get("code", wrong.get("status"))
-        status = int(code) if str(code).isdigit() and 400 <= int(code) < 600 else 502
+        code = str(wrong.get("code") or wrong.get("status") or "")
+        status = int(code) if code.isdigit() and 400 <= int(code) < 600 else 502
         return _refusal(status, wrong, str(wrong.get("message", wrong)), headers, asked, billed)
     if choice is None or message is None:
         return Failure(LLMUnavailable(f"{asked.where} answered without a choice"), Again.TRY, billed=billed)

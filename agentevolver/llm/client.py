@@ -57,7 +57,7 @@ class LLM:
         self.settings = settings
         self._owns_ledger = ledger is None
         self.ledger = Ledger(settings.ledger, settings.budget) if ledger is None else ledger
-        self._cache = ReplyCache(settings.cache) if settings.cache is not None else None
+        self._cache = ReplyCache(settings.cache) if settings.cache else None
         self._policy = policy
         self._endpoints: dict[Role, Endpoint] = {}
         self._retired: list[Endpoint] = []
@@ -223,12 +223,7 @@ class LLM:
         account = account_of(served.base_url, served.api_key)
         if account not in self._servers:
             path = None if settings.base_url in SEEDED else default_path()
-            same = [own for own in map(self.settings.endpoint, Role) if own.base_url == settings.base_url]
-            limits = (
-                min((limit for own in same if (limit := getattr(own, name)) is not None), default=None)
-                for name in ("requests_per_minute", "tokens_per_minute")
-            )
-            self._servers[account] = Server(Pace(account, path, *limits))
+            self._servers[account] = Server(Pace(account, path, *self.settings.per_minute(settings.base_url)))
         server = self._servers[account]
         server.window.ceiling += settings.concurrency
         return server

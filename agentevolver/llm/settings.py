@@ -18,6 +18,7 @@ from agentevolver.utils.secrets import secret
 
 OFFLINE = "offline"
 POLICY = "policy"
+CACHE_FILE = "llm_replies.sqlite"
 # Holds what the built-in teacher asks for, where that is set.
 TEACHER_TOKEN = "TEACHER_TOKEN"
 
@@ -186,7 +187,11 @@ class LLMSettings(EndpointSettings):
     roles: dict[Role, dict[str, Any]] = Field(
         default_factory=dict, description="keys of the endpoint that differ for a role; its sampling is laid over the default's"
     )
-    cache: Path | None = Field(None, description="SQLite file that keeps replies by endpoint, model, messages and sampling; null: off")
+    cache: Literal[False] | Path | None = Field(
+        None,
+        description="SQLite file that keeps replies by endpoint, model, messages and sampling, for all roles; null: where tasks are made "
+        "alone, in the run's own folder; false: nowhere",
+    )
     ledger: Path | None = Field(None, description="SQLite file that keeps what was spent; null: the run's own, or memory")
     budget: BudgetSettings = BudgetSettings()
     teacher: TeacherSettings = TeacherSettings()
@@ -210,6 +215,20 @@ class LLMSettings(EndpointSettings):
         if not isinstance(sampling, Mapping):
             raise ValueError("sampling must be a mapping of parameters")
         return EndpointSettings.model_validate({**default, **own, "sampling": {**self.sampling, **sampling}})
+
+    def per_minute(self, base_url: str) -> tuple[float | None, float | None]:
+        """Return the requests and the tokens per minute that are set for a server: the smallest of those of its roles."""
+        requests, tokens = [], []
+        for role in Role:
+            endpoint = self.endpoint(role)
+            if endpoint.base_url == base_url:
+                requests.append(endpoint.requests_per_minute)
+                tokens.append(endpoint.tokens_per_minute)
+        return min(filter(None, requests), default=None), min(filter(None, tokens), default=None)
+
+    def task_making_cache(self, folder: Path) -> Path | Literal[False]:
+        """Return where replies are kept while tasks are made: as set, else in a folder of the run's own."""
+        return folder / CACHE_FILE if self.cache is None else self.cache
 
     @property
     def needs_teacher(self) -> bool:

@@ -114,7 +114,7 @@ def _is_union(annotation: Any) -> bool:
 
 def _word(kind: Any) -> str:
     if get_origin(kind) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(kind))
+        return ", ".join(f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in get_args(kind))
     if get_origin(kind) is dict:
         return "mapping"
     if get_origin(kind) in (list, tuple):

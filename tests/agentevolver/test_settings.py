@@ -223,6 +223,7 @@ def test_the_questioning_example_trains_on_synthetic_tasks_alone_and_the_command
     configuration = from_experiment(QUESTIONING, ["device=cpu", MODEL])
     assert configuration.task_manager == settings.task_manager
     assert configuration.llm.ledger == settings.usage_ledger, "what the commands spend counts as the experiment's"
+    assert configuration.llm.cache == settings.experiment_dir / "llm_replies.sqlite", "what making tasks has paid for is not asked twice"
 
 
 def test_a_key_that_stands_where_its_name_belongs_is_not_shown():

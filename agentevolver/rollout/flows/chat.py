@@ -53,10 +53,6 @@ def plain_renderer() -> ChatRenderer:
 
 
 async def _asked(llm: LLM, role: Role, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> Reply:
-    if "max_tokens" in sampling and "max_completion_tokens" in llm.settings.endpoint(role).sampling:
-        # The endpoint wants the newer name, and both together are refused.
-        sampling = {**sampling, "max_completion_tokens": sampling["max_tokens"]}
-        del sampling["max_tokens"]
     try:
         return await llm.chat(role, messages, **sampling)
     except LLMError as error:

@@ -173,6 +173,14 @@ async def test_the_budget_ends_the_run_before_the_call_that_it_cannot_pay(tmp_pa
     assert len(server.requests) == 3
 
 
+def test_replies_are_kept_where_tasks_are_made_unless_it_is_said_otherwise(tmp_path: Path) -> None:
+    assert LLMSettings().task_making_cache(tmp_path) == tmp_path / "llm_replies.sqlite"
+    assert LLMSettings(cache=tmp_path / "own.sqlite").task_making_cache(tmp_path) == tmp_path / "own.sqlite"
+    off = LLMSettings(cache=False)
+    assert off.task_making_cache(tmp_path) is False
+    assert LLM(off)._cache is None and LLM(LLMSettings())._cache is None, "other roles are asked anew"
+
+
 async def test_a_cost_budget_counts_prices_and_cached_replies_are_free(tmp_path: Path) -> None:
     configured = {"price_in": 1e5, "price_out": 0.0, "budget": {"max_cost": 2.5}, "cache": tmp_path / "c.sqlite"}
     async with FaultyServer([Said()]) as server, LLM(settings(server, **configured)) as llm:
@@ -202,6 +210,39 @@ async def test_a_failed_call_gives_its_share_of_the_budget_back() -> None:
             with pytest.raises(LLMError, match="HTTP"):
                 await llm.chat(Role.JUDGE, ASK)
         await llm.chat(Role.JUDGE, ASK)
+
+
+THOUGHT = {"prompt_tokens": 10, "completion_tokens": 4096, "total_tokens": 4106}
+USED_IN_ERROR = b'{"error": {"message": "the model broke off"}, "usage": {"prompt_tokens": 7, "completion_tokens": 3}}'
+
+
+@pytest.mark.parametrize(
+    ("faults", "tokens"),
+    [
+        ([Said("", finish_reason="length", usage=THOUGHT)], 4106),
+        ([Said(None, finish_reason="length", usage=THOUGHT)], 4106),
+        ([Said(None), Said(""), Said(body=b'{"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 0}}')], 15 + 15 + 4),
+        ([Said("half", finish_reason="content_filter")], 15),
+        ([Said(status=500, body=USED_IN_ERROR)] * 3, 30),
+        ([Said(status=400, body=USED_IN_ERROR)], 10),
+        ([Said("no JSON"), Said("none again")], 30),
+    ],
+    ids=["all thought", "all thought, no content", "nothing said", "filtered", "error with usage", "refusal with usage", "garbage"],
+)
+async def test_what_was_billed_and_cannot_be_used_is_in_the_ledger_and_counts_against_the_budget(
+    faults: list[Said], tokens: int, tmp_path: Path
+) -> None:
+    configured: dict[str, Any] = {"tries": 3, "ledger": tmp_path / "l.sqlite", "price_out": 1e6}
+    async with FaultyServer([*faults, Said()]) as server:
+        async with LLM(settings(server, **configured)) as llm:
+            with pytest.raises(LLMError):
+                await llm.structured(Role.JUDGE, ASK, Number)
+            assert llm.ledger.spent().tokens == tokens
+            assert llm.metrics()["llm/judge/cost"] == llm.ledger.spent().completion_tokens
+        async with LLM(settings(server, budget={"max_tokens": tokens}, **configured)) as llm:
+            with pytest.raises(BudgetExceeded, match=f"{tokens} were used"):
+                await llm.chat(Role.JUDGE, ASK)
+    assert len(server.requests) == len(faults)
 
 
 async def test_tokens_are_estimated_where_the_endpoint_does_not_count() -> None:

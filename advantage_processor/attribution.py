@@ -72,14 +72,8 @@ def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettin
     them open.
     """
     own = dict(llm.roles.get(Role.ATTRIBUTOR, {}))
-    forms: dict[str, dict[str, Any]] = {
-        "prompt": {},
-        "object": {"response_format": {"type": "json_object"}},
-        "schema": {
-            "response_format": {"type": "json_schema", "json_schema": {"name": "Judgements", "schema": Judgements.model_json_schema()}}
-        },
-    }
-    sampling = {"temperature": 0.0, **forms[llm.endpoint(Role.ATTRIBUTOR).json_mode], **dict(own.get("sampling") or {})}
+    form = llm.endpoint(Role.ATTRIBUTOR).response_format(Judgements)
+    sampling = {"temperature": 0.0, **form, **dict(own.get("sampling") or {})}
     given = {"model": settings.model, "concurrency": settings.concurrent}
     given["tries"] = None if settings.api_max_retries is None else settings.api_max_retries + 1
     own |= {name: value for name, value in given.items() if value is not None} | {"sampling": sampling}

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from agentevolver.activity import BOARD
 from agentevolver.llm.cache import ReplyCache, Stored, cache_key
 from agentevolver.llm.counts import CHARS_PER_TOKEN, RoleCounts
-from agentevolver.llm.dialect import dialect_of, merged
+from agentevolver.llm.dialect import merged
 from agentevolver.llm.endpoint import Endpoint, served_model
 from agentevolver.llm.errors import LLMError, LLMReplyError, LLMUnavailable
 from agentevolver.llm.extract import NoAnswer, read_reply
@@ -111,7 +111,7 @@ class LLM:
             LLMReplyError: the repaired reply did not fit either; `text` is that reply.
             Others as `chat`.
         """
-        sampling = {**self._response_format(role, schema), **sampling}
+        sampling = {**self.settings.endpoint(role).response_format(schema), **sampling}
         reply, key = await self._chat(role, messages, sampling)
         try:
             return read_reply(reply.answer, schema)
@@ -235,19 +235,6 @@ class LLM:
         if found is None:
             raise LLMUnavailable(f"{role.value}: base_url is `policy`, and the policy is not served (yet) where this is called")
         return found
-
-    def _response_format(self, role: Role, schema: type[BaseModel]) -> dict[str, Any]:
-        settings = self.settings.endpoint(role)
-        mode: str = settings.json_mode
-        if mode == "auto":
-            # Ours are asked as ever, so that a grammar does not change what they say.
-            ours = settings.base_url in SEEDED
-            offered = () if ours else dialect_of(settings.dialect, settings.base_url, settings.model).formats
-            mode = "schema" if "json_schema" in offered else "object" if offered else "prompt"
-        if mode == "schema":
-            wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
-            return {"response_format": {"type": "json_schema", "json_schema": wanted}}
-        return {"response_format": {"type": "json_object"}} if mode == "object" else {}
 
     @staticmethod
     def _usage(endpoint: Endpoint, prompt_tokens: int, completion_tokens: int) -> Usage:

@@ -130,6 +130,19 @@ class EndpointSettings(_Section):
             raise ValueError("Azure wants an api_version (like 2024-10-21), or a base_url that ends with /openai/v1")
         return self
 
+    def response_format(self, schema: type[BaseModel]) -> dict[str, Any]:
+        """Return the sampling parameter that asks for JSON of a schema as `json_mode` says, empty where the prompt alone does."""
+        mode: str = self.json_mode
+        if mode == "auto":
+            # Ours are asked as ever, so that a grammar does not change what they say.
+            ours = self.base_url in (OFFLINE, POLICY)
+            offered = () if ours else dialect_of(self.dialect, self.base_url, self.model).formats
+            mode = "schema" if "json_schema" in offered else "object" if offered else "prompt"
+        if mode == "schema":
+            wanted = {"name": schema.__name__, "schema": schema.model_json_schema()}
+            return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+        return {"response_format": {"type": "json_object"}} if mode == "object" else {}
+
     @property
     def key_variable(self) -> str | None:
         """The variable that a call needs; None for endpoints of our own and those that want no key."""

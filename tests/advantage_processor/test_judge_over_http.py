@@ -89,7 +89,17 @@ async def training_step(url, *, tries=2, timeout_s=5.0, **section):
     """Label a step's rollouts as their episodes would, then make advantages; returns records, result, and the server's own metrics."""
     settings = AttributionSettings(enable=True, **section)
     llm_settings = judge_settings(
-        LLMSettings(base_url=url, model="judge", api_key_env=None, tries=tries, timeout_s=timeout_s, max_wait_s=0.1, price_in=1.0), settings
+        LLMSettings(
+            base_url=url,
+            model="judge",
+            api_key_env=None,
+            tries=tries,
+            timeout_s=timeout_s,
+            max_wait_s=0.1,
+            rate_limit_timeout_s=0.5,
+            price_in=1.0,
+        ),
+        settings,
     )
     records = trajectories()
     async with LLM(llm_settings) as llm:

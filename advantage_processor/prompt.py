@@ -42,11 +42,11 @@ def opening_and_task(trajectory: Mapping[str, Any]) -> tuple[str, str]:
             break
         opening.append(str(message["content"] or ""))
     *rules, last = opening or [""]
-    query = trajectory["task"].get("query")
-    if not query:
-        return "\n\n".join(rules), last
+    query = str(trajectory["task"].get("query") or "")
+    if not query or query not in last:
+        return "\n\n".join(rules), query or last
     last = last.removeprefix(str((trajectory.get("guidance") or {}).get("injected", "")))
-    return without_query([{"content": text} for text in (*rules, last)], str(query)), str(query)
+    return without_query([{"content": text} for text in (*rules, last)], query), query
 
 
 def windows(count: int, size: int) -> Iterator[range]:

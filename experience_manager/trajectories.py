@@ -96,10 +96,10 @@ def opening_and_task(messages: Sequence[Message], query: str | None = None) -> t
         if message["role"] == "assistant":
             break
         opening.append(_content(message))
-    if query:
-        return without_query([{"content": text} for text in opening], query), query
     *rules, last = opening or [""]
-    return "\n\n".join(rules), last
+    if query and query in last:
+        return without_query([{"content": text} for text in opening], query), query
+    return "\n\n".join(rules), query or last
 
 
 def group_by_task(attempts: Iterable[Attempt], size: int) -> list[list[Attempt]]:

@@ -71,6 +71,11 @@ def test_an_opening_of_one_message_or_none_has_a_task_all_the_same():
     )
 
 
+def test_what_stands_beside_a_tasks_own_wording_is_part_of_the_opening():
+    shown = [OPENING[0], {"role": "user", "content": "walk north\n\nA F\nF G"}]
+    assert opening_and_task(shown, "walk north") == ("You are at site k7.\n\nA F\nF G", "walk north")
+
+
 def test_groups_hold_one_task_each_and_are_bounded():
     attempts = [attempt(task, i) for i in range(5) for task in ("a", "b")]
     groups = group_by_task(attempts, 2)

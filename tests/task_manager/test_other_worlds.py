@@ -117,26 +117,16 @@ WORLDS = [
         id="gymnasium-asks-and-changes",
     ),
     pytest.param(
-        World("mcp", "notes.write.1"), McpEnv,
-        [call("note_write", key="dentist", text="Tuesday"), "I have noted it."],
-        [call("note_write", key="dentist", text="Monday"), call("note_write", key="dentist", text="Tuesday", overwrite=True), "Done."],
-        {
-            (call("note_write", key="barber", text="Tuesday"), "Done."): "was refused",
-            (call("note_raed", key="barber"), "Done."): "was refused",
-            (call("note_list"), "Done."): "it changes nothing and answers nothing",
-            (call("note_write", key="dentist", text="Tuesday 15:30"), "Done."): None,
-        },
-        id="mcp", marks=[needs_mcp, pytest.mark.service],
-    ),
-    pytest.param(
         World("mcp", "notes.count.1"), McpEnv,
         [call("note_delete", key="sunday"), call("note_list"), "They are four.\nAnswer: 4"],
         [call("note_delete", key="sunday"), "answer: 4"],
         {
+            (call("note_delete", key="saturday"), "Answer: 4"): "was refused",
+            (call("note_raed", key="sunday"), "Answer: 4"): "was refused",
+            (call("note_list"), "Done."): "it changes nothing and answers nothing",
             (call("note_delete", key="sunday"), "Answer: 5"): None,
-            (call("note_list"), "Answer: 4"): None,
         },
-        id="mcp-asks-and-changes", marks=[needs_mcp, pytest.mark.service],
+        id="mcp", marks=[needs_mcp, pytest.mark.service],
     ),
     pytest.param(
         World("python", ""), PythonEnv,

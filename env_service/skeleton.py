@@ -36,13 +36,16 @@ class ${cls}Env(BaseEnv):
         self.found = False
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Say what the agent may do; with `is_open_query` it only looks around."""
+        """Say what the agent may do; with `is_open_query` it only looks around. `query` is what a task made by others replaces."""
         goal = "Look around." if (params or {}).get("is_open_query") else f"Find my number between 1 and {HIGHEST}."
         system = "Answer with one whole number a turn. I say whether mine is higher or lower."
-        return {"state": [{"role": "system", "content": system}, {"role": "user", "content": goal}], "info": {}}
+        return {"state": [{"role": "system", "content": system}, {"role": "user", "content": goal}], "info": {"query": goal}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Compare the first number of the text; text without one gets a hint, not an exception."""
+        """Compare the first number of the text; text without one gets a hint, not an exception.
+
+        `info` says what the action did: whether it was refused, and whether it ended the episode as an agent should end it.
+        """
         number = re.search(r"-?\\d{1,9}", action["content"])
         if number is None:
             answer = "I need a whole number."
@@ -50,15 +53,17 @@ class ${cls}Env(BaseEnv):
             self.found, answer = True, "That is it."
         else:
             answer = "higher" if self.secret > int(number[0]) else "lower"
-        reward = float(self.found)
-        return {"state": [{"role": "user", "content": answer}], "reward": reward, "is_terminated": self.found, "info": {}}
+        info = {"refused": number is None, "finished": self.found}
+        return {"state": [{"role": "user", "content": answer}], "reward": float(self.found), "is_terminated": self.found, "info": info}
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Return 1 if the number was found."""
         return float(self.found)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return what an explorer may know."""
+        """Return what an explorer may know, or the state: what tasks may change, so that two ends can be compared."""
+        if (params or {}).get("what") == "state":
+            return {"facts": {"found": self.found}, "answer": None, "finished": self.found, "exact": True}
         return {"highest": HIGHEST}
 
     @staticmethod

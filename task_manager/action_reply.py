@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from agentevolver.llm.extract import NoAnswer, read_reply, split_thinking
 from agentevolver.llm.prompts import restored
 from agentevolver.llm.replies import Reply
@@ -21,8 +23,13 @@ from task_manager.models import ActReply
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\n(.*?)\n?^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 # Of a fence that says nothing of what is in it.
 _PLAIN = frozenset({"", "text", "txt", "plaintext", "json", "xml", "tool_call", "action"})
-# What models put beside an action in JSON; an object with other keys is an action of an environment that speaks JSON.
-_REMARKS = frozenset({"action", "thought", "thinking", "reason", "reasoning", "analysis", "explanation", "plan"})
+# What models put beside an action in JSON. An object without any of it but with other keys is an action of an environment that speaks JSON.
+_REMARKS = frozenset({"thought", "thoughts", "thinking", "reason", "reasoning", "analysis", "explanation", "plan"})
+_OURS = _REMARKS | {"action"}
+# Where an object of ours begins in a text whose code may hold such objects too.
+_OPENS = re.compile(r'^\s*\[?\s*\{\s*"(?:action|thought)"\s*:', re.MULTILINE)
+# A sentence that leads up to a message of one line.
+_LEAD_IN = re.compile(r"[^\n]{1,200}:[ \t]*\n[ \t]*\n([^\n]+)")
 _ACT_KEYS = re.compile(r'"(?:action|thought)"\s*:')
 _OBJECT = re.compile(r'\{\s*"')
 LONGEST = 20_000
@@ -50,7 +57,15 @@ def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> Said
     """
     if reply.tool_calls:
         call = reply.tool_calls[0]
-        return _checked(_written(call.name, call.arguments, fmt), reply.thinking or reply.text)
+        given = _arguments(call.arguments)
+        if given is not None and _is_act(given) and not _REMARKS.isdisjoint(given):
+            # The reply that was asked for, as the arguments of a call that nobody offered.
+            try:
+                found = ActReply.model_validate(given)
+            except ValidationError as error:
+                raise NoAction(str(error.errors()[0]["msg"])) from error
+            return _checked(as_action(found.action, fmt), found.thought or reply.thinking or reply.text)
+        return _checked(_written(call.name, given, fmt), reply.thinking or reply.text)
     try:
         thinking, text = split_thinking(reply.text)
     except NoAnswer as error:
@@ -67,6 +82,8 @@ def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> Said
                 raise NoAction(str(error)) from error
         else:
             return _checked(as_action(found.action, fmt), found.thought or thought)
+    if not fenced and (led := _LEAD_IN.fullmatch(text)) is not None:
+        text = led[1].strip()
     if _is_broken(text):
         raise NoAction("the JSON of the reply is broken")
     return _checked(as_action(text, fmt), thought)
@@ -80,8 +97,7 @@ def as_action(text: str, fmt: PlainFormat) -> str:
     return fmt.action_of_call(*call) or text
 
 
-def _written(name: str, arguments: dict[str, Any] | str, fmt: PlainFormat) -> str:
-    given = _arguments(arguments)
+def _written(name: str, given: dict[str, Any] | None, fmt: PlainFormat) -> str:
     if given is None:
         raise NoAction(f"the arguments of the call of {name} are no JSON object")
     action = fmt.action_of_call(name, given)
@@ -90,15 +106,24 @@ def _written(name: str, arguments: dict[str, Any] | str, fmt: PlainFormat) -> st
     return action
 
 
+def _is_act(data: Any) -> bool:
+    """Whether an object says what to do, to us and not to an environment that speaks JSON."""
+    if not isinstance(data, dict) or not isinstance(data.get("action"), str | dict) or not data["action"]:
+        return False
+    return len(data) == 1 or not _REMARKS.isdisjoint(data)
+
+
 def _is_ours(text: str, *, fenced: bool) -> bool:
-    """Whether a text is, or was to be, an object with an action that is meant for us and not for the environment."""
-    if not _ACT_KEYS.search(text) or (fenced and not text.startswith("{")):
+    """Whether a text holds, or was to hold, an object with an action that is meant for us."""
+    if not _ACT_KEYS.search(text) or (fenced and (not _OPENS.search(text) or _FENCE.search(text))):
         return False
     try:
         data = json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return True
-    return isinstance(data, dict) and _REMARKS.issuperset(data)
+    if isinstance(data, list) and len(data) == 1:
+        data = data[0]
+    return _is_act(data) or (isinstance(data, dict) and _OURS.issuperset(data))
 
 
 def _is_broken(text: str) -> bool:

@@ -74,6 +74,11 @@ class ActReply(_Reply):
     thought: str = ""
     action: Action = Field(min_length=1)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _alone(cls, data: Any) -> Any:
+        return data[0] if isinstance(data, list) and len(data) == 1 else data
+
 
 class TaskReply(_Reply):
     """One proposed task."""

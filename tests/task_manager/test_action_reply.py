@@ -41,6 +41,10 @@ def reply(text, *calls, finish="stop", thinking="", cached=False):
         (json.dumps(CALL), "note.tag n2 fun", ""),
         (json.dumps({"function": {"name": "note.tag", "arguments": '{"id": "n2", "tag": "fun"}'}}), "note.tag n2 fun", ""),
         (json.dumps({"name": "unknown", "arguments": {}}), '{"name": "unknown", "arguments": {}}', ""),
+        ('[{"thought": "look", "action": "note.list home"}]', "note.list home", "look"),
+        ('{"thought": "look", "action": "note.list home", "difficulty": "easy"}', "note.list home", "look"),
+        ("Sure! Here is what you asked for:\n\nnote.list home", "note.list home", ""),
+        ("Items:\n\nmilk\nbread", "Items:\n\nmilk\nbread", ""),
         ('{"action": "move", "x": 3}', '{"action": "move", "x": 3}', ""),
         (TAGGED, TAGGED, ""),
         ("I changed into it. &lt;task>", "I changed into it. <task>", ""),
@@ -59,6 +63,7 @@ def test_where_messages_have_fences_of_their_own_nothing_is_unwrapped(text):
     wrapped = json.dumps({"thought": "", "action": text})
     assert read_action(reply(wrapped), FORMAT, fenced=True).action == text
     assert read_action(reply(f"```json\n{wrapped}\n```"), FORMAT, fenced=True).action == text
+    assert read_action(reply(f"Sure! My reply:\n\n{wrapped}\n\nI hope this helps!"), FORMAT, fenced=True).action == text
 
 
 @pytest.mark.parametrize("arguments", [{"id": "n2", "tag": "fun"}, '{"id": "n2", "tag": "fun"}'])
@@ -66,6 +71,12 @@ def test_a_native_call_is_an_action_and_the_text_beside_it_the_thought(arguments
     said = read_action(reply("I file  it.", ToolCall("note.tag", arguments), ToolCall("other", {})), FORMAT)
     assert (said.action, said.thought) == ("note.tag n2 fun", "I file it.")
     assert read_action(reply("", ToolCall("note.tag", arguments), thinking="hm"), FORMAT).thought == "hm"
+
+
+def test_the_reply_that_was_asked_for_may_come_as_the_arguments_of_a_call():
+    said = read_action(reply("", ToolCall("reply", {"thought": "look", "action": PYTHON})), FORMAT, fenced=True)
+    assert (said.action, said.thought) == (PYTHON, "look")
+    assert read_action(reply("", ToolCall("press", {"action": "left"})), FORMAT).action == "press left", "a tool's own parameter"
 
 
 @pytest.mark.parametrize(

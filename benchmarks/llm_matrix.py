@@ -63,13 +63,13 @@ from tests.llm.temperaments import TEMPERS, Temper, read_temper  # noqa: E402
 WORLDS = ("pocket", "bfcl", "appworld", "gymnasium", "mcp", "python")
 ACTIVITIES = ("questioning", "distilling", "judging", "attributing")
 TEMPER_NAMES = tuple(TEMPERS)
-QUICK_TEMPERS = ("calm", "mild", "limits", "filter", "fences+cut")
+QUICK_TEMPERS = ("calm", "mild", "limits+filter", "fences+cut")
 # Splits of worlds that a question may be asked in; BFCL's in one category, since the four tell the same stories.
 SPLITS: dict[str, dict[str, Any]] = {"bfcl": {"train_filter": {"categories": ["multi_turn_base"]}, "val_splits": ["val"]}}
 # Steps of an exploration; the worlds of a question that takes a way get the longest.
 STEPS = {"pocket": 12, "bfcl": 10, "appworld": 6, "gymnasium": 14, "mcp": 10, "python": 6}
 # Least share of units that survive, by temper; of what is kept, `RIGHT` must be right everywhere.
-BOUNDS = {"mild": 0.98, "limits": 0.95, "filter": 0.95, "fences": 0.9, "cut": 0.9, "fences+cut": 0.9}
+BOUNDS = {"mild": 0.98, "limits": 0.95, "filter": 0.95, "limits+filter": 0.95, "fences": 0.9, "cut": 0.9, "fences+cut": 0.9}
 RIGHT = 0.9
 # A window of a minute lasts this much less, and so do waits and latencies, unless it is asked for real time.
 HURRY = 20.0

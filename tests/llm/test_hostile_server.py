@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from agentevolver.llm.prompts import messages, transcript
-from task_manager import prompts
+from agentevolver.utils.openings import Opening
 from tests.agentevolver.llm.faulty_server import Request
 from tests.llm.dressing import reshaped
 from tests.llm.hostile_server import HostileServer, paid_twice
@@ -207,7 +207,7 @@ def tried(env_class: Any, seed_task: str, steps: int, *, wrong: float) -> list[t
 
 def opened(env_class: Any, seed_task: str) -> tuple[str, Any]:
     env = env_class(seed_task, "mind", {"is_open_query": True})
-    return prompts.opening_text(env.get_init_state()["state"]), env
+    return Opening.of(env.get_init_state()).context, env
 
 
 def accepted(minds: Minds, env_class: Any, seed_task: str, task: dict[str, Any]) -> bool:

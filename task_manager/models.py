@@ -59,6 +59,18 @@ def _as_action(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) and value else value
 
 
+_OF_HUNDRED = re.compile(r"(\d{1,3})(?:\.0+)?\s*(?:/\s*100|%)?")
+
+
+def _as_percentage(value: Any) -> Any:
+    """Return what surely means a number from 0 to 100 as one, anything else as it is: 1 may be of one, of ten, or of a hundred."""
+    if isinstance(value, str) and (found := _OF_HUNDRED.fullmatch(value.strip())) is not None:
+        return int(found[1])
+    if isinstance(value, float) and 0 < value < 1:
+        return round(100 * value)
+    return value
+
+
 Confidence = Annotated[float, BeforeValidator(_as_share), Field(ge=0, le=1)]
 Action = Annotated[str, BeforeValidator(_as_action), Field(max_length=20_000)]
 
@@ -127,7 +139,7 @@ def read_task(item: Any) -> TaskReply | str:
 class AcceptReply(_Reply):
     """Whether a task is fit for training."""
 
-    reason: str
+    reason: str = ""
     accepted: bool
     confidence: Confidence
 
@@ -135,10 +147,10 @@ class AcceptReply(_Reply):
 class GradeReply(_Reply):
     """A graded rollout; the score lies in the band that `achieved` opens."""
 
-    reason: str
+    reason: str = ""
     relevant: bool
     achieved: bool
-    score: int = Field(ge=0, le=100)
+    score: Annotated[int, BeforeValidator(_as_percentage), Field(ge=0, le=100)]
 
     @model_validator(mode="after")
     def _in_its_band(self) -> GradeReply:

@@ -11,7 +11,8 @@
 
 The judge sees the bare query, the steps as a delimited transcript, and the reference where the name promises it. Its verdict is structured:
 0 if irrelevant, 0..40 if not achieved, 60..100 if achieved, divided by 100; success is `achieved`. Runaway repetition caps the score at
-0.2 and is no success; it is counted here, not left to the judge. Whatever fails is a `GradingError`.
+0.2 and is no success; it is counted here, not left to the judge. A prompt that is too long is trimmed. A grade needs more than half of its
+verdicts; without them it is a `GradingError`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from agentevolver.llm.settings import Role
 from agentevolver.schema import Outcome, Task
 from agentevolver.utils.openings import without_query
 from task_manager import prompts
+from task_manager.asking import Asker, Prompt
 from task_manager.graders.base import GradedWorld, GradingError, StepLike, Transcript, bare_query, opening_of
 from task_manager.models import GradeReply, LanguageModel
 from task_manager.tasks import solution_of
@@ -83,7 +85,7 @@ class JudgeGrader:
     def __init__(self, name: str, llm: LanguageModel, *, samples: int = 3, temperature: float = 0.0) -> None:
         self.name = name
         self._kind = KINDS[name]
-        self._llm = llm
+        self._asker = Asker(llm)
         self._samples = samples if self._kind.averaged else 1
         self._temperature = max(temperature, AVERAGED_TEMPERATURE) if self._kind.averaged else temperature
         self.running = RunningMean()
@@ -92,31 +94,33 @@ class JudgeGrader:
         """Return the judge's grade; raises GradingError if it gave none, or if the task lacks the reference that is promised."""
         if not trajectory.steps:
             raise GradingError(f"task {task.task_id}: a rollout without steps cannot be graded")
-        messages = self._messages(task, trajectory)
-        try:
-            replies = await asyncio.gather(*(self._ask(messages, number) for number in range(self._samples)))
-        except LLMError as error:
-            raise GradingError(f"task {task.task_id}: {self.name}: {error}") from error
+        prompt = self._prompt(task, trajectory)
+        asked = await asyncio.gather(*(self._ask(prompt, number) for number in range(self._samples)))
+        replies = [reply for reply in asked if isinstance(reply, GradeReply)]
+        lost = [error for error in asked if isinstance(error, LLMError)]
+        if 2 * len(lost) >= self._samples:
+            raise GradingError(f"task {task.task_id}: {self.name}: {lost[0]}") from lost[0]
         outcome = _outcome(replies, is_runaway=is_runaway(trajectory.steps))
         self.running.update(outcome.score)
         return outcome
 
-    async def _ask(self, messages: list[dict[str, object]], number: int) -> GradeReply:
-        return await self._llm.structured(Role.JUDGE, messages, GradeReply, temperature=self._temperature, seed=number)
+    async def _ask(self, prompt: Prompt, number: int) -> GradeReply | LLMError:
+        """Return a verdict, or why there is none: one of several that is lost costs none of the others."""
+        try:
+            return await self._asker.structured(Role.JUDGE, prompt, GradeReply, temperature=self._temperature, seed=number)
+        except LLMError as error:
+            return error
 
-    def _messages(self, task: Task, trajectory: Transcript) -> prompts.Messages:
+    def _prompt(self, task: Task, trajectory: Transcript) -> Prompt:
         opening = opening_of(trajectory.messages)
         reference = solution_of(task) if self._kind.with_reference else None
         if self._kind.with_reference and not reference:
             raise GradingError(f"task {task.task_id} has no reference solution, which grader {self.name} compares with")
         query = bare_query(task, trajectory.messages)
-        return prompts.grade(
-            without_query(opening, query),
-            query,
-            [(i, step.action, step.observation) for i, step in enumerate(trajectory.steps)],
-            reference=reference,
-            mean_and_target=(self.running.mean, self.running.target) if self._kind.constrained else None,
-        )
+        held_to = (self.running.mean, self.running.target) if self._kind.constrained else None
+        steps = [(i, step.action, step.observation) for i, step in enumerate(trajectory.steps)]
+        told = without_query(opening, query)
+        return lambda room: prompts.grade(told, query, steps, reference=reference, mean_and_target=held_to, room=room)
 
 
 def _outcome(replies: Sequence[GradeReply], *, is_runaway: bool) -> Outcome:

@@ -6,9 +6,10 @@ import random
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.llm.errors import LLMReplyError, LLMTimeout, LLMUnavailable
+from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.schema import Outcome, Step, StopReason, Task, Trajectory
 from env_service.client_errors import EnvCrashed
+from task_manager.asking import Asker
 from task_manager.graders import GRADERS, Graders, GradingError, make_grader, register
 from task_manager.graders.agreement import ComparedOutcome, agreement, agreement_metrics
 from task_manager.graders.base import GraderMisuse, bare_query
@@ -36,6 +37,8 @@ def rollout(*steps, opening="file soap under fun\n\nThe desk is full."):
 
 
 DONE = rollout(("note.tag n2 fun", "ok"), ("done", "bye"))
+
+LONG = rollout(("note.list all", "n1 soap " * 2_000), ("note.tag n2 fun", "ok"), ("done", "bye"))
 
 
 def verdict(score, achieved=None, relevant=True):
@@ -89,7 +92,34 @@ async def test_a_verdict_that_makes_no_sense_is_no_grade(said):
 @pytest.mark.parametrize("name", ["llm", "avg-llm"])
 async def test_a_judge_that_cannot_be_asked_gives_no_grade(name, error):
     with pytest.raises(GradingError):
-        await grade(name, verdict(90), error, verdict(90)) if name == "avg-llm" else await grade(name, error)
+        await grade(name, verdict(90), error, error) if name == "avg-llm" else await grade(name, error)
+
+
+async def test_a_verdict_that_is_lost_costs_none_of_the_others_as_long_as_most_are_there():
+    outcome, _ = await grade("avg-llm", verdict(90), LLMUnavailable("503"), verdict(70))
+    assert outcome.score == pytest.approx(0.8) and outcome.success
+
+
+@pytest.mark.parametrize("score", [90, "90", "90/100", "90 %", 90.0, 0.9])
+async def test_a_verdict_is_understood_in_other_shapes(score):
+    told = {"relevant": "yes", "achieved": "true", "score": score, "confidence": "high", "notes": ["as asked"]}
+    for said in (told, [told]):
+        outcome, _ = await grade("llm", json.dumps(said))
+        assert outcome.score == 0.9 and outcome.success
+
+
+@pytest.mark.parametrize("score", [1, "9 of 10", "high", "190", True, None, [90]])
+async def test_a_score_that_may_mean_this_or_that_is_none(score):
+    with pytest.raises(GradingError):
+        await grade("llm", json.dumps({"relevant": True, "achieved": True, "score": score}))
+
+
+async def test_a_judge_whose_filter_takes_offence_is_asked_once_more_and_a_prompt_that_is_too_long_is_trimmed():
+    says = (LLMFiltered("withheld"), LLMContextOverflow("too long", limit_tokens=None), verdict(90))
+    outcome, tutor = await grade("llm", *says, trajectory=LONG)
+    assert outcome.success and len(tutor.prompts) == 3
+    sizes = [len(sections["transcript"]) for _, sections, _ in tutor.prompts]
+    assert sizes[0] == sizes[1] > sizes[2]
 
 
 INJECTION = (
@@ -143,7 +173,7 @@ async def test_the_constraint_tells_the_running_mean_and_moves_with_it():
             texts.append(" ".join(messages[0]["content"].split()))
             return await tutor.structured(role, messages, schema, **sampling)
 
-    grader._llm = Watching()
+    grader._asker = Asker(Watching())
     for _ in range(3):
         await grader.grade(TASK, DONE, None, "i")
     assert "mean of 0.30" in texts[0] and "mean of 0.37" in texts[1] and "about 0.33" in texts[1]

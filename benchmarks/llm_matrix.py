@@ -261,7 +261,8 @@ async def distil(played: Sequence[Trajectory], settings: LLMSettings, world: str
             lost = result.counts["failed_extraction"] + result.counts["failed_validation"]
             cell.survived += lost == 0
             cell.kept += len(result.experiences)
-            cell.right += sum(world_of_type(world).is_true(experience.content) for experience in result.experiences)
+            told = ((experience.content, experience.task_ids[0].rpartition("#")[0]) for experience in result.experiences)
+            cell.right += sum(world_of_type(world).is_true(content, seed) for content, seed in told)
             if lost:
                 cell.failures.append(str(dict(result.counts)))
     return cell

@@ -105,21 +105,24 @@ class LLM:
     async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M:
         """Send a conversation and read the JSON of the reply into a model.
 
-        A reply that does not fit is shown to the model once more, with what is wrong with it.
+        A reply that does not fit, or whose tokens all went into its thinking, is shown to the model once more with what is wrong with it.
 
         Raises:
             LLMReplyError: the repaired reply did not fit either; `text` is that reply.
             Others as `chat`.
         """
         sampling = {**self.settings.endpoint(role).response_format(schema), **sampling}
-        reply, key = await self._chat(role, messages, sampling)
+        said, key = "", None
         try:
-            return read_reply(reply.answer, schema)
-        except NoAnswer as error:
+            reply, key = await self._chat(role, messages, sampling)
+            said = reply.answer
+            return read_reply(said, schema)
+        except (NoAnswer, LLMReplyError) as error:
             first_problem = str(error)
         self._count(role).repairs += 1
         request = _REPAIR.format(problem=first_problem, schema=_schema_text(schema))
-        again = [*messages, {"role": "assistant", "content": reply.answer}, {"role": "user", "content": request}]
+        # Some servers refuse a message without content.
+        again = [*messages, {"role": "assistant", "content": said or "(nothing)"}, {"role": "user", "content": request}]
         repaired, second_key = await self._chat(role, again, sampling)
         try:
             return read_reply(repaired.answer, schema)

@@ -305,6 +305,18 @@ async def test_a_structured_reply_may_come_as_the_arguments_of_a_native_call() -
     assert len(server.requests) == 1
 
 
+async def test_a_model_that_thought_until_its_tokens_were_spent_is_asked_once_more_for_a_structured_reply() -> None:
+    spent = Said("", finish_reason="length", message={"reasoning_content": "hm " * 50})
+    async with FaultyServer([spent, Said('{"score": 90, "reason": "ok"}')]) as server, LLM(settings(server)) as llm:
+        assert await llm.structured(Role.JUDGE, ASK, Verdict) == Verdict(score=90, reason="ok")
+    assert server.requests[1].body["messages"][-2] == {"role": "assistant", "content": "(nothing)"}
+    assert "spent all its tokens" in server.requests[1].body["messages"][-1]["content"]
+    async with FaultyServer([spent]) as server, LLM(settings(server)) as llm:
+        with pytest.raises(LLMReplyError, match="spent all its tokens"):
+            await llm.structured(Role.JUDGE, ASK, Verdict)
+    assert len(server.requests) == 2
+
+
 async def test_thinking_in_front_of_a_reply_is_no_part_of_its_text() -> None:
     async with FaultyServer([Said("<think>hm, {odd}</think>\nyes")]) as server, LLM(settings(server)) as llm:
         reply = await llm.chat(Role.EXPLORER, ASK)

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentevolver.schema import Task
+from env_service.environments.pocket.oracle import hint_parts
 from env_service.environments.pocket.tools import TOOLS
 from tests.llm.minds.world import Goal, Steps, World
+
+_GENERAL = ("do not repeat a call", "use the id that find shows", "call done at the end")
 
 
 class Pocket(World):
@@ -31,6 +34,9 @@ class Pocket(World):
         task.metadata["solution"] = list(solution)
         # None: the environment has no plan of its own for such words, so that nothing can be said against it.
         return does_what_it_says(task) is not False
+
+    def is_true(self, content: str, seed_task_id: str) -> bool:
+        return content in hint_parts(seed_task_id).values() or content in _GENERAL
 
     def goals(self, opening: str, steps: Steps) -> list[Goal]:
         return []

@@ -113,8 +113,8 @@ class World(ABC):
         """Return an action as a native tool call, as a model that was trained on such would write it."""
         return None
 
-    def is_true(self, content: str) -> bool:
-        """Whether an experience's content is one of the lessons of this world."""
+    def is_true(self, content: str, seed_task_id: str) -> bool:
+        """Whether an experience's content is so in the world of a seed task."""
         return any(lesson.content in content for lesson in self.lessons)
 
     def wrong(self, goal: Goal, solution: Sequence[str], rng: random.Random) -> list[str]:

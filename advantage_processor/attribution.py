@@ -28,6 +28,7 @@ from agentevolver.llm import (
     EndpointSettings,
     LLMContextOverflow,
     LLMError,
+    LLMFiltered,
     LLMRefused,
     LLMReplyError,
     LLMSettings,
@@ -239,35 +240,40 @@ class Attributor:
     async def _ask(self, trajectory: Record, window: range, work: _Work) -> list[StepLabel]:
         """Ask for the labels of a window, a second time for those that cannot be read; raises LabelError when some are still missing.
 
-        A prompt that is too long for the model is asked with shorter actions and observations.
+        A prompt that is too long for the model is asked with shorter actions and observations; what a content filter withholds is asked for
+        once more with another draw, since most of it comes from what was drawn.
         """
-        chars = self._settings.max_chars
+        chars, drawn = self._settings.max_chars, dict[str, Any]()
         while True:
             messages = prompt.label_messages(trajectory, window, success=self._success(trajectory), max_chars=chars)
             try:
-                return await self._answered(messages, window, work)
+                return await self._answered(messages, window, work, drawn)
+            except LLMFiltered:
+                if drawn:
+                    raise
+                drawn = {"seed": 1}
             except LLMContextOverflow:
                 if chars <= prompt.GLIMPSE_CHARS:
                     raise
                 chars = max(prompt.GLIMPSE_CHARS, chars // 2)
 
-    async def _answered(self, messages: list[dict[str, Any]], window: range, work: _Work) -> list[StepLabel]:
-        said, first = await self._some(messages, window, work)
+    async def _answered(self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]) -> list[StepLabel]:
+        said, first = await self._some(messages, window, work, sampling)
         if not first.problem:
             return [first.labels[index] for index in window]
         work.repairs += 1
         missing = [index for index in window if index not in first.labels]
         again = prompt.repair_messages(messages, said, first.problem, missing)
-        _, second = await self._some(again, window, work)
+        _, second = await self._some(again, window, work, sampling)
         labels = {**first.labels, **second.labels}
         if len(labels) < len(window):
             raise LabelError(f"{second.problem} (asked again after: {first.problem})")
         return [labels[index] for index in window]
 
-    async def _some(self, messages: list[dict[str, Any]], window: range, work: _Work) -> tuple[str, Found]:
+    async def _some(self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]) -> tuple[str, Found]:
         """Return what a judge said and the labels in it; no labels and why not, if it said nothing that can be read."""
         try:
-            reply = await self._chat(messages, work)
+            reply = await self._chat(messages, work, sampling)
         except LLMReplyError as error:  # it thought until its tokens were spent
             return error.text, Found({}, str(error))
         try:
@@ -276,9 +282,9 @@ class Attributor:
             cut = "; the reply was cut at max_tokens" if reply.finish_reason == "length" else ""
             return reply.answer, Found({}, f"{error}{cut}")
 
-    async def _chat(self, messages: list[dict[str, Any]], work: _Work) -> Reply:
+    async def _chat(self, messages: list[dict[str, Any]], work: _Work, sampling: Mapping[str, Any]) -> Reply:
         work.calls += 1
-        reply = await self._judge.chat(Role.ATTRIBUTOR, messages)
+        reply = await self._judge.chat(Role.ATTRIBUTOR, messages, **sampling)
         if not reply.cached:
             work.prompt_tokens += reply.prompt_tokens
             work.completion_tokens += reply.completion_tokens

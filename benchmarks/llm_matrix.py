@@ -2,11 +2,13 @@
 
 The server is `tests/llm/hostile_server.py`: its minds are competent, its manners are set. For each world and temper:
 
-- questioning: worlds are explored and tasks made of them, as `python -m task_manager explore` does. A unit is an exploration.
+- questioning: worlds are explored and tasks made of them, as `python -m task_manager explore` does. A unit is an exploration; it survives
+  if its steps were made into proposals.
 - judging, attributing, distilling: rollouts that are right and wrong in known ways are graded, labelled step by step, and distilled in
   groups. A unit is a rollout, a rollout, a group.
 
-A cell is: units that survived / what was kept of them that is right by the world's own truth / calls and tokens for each kept thing.
+A cell is: units that survived / what was kept of them that is right by the world's own truth / how many were kept, at how many calls and
+tokens each.
 `right` is a task whose solution does what it says when the world's own code carries it out, a grade and a label that the minds give
 a server of good manners, an experience that is true. The table is Markdown. Ends with 1 if a bound of `BOUNDS` is missed.
 """
@@ -102,7 +104,7 @@ class Cell:
         """Return it as a cell of a table."""
         if not self.units:
             return "-"
-        cost = f"{self.calls / self.kept:.1f} calls, {self.tokens / self.kept / 1000:.1f}k" if self.kept else "nothing kept"
+        cost = f"{self.kept} at {self.calls / self.kept:.1f}, {self.tokens / self.kept / 1000:.1f}k" if self.kept else "nothing kept"
         return f"{self.survival:.2f} / {self.rightness:.2f} / {cost}"
 
 
@@ -172,8 +174,9 @@ async def question(configuration: Configuration, kept: list[Task]) -> Cell:
             cell.failures.append(str(error))
         kept += workshop.questioner.tasks
         cell.failures += workshop.questioner.failures
-        funnel = workshop.questioner.funnel()
-        cell.survived = min(funnel.explored, cell.units - funnel.failed)
+        plan, journal = workshop.plan, workshop.journal
+        asked = (plan.synthesis(plan.exploration(seed, number)) for seed, number in plan.jobs())
+        cell.survived = sum(journal.get("synthesis", key) is not None for key in asked)
     cell.kept = len(kept)
     for task in kept:
         is_right = world.right(seed_of(task), str(task.query), solution_of(task))

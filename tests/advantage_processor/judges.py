@@ -40,12 +40,13 @@ class FakeJudge:
         self.latency = latency
         self.finish_reason = finish_reason
         self.tool_calls = calls
-        self.calls = []
+        self.calls, self.sampling = [], []
         self.in_flight = self.most_in_flight = 0
 
     async def chat(self, role, messages, **sampling):
-        assert role == "attributor" and not sampling
+        assert role == "attributor"
         self.calls.append(messages)
+        self.sampling.append(sampling)
         reply = self.replies[min(len(self.calls), len(self.replies)) - 1]
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)

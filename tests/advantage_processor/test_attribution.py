@@ -17,6 +17,7 @@ from agentevolver.llm import (
     BudgetExceeded,
     EndpointSettings,
     LLMContextOverflow,
+    LLMFiltered,
     LLMRefused,
     LLMReplyError,
     LLMSettings,
@@ -153,6 +154,15 @@ async def test_a_native_call_is_read_like_a_reply():
 async def test_a_judge_that_thought_until_its_tokens_were_spent_is_asked_again():
     found = await attributor(FakeJudge(LLMReplyError("spent all its tokens"), GOOD_REPLY)).attribute(trajectory(), step=1)
     assert found.good == (True, False, True) and found.repairs == 1
+
+
+async def test_what_a_filter_withholds_is_asked_for_once_more_with_another_draw():
+    judge = FakeJudge(LLMFiltered("withheld"), GOOD_REPLY)
+    found = await attributor(judge).attribute(trajectory(), step=1)
+    assert found.good == (True, False, True) and judge.sampling == [{}, {"seed": 1}]
+    judge = FakeJudge(LLMFiltered("withheld"))
+    found = await attributor(judge).attribute(trajectory(), step=1)
+    assert (found.status, found.kind, len(judge.calls)) == (LabelStatus.FAILED, "refused", 2)
 
 
 async def test_a_prompt_that_is_too_long_is_asked_with_shorter_observations():

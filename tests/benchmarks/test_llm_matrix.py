@@ -35,7 +35,7 @@ def test_what_misses_its_bound_is_named():
 def test_the_table_has_a_part_for_each_activity_with_a_column_for_each_world():
     cell = Cell(**CELL, calls=25, tokens=15_000)
     text = markdown({(activity, "mild", world): cell for activity in ACTIVITIES for world in ("mcp", "bfcl")})
-    assert text.count("| mild | 1.00 / 1.00 / 2.5 calls, 1.5k | 1.00 / 1.00 / 2.5 calls, 1.5k |") == 4
+    assert text.count("| mild | 1.00 / 1.00 / 10 at 2.5, 1.5k | 1.00 / 1.00 / 10 at 2.5, 1.5k |") == 4
     assert "| judging | bfcl | mcp |" in text
     assert Cell().shown() == "-" and "nothing kept" in Cell(units=3).shown()
 

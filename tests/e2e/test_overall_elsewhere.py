@@ -17,8 +17,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 __all__ = ["model"]
 
 CASES = {
-    "bfcl": Case((*FEW_OF_A_BENCHMARK, *SHORT, "data.val_filter.categories=[multi_turn_base]"), model=True, room=8704),
-    "appworld": Case((*FEW_OF_A_BENCHMARK, *SHORT), model=True, room=6144),
+    "bfcl": Case(
+        (*FEW_OF_A_BENCHMARK, *SHORT, "data.max_prompt_length=6580", "data.val_filter.categories=[multi_turn_base]"), model=True, room=8704
+    ),
+    "appworld": Case((*FEW_OF_A_BENCHMARK, *SHORT, "data.max_prompt_length=4096"), model=True, room=6144),
 }
 
 

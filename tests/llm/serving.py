@@ -22,4 +22,4 @@ def served(*options: str) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.wait(30)
+        process.communicate(timeout=30)

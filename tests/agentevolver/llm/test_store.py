@@ -219,8 +219,8 @@ USED_IN_ERROR = b'{"error": {"message": "the model broke off"}, "usage": {"promp
 @pytest.mark.parametrize(
     ("faults", "tokens"),
     [
-        ([Said("", finish_reason="length", usage=THOUGHT)], 4106),
-        ([Said(None, finish_reason="length", usage=THOUGHT)], 4106),
+        ([Said("", finish_reason="length", usage=THOUGHT), Said()], 4106 + 15),
+        ([Said(None, finish_reason="length", usage=THOUGHT), Said()], 4106 + 15),
         ([Said(None), Said(""), Said(body=b'{"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 0}}')], 15 + 15 + 4),
         ([Said("half", finish_reason="content_filter")], 15),
         ([Said(status=500, body=USED_IN_ERROR)] * 3, 30),

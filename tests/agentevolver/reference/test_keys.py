@@ -76,7 +76,7 @@ def test_every_key_is_on_the_page_once_with_a_meaning():
         ("trainer.max_failed_rollouts", "number ≥ 0 and ≤ 1"),
         ("exp_manager.scout.tasks", "integer ≥ 1 or null"),
         ("attribution_driven_credit_assignment.attributor", "`llm`, `gigpo`, `env`"),
-        ("task_manager.grader.compare_with", "`env`, `state`, `llm`"),
+        ("task_manager.grader.compare_with", "`env`, `state`, `state-llm`, `llm`"),
         ("llm.cache", "`false`, path or null"),
         ("llm.ledger", "path or null"),
         ("data.val_splits", "list"),

@@ -249,13 +249,13 @@ async def test_the_task_managers_prompts_are_understood() -> None:
 
 async def test_the_advantage_processors_prompt_is_understood() -> None:
     from advantage_processor.prompt import label_messages
-    from advantage_processor.reply import read_labels
+    from advantage_processor.reply import read_some
 
     steps = [{"index": i, "action": a, "observation": o} for i, a, o in MILK]
     trajectory = {"task": {"query": "delete note milk"}, "messages": [], "steps": steps, "outcome": {"score": 1.0}}
     for window in (range(0, 3), range(1, 3)):
         reply = await _understood(label_messages(trajectory, window, success=True, max_chars=2000))
-        assert [label.index for label in read_labels(json.dumps(reply), list(window))] == list(window)
+        assert sorted(read_some(json.dumps(reply), list(window)).labels) == list(window)
 
 
 async def test_the_experience_managers_prompts_are_understood_and_its_screen_lets_the_lessons_through() -> None:

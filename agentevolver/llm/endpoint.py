@@ -127,7 +127,7 @@ class Endpoint:
     async def _ask(
         self, messages: list[dict[str, Any]], sampling: dict[str, Any], prompt_tokens: int, reply_tokens: int, bill: Bill
     ) -> Answer:
-        began, retries = time.monotonic(), Retries(self._policy)
+        failing_since, retries = 0.0, Retries(self._policy)
         limited_since: float | None = None
         lessons = 0
         for tries in itertools.count(1):
@@ -150,9 +150,10 @@ class Endpoint:
                 limited_since = sent[1] if limited_since is None else limited_since
                 self._is_limited(outcome, sent, limited_since)
             else:
-                await self._is_failing(outcome, retries, began, tries)
                 if retries.failures == 0:
-                    began = time.monotonic()
+                    # Not since the call began: others may have been answered then, and the server gone since.
+                    failing_since = time.monotonic()
+                await self._is_failing(outcome, retries, failing_since, tries)
         raise AssertionError("unreachable: the tries end with an answer or an error")
 
     async def _wait_for_turn(self, tokens: int, limited_since: float | None) -> None:
@@ -183,7 +184,7 @@ class Endpoint:
         if waited + pause > longest:
             raise type(outcome.error)(f"{outcome.error} (for {waited:.0f} s now; rate_limit_timeout_s = {longest:g})")
 
-    async def _is_failing(self, outcome: Failure, retries: Retries, began: float, tries: int) -> None:
+    async def _is_failing(self, outcome: Failure, retries: Retries, since: float, tries: int) -> None:
         """Wait after a failure; raises its error if there is to be no other try. An outage is waited out beyond the
         tries."""
         settings, health = self.settings, self.server.health
@@ -194,11 +195,11 @@ class Endpoint:
             raise type(outcome.error)(f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than {longest:g} s")
         wait = retries.failed(outcome.wait_s)
         if wait is None:
-            if health.has_answered(began) and retries.failures > settings.tries:
+            if health.has_answered(since) and retries.failures > settings.tries:
                 # The outage that this call waited for is over, and its tries count anew.
                 retries.renew()
                 wait = self._policy.pause(1, outcome.wait_s)
-            elif outcome.again is Again.OUTAGE and health.is_away(began, settings.unavailable_timeout_s):
+            elif outcome.again is Again.OUTAGE and health.is_away(since, settings.unavailable_timeout_s):
                 health.wait(f"{outcome.error}; waiting for it, {settings.unavailable_timeout_s:g} s at most")
                 wait = self._policy.pause(retries.failures, outcome.wait_s)
             else:

@@ -178,6 +178,18 @@ async def test_an_outage_is_waited_out_beyond_the_tries_and_told_once(caplog: py
     assert len(told) == 2 and "waiting for it, 300 s at most" in told[0] and "answers again" in told[1]
 
 
+async def test_a_call_that_others_overtook_before_the_outage_waits_for_its_end_too() -> None:
+    def script(number: int, _: dict[str, Any]) -> Said:
+        return (Said(status=503, delay_s=1.5), Said("ok"))[number] if number < 2 else DOWN if number < 12 else Said("ok")
+
+    async with FaultyServer(script) as server, LLM(settings(server, tries=2, max_wait_s=0.02)) as llm:
+        overtaken = asyncio.create_task(llm.chat(Role.JUDGE, ASK))
+        while not server.requests:
+            await asyncio.sleep(0.01)
+        assert (await llm.chat(Role.EXPLORER, ASK)).text == "ok" and not overtaken.done()
+        assert (await overtaken).text == "ok"
+
+
 async def test_an_outage_that_does_not_end_is_given_up_and_later_calls_have_their_tries_alone() -> None:
     def script(number: int, _: dict[str, Any]) -> Said:
         return DOWN if number else Said("ok")

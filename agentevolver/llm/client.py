@@ -142,6 +142,14 @@ class LLM:
             out |= {"llm/spent_tokens": float(spent.tokens), "llm/spent_cost": spent.cost}
         return out
 
+    def known_endpoint(self, role: Role) -> Endpoint | None:
+        """Return the endpoint of a role that was called, with what it has learnt; None if it was not called yet."""
+        return self._endpoints.get(role)
+
+    def counts(self, role: Role) -> RoleCounts:
+        """Return what happened to a role's calls since the start."""
+        return self._count(role)
+
     def context_limit(self, role: Role) -> int | None:
         """Return the most tokens that a prompt and its reply may take: as set (`context_limit`), or as an error of this process's calls
         has named it; None if neither is known."""

@@ -95,6 +95,22 @@ class Endpoint:
         known = (self.learnt.context_limit, self.settings.context_limit)
         return min((limit for limit in known if limit is not None), default=None)
 
+    @property
+    def unsent(self) -> frozenset[str]:
+        """The parameters that are never sent: by the dialect, by the configuration, or since they were refused."""
+        return self.dialect.omit | self.learnt.omit | frozenset(self.settings.omit)
+
+    async def named_context(self) -> int | None:
+        """Return the context's length as the server's list of models tells it (vLLM, Groq, OpenRouter), None if it does not."""
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                models = await self._client.models.list(extra_headers=self._headers)
+        except (openai.OpenAIError, TimeoutError, ValueError, TypeError, AttributeError):
+            return None
+        model = next((model for model in models.data or () if getattr(model, "id", None) == self.served.model), None)
+        named = (getattr(model, name, None) for name in ("max_model_len", "context_length", "context_window"))
+        return next((length for length in named if isinstance(length, int)), None)
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()

@@ -1,0 +1,100 @@
+"""The doctor: each endpoint is asked, and a table says what works."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentevolver.llm import LLMSettings, Role
+from agentevolver.llm import cli as cli_module
+from agentevolver.llm import pace as pace_module
+from agentevolver.llm.doctor import LEFT_OUT, NO, YES, Finding, examine, report
+from tests.agentevolver.llm.faulty_server import FaultyServer, Said
+
+pytestmark = pytest.mark.service
+
+CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Turin"}'}}
+LIMITS = {"x-ratelimit-limit-requests": "500", "x-ratelimit-limit-tokens": "30000", "x-ratelimit-remaining-tokens": "29000"}
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pace_module, "runtime_folder", lambda: tmp_path)
+    monkeypatch.setenv("GOOD_API_KEY", "sk-test")
+    monkeypatch.delenv("NO_API_KEY", raising=False)
+
+
+def able(number: int, body: dict[str, Any]) -> Said:
+    if "messages" not in body:
+        return Said(body=json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "max_model_len": 32768}]}).encode())
+    if "tools" in body:
+        return Said(None, finish_reason="tool_calls", message={"tool_calls": [CALL]}, headers=LIMITS)
+    return Said('{"sum": 5}' if "2 + 3" in body["messages"][0]["content"] else "ready", headers=LIMITS)
+
+
+def poor(number: int, body: dict[str, Any]) -> Said:
+    for name in ("seed", "tools", "response_format"):
+        if name in body:
+            return Said(status=400, text=f"Unsupported parameter: '{name}'")
+    return Said("five, I think" if "2 + 3" in body["messages"][0]["content"] else "ready") if "messages" in body else Said(status=404)
+
+
+async def examined(**values: Any) -> dict[Role, Finding]:
+    found = await examine(LLMSettings.model_validate({"model": "m", "timeout_s": 5, **values}))
+    return {role: finding for finding in found for role in finding.roles}
+
+
+async def test_each_endpoint_is_asked_once_and_said_of_each_role_what_works() -> None:
+    async with FaultyServer(able) as good, FaultyServer(poor) as bad:
+        roles = {"judge": {"base_url": bad.url}, "attributor": {"base_url": "policy"}, "summariser": {"base_url": "offline"}}
+        found = await examined(base_url=good.url, api_key_env="GOOD_API_KEY", price_in=1.0, price_out=1.0, roles=roles)
+    explorer, judge = found[Role.EXPLORER], found[Role.JUDGE]
+    assert explorer.roles == (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER) and explorer.works
+    assert [explorer.text, explorer.json, explorer.tools, explorer.seed, explorer.response_format] == [YES] * 4 + ["schema"]
+    assert (explorer.prompt_tokens, explorer.completion_tokens, explorer.cost) == (40, 20, pytest.approx(60e-6))
+    assert explorer.facts[0] == "limits it names: 500 requests and 30000 tokens; context: 32768 tokens"
+    assert not judge.works and "no usable reply" in judge.problems[0] and "json_mode: schema" in judge.problems[0]
+    assert [judge.text, judge.json, judge.tools, judge.seed, judge.response_format] == [YES, NO, LEFT_OUT, LEFT_OUT, NO]
+    assert "learnt: never sent: seed, tool_choice, tools" in " ".join(judge.facts)
+    assert found[Role.ATTRIBUTOR].works and found[Role.SUMMARISER].works
+    lines = report(list(dict.fromkeys(found.values()))).splitlines()
+    assert lines[0].split()[:3] == ["role", "text", "JSON"]
+    assert [line.split()[0] for line in lines[1:7]] == ["explorer", "synthesiser", "verifier", "judge", "attributor", "summariser"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (Said(status=401, text="Incorrect API key"), "check the environment variable named by its api_key_env"),
+        (Said(status=404, text="no model m"), "check its base_url and model"),
+        (Said(status=500, text="boom"), "HTTP 500: boom"),
+        (Said("", finish_reason="length"), "raise sampling.max_tokens"),
+    ],
+    ids=["key", "model", "down", "thinking"],
+)
+async def test_a_role_that_does_not_work_is_a_line_that_says_what_to_do(answer: Said, problem: str) -> None:
+    async with FaultyServer([answer]) as server:
+        found = await examined(base_url=server.url, api_key_env=None)
+    finding = found[Role.JUDGE]
+    assert not finding.works and problem in finding.problems[0] and "\n" not in finding.problems[0]
+    assert len(server.requests) == 1
+
+
+async def test_a_missing_key_and_a_server_that_is_not_there_are_problems() -> None:
+    found = await examined(base_url="http://127.0.0.1:9/v1", api_key_env=None, roles={"judge": {"api_key_env": "NO_API_KEY"}})
+    assert "NO_API_KEY is not set" in found[Role.JUDGE].problems[0]
+    assert "cannot be reached" in found[Role.EXPLORER].problems[0] and "base_url is right" in found[Role.EXPLORER].problems[0]
+
+
+def test_the_command_ends_with_zero_only_if_every_role_works(capsys: pytest.CaptureFixture[str]) -> None:
+    conf = str(Path(__file__).parents[3] / "examples" / "basic.yaml")
+    assert cli_module.main(["doctor", "--conf", conf]) == 0
+    assert "built-in teacher" in capsys.readouterr().out
+    nowhere = ["llm.base_url=http://127.0.0.1:9/v1", "llm.api_key_env=null"]
+    assert cli_module.main(["doctor", "--conf", conf, *nowhere]) == 1
+    assert "PROBLEM text: " in capsys.readouterr().out
+    assert cli_module.main(["doctor", "--conf", conf, "llm.omit=[everything]"]) == 2
+    assert "llm.omit" in capsys.readouterr().err

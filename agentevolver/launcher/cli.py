@@ -164,9 +164,24 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
         obstacles.append(f"as things are now, a start would fail: {error}")
         presence = START if is_local(configuration.env_service.env_url) else Presence("elsewhere")
         plan = make_plan(options, configuration, presence, registry)
+    if options.conf is not None:
+        facts += _estimate(configuration)
     return "\n".join(
         [masked_text("\n".join([plan.describe(), *facts, *obstacles])), "", "# the resolved configuration", masked(plan.config)]
     )
+
+
+def _estimate(configuration: Configuration) -> list[str]:
+    """Return what the run would ask of language models, as lines; nothing if it asks none."""
+    from agentevolver.launcher.estimate import expected
+    from agentevolver.llm.estimate import report
+    from agentevolver.settings import Resolved
+
+    if not isinstance(configuration, Resolved):
+        return []
+    trainer = configuration.config.trainer
+    activities, assumptions = expected(configuration.settings, trainer.total_training_steps, trainer.total_epochs)
+    return report(activities, configuration.settings.llm, assumptions)
 
 
 def _status(registry: RunRegistry) -> str:

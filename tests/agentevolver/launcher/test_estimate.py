@@ -1,0 +1,60 @@
+"""What a configuration asks of language models, counted from its keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentevolver.launcher import cli
+from agentevolver.launcher.estimate import expected
+from agentevolver.settings import load
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def calls(example: str, *overrides: str) -> dict[str, int]:
+    resolved = load(EXAMPLES / example, ["exp_manager.encoder.kind=hashing", *overrides])
+    trainer = resolved.config.trainer
+    activities, _ = expected(resolved.settings, trainer.total_training_steps, trainer.total_epochs)
+    return {activity.name: activity.calls for activity in activities if activity.calls}
+
+
+def test_a_run_that_asks_nobody_has_no_estimate() -> None:
+    assert calls("basic.yaml") == {}
+
+
+def test_calls_follow_from_the_sizes() -> None:
+    sizes = ("task_manager.max_seed_tasks=10", "task_manager.n=2", "trainer.total_training_steps=5", "data.train_batch_size=4")
+    steps = ("task_manager.strategy_args.breadth_steps=3", "task_manager.strategy_args.depth_steps=5")
+    found = calls("overall.yaml", *sizes, *steps, "actor_rollout_ref.rollout.n=6", "actor_rollout_ref.actor.ppo_mini_batch_size=4")
+    assert found["exploring"] == 10 * 2 * 8
+    assert found["making up tasks"] == 20
+    assert found["labelling steps"] == 5 * 4 * 6
+    more = calls(
+        "overall.yaml",
+        *sizes,
+        *steps,
+        "actor_rollout_ref.rollout.n=6",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "task_manager.verification.resolve=true",
+        "attribution_driven_credit_assignment.adca_grpo.prm_steps=2",
+    )
+    assert more["solving again"] == 20 * 5 * 7
+    assert more["labelling steps"] == 2 * 4 * 6
+    assert found.keys() ^ more.keys() == {"solving again"}
+
+
+def test_tasks_of_an_environment_that_nobody_has_counted_are_an_assumption() -> None:
+    resolved = load(EXAMPLES / "questioning.yaml", ["task_manager.max_seed_tasks=null", "trainer.total_training_steps=null"])
+    _, assumptions = expected(resolved.settings, None, 3)
+    assert "100 training tasks" in assumptions[0]
+
+
+def test_a_dry_run_tells_it_and_warns_of_the_budget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    conf = str(EXAMPLES / "questioning.yaml")
+    overrides = ["llm.budget.max_tokens=1000", f"experiment.root={tmp_path}"]
+    assert cli.main(["--conf", conf, *overrides, "--dry-run"], tmp_path) == 0
+    said = capsys.readouterr().out
+    assert "language models: an estimate" in said and "exploring" in said
+    assert "WARNING: the budget would be spent before the end" in said

@@ -152,9 +152,11 @@ class LLM:
 
     def context_limit(self, role: Role) -> int | None:
         """Return the most tokens that a prompt and its reply may take: as set (`context_limit`), or as an error of this process's calls
-        has named it; None if neither is known."""
-        known = self._endpoints.get(role)
-        return known.context_limit if known is not None else self.settings.endpoint(role).context_limit
+        has named it, whichever role's with that model; None if neither is known."""
+        own = self.settings.endpoint(role)
+        same = [known for known in self._endpoints.values() if (known.settings.base_url, known.settings.model) == (own.base_url, own.model)]
+        limits = [own.context_limit, *(endpoint.learnt.context_limit for endpoint in same)]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     async def _chat(
         self, role: Role, messages: list[dict[str, Any]], sampling: dict[str, Any], tools: list[dict[str, Any]] | None = None

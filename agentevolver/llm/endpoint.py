@@ -180,9 +180,10 @@ class Endpoint:
         while True:
             self.server.keep_up()
             now, closed = time.monotonic(), self.server.pace.closed_for()
-            if now + closed > since + self.settings.rate_limit_timeout_s:
+            if closed and now + closed > since + self.settings.rate_limit_timeout_s:
                 raise LLMUnavailable(
-                    f"{self.where} is not to be asked for {closed:.0f} s yet (its rate limit), longer than rate_limit_timeout_s allows"
+                    f"{self.where} is left alone for another {closed:.1f} s for its rate limit (HTTP 429), longer than "
+                    f"rate_limit_timeout_s = {self.settings.rate_limit_timeout_s:g} allows"
                 )
             wait = max(due - now, closed)
             if wait <= 0:

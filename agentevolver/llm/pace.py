@@ -9,9 +9,8 @@ unused moment behind.
   burst of 3 s.
 * A refusal closes the server for all: for as long as it asks, else with full jitter over a range that doubles with each
   refusal in a row.
-* Refusals that name nothing teach a rate: the answers per second since requests began to come without a break. It grows
-  by 2 % with each
-  answer, so that it finds a limit that was raised.
+* Refusals that name nothing teach a rate: the requests per second that were not refused since they began to come
+  without a break. It grows by 2 % with each answer, so that it finds a limit that was raised.
 
 A file that cannot be used is reported once; the process then keeps to itself.
 """
@@ -42,7 +41,7 @@ GROWTH = 1.02
 # Without a request for so long, what was measured says nothing any more.
 IDLE_S = 10.0
 FORGOTTEN_S = 600.0
-# Answers are counted over this long at most; a rate is not taken from less than the other.
+# Requests are counted over this long at most; a rate is not taken from less than the other.
 LONGEST_S, SHORTEST_S = 120.0, 1.0
 # A pause that is longer comes from a clock that was set back.
 LONGEST_PAUSE_S = 86400.0
@@ -63,13 +62,15 @@ class _Row:
     next_token: float = 0.0
     asked_at: float = 0.0
     measured_since: float = 0.0
-    answers: float = 0.0
+    admitted: float = 0.0
 
 
 _NAMES = [field.name for field in fields(_Row)]
-_SCHEMA = f"CREATE TABLE IF NOT EXISTS paces (account TEXT PRIMARY KEY, {', '.join(f'{name} REAL NOT NULL' for name in _NAMES)})"
-_READ = f"SELECT {', '.join(_NAMES)} FROM paces WHERE account = ?"
-_WRITE = f"INSERT OR REPLACE INTO paces VALUES (?{', ?' * len(_NAMES)})"
+# Versions with other columns have a table of their own in the same file.
+TABLE = f"paces_{hashlib.sha256(' '.join(_NAMES).encode()).hexdigest()[:8]}"
+_SCHEMA = f"CREATE TABLE IF NOT EXISTS {TABLE} (account TEXT PRIMARY KEY, {', '.join(f'{name} REAL NOT NULL' for name in _NAMES)})"
+_READ = f"SELECT {', '.join(_NAMES)} FROM {TABLE} WHERE account = ?"
+_WRITE = f"INSERT OR REPLACE INTO {TABLE} VALUES (?{', ?' * len(_NAMES)})"
 
 
 def account_of(base_url: str, api_key: str) -> str:
@@ -108,8 +109,12 @@ class Pace:
             if now - row.asked_at > FORGOTTEN_S:
                 row.strikes, row.rate = 0, 0.0
             if now - max(row.asked_at, row.closed_until) > IDLE_S:
-                row.measured_since, row.answers = now, 0.0
+                row.measured_since, row.admitted = now, 0.0
+            elif now - row.measured_since > LONGEST_S:
+                row.admitted *= LONGEST_S / 2 / (now - row.measured_since)
+                row.measured_since = now - LONGEST_S / 2
             row.asked_at = now
+            row.admitted += 1
             per_request = max(_interval(self._set[0], row.requests_per_minute), 1.0 / row.rate if row.rate else 0.0)
             per_token = _interval(self._set[1], row.tokens_per_minute)
             # A rate that was measured allows no bursts: a burst was what measured it.
@@ -155,12 +160,13 @@ class Pace:
             now = self._clock()
             row.requests_per_minute = named[0] or row.requests_per_minute
             row.tokens_per_minute = named[1] or row.tokens_per_minute
+            row.admitted = max(0.0, row.admitted - 1)
             is_first = sent_at >= row.closed_since
             if is_first:
                 row.strikes, row.refusals, row.closed_since = row.strikes + 1, row.refusals + 1, now
                 measured = now - row.measured_since
-                if asked_s is None and not row.requests_per_minute and row.answers >= 2 and measured >= SHORTEST_S:
-                    row.rate = row.answers / measured
+                if asked_s is None and not row.requests_per_minute and row.admitted >= 2 and measured >= SHORTEST_S:
+                    row.rate = row.admitted / measured
             if is_first or asked_s is not None:
                 wait = full_jitter(row.strikes, first_wait_s=FIRST_PAUSE_S, max_wait_s=max_wait_s, asked_s=asked_s)
                 row.closed_until = max(row.closed_until, now + wait)
@@ -179,9 +185,6 @@ class Pace:
             now = self._clock()
             if sent_at >= row.closed_since:
                 row.strikes = 0
-            row.answers += 1
-            if now - row.measured_since > LONGEST_S:
-                row.measured_since, row.answers = now - LONGEST_S / 2, row.answers * LONGEST_S / 2 / (now - row.measured_since)
             row.rate *= GROWTH
             row.next_token += more_tokens * _interval(self._set[1], row.tokens_per_minute)
             if told is not None:

@@ -275,8 +275,8 @@ async def test_an_over_long_prompt_is_an_overflow_and_its_limit_is_learnt_for_al
         with pytest.raises(LLMContextOverflow, match="the prompt is too long") as caught:
             await llm.chat(Role.JUDGE, ASK)
         assert caught.value.limit_tokens == 64
-        await llm.chat(Role.EXPLORER, ASK)
         assert [llm.context_limit(role) for role in (Role.JUDGE, Role.EXPLORER)] == [64, 64]
+        await llm.chat(Role.EXPLORER, ASK)
         assert LLM(settings(server, context_limit=32)).context_limit(Role.JUDGE) == 32
     assert len(server.requests) == 2
 

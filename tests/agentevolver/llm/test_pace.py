@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.llm.limits import Allowance, RateLimits
-from agentevolver.llm.pace import Pace, account_of
+from agentevolver.llm.pace import TABLE, Pace, account_of
 
 
 class Clock:
@@ -182,7 +182,7 @@ def test_one_that_is_killed_while_it_writes_holds_nobody_up(path: Path) -> None:
     code = (
         "import sqlite3, sys, time\n"
         "db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute('BEGIN IMMEDIATE')\n"
-        "db.execute('UPDATE paces SET closed_until = 9e9'); print('holds', flush=True); time.sleep(60)\n"
+        f"db.execute('UPDATE {TABLE} SET closed_until = 9e9'); print('holds', flush=True); time.sleep(60)\n"
     )
     pace = Pace("a", path)
     pace.reserve(1)
@@ -211,10 +211,17 @@ def test_a_file_that_cannot_be_used_is_said_and_the_process_keeps_its_own_pace(
 def test_a_file_that_is_lost_on_the_way_is_said_and_the_pace_goes_on(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pace = Pace("a", path, 60)
     with sqlite3.connect(path) as other:
-        other.execute("DROP TABLE paces")
+        other.execute(f"DROP TABLE {TABLE}")
     assert pace.reserve(1) == 0.0
     assert pace.reserve(1) >= 0.0
     assert "cannot be shared" in caplog.text
+
+
+def test_a_file_of_another_version_is_shared_without_a_word(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE paces_0 (account TEXT PRIMARY KEY, closed REAL)")
+    Pace("a", path).refused(2e9, 5.0, 60.0)
+    assert Pace("a", path).closed_for() > 4.0 and not caplog.text
 
 
 def test_a_key_does_not_show_in_the_name_of_an_account() -> None:

@@ -67,7 +67,7 @@ async def test_every_call_survives_a_server_that_takes_few_a_minute_and_does_not
 async def test_a_server_that_limits_for_ever_is_given_up_after_the_time_that_is_set() -> None:
     async with FaultyServer([LIMITED]) as server, LLM(settings(server, rate_limit_timeout_s=0.8, max_wait_s=0.1)) as llm:
         began = time.monotonic()
-        with pytest.raises(LLMUnavailable, match=r"HTTP 429: Too many requests .*rate_limit_timeout_s"):
+        with pytest.raises(LLMUnavailable, match=r"HTTP 429.*rate_limit_timeout_s = 0\.8"):
             await llm.chat(Role.JUDGE, ASK)
         assert 0.4 <= time.monotonic() - began < 3.0
     assert len(server.requests) > 5, "more than the tries"

@@ -122,7 +122,13 @@ async def _profile(options: argparse.Namespace, configuration: Configuration) ->
             return _fail(f"error: {service.env_type} lists no task in {options.split!r}", 1)
         settings, world = configuration.task_manager, World(service.env_type, seeds[0], service.env_params)
         profile = await draft_profile(
-            client, llm, world, steps=options.steps, reply_format=settings.reply_format, max_chars=settings.max_observation_chars
+            client,
+            llm,
+            world,
+            steps=options.steps,
+            reply_format=settings.reply_format,
+            max_chars=settings.max_observation_chars,
+            action_format=settings.action_format,
         )
     if options.out is None:
         print(profile.model_dump_json(indent=2))

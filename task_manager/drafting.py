@@ -16,11 +16,11 @@ from task_manager import prompts
 from task_manager.asking import Asker
 from task_manager.execution import World, WorldClient, open_world
 from task_manager.explore import Explorer
-from task_manager.formats import format_of
 from task_manager.models import LanguageModel
 from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings
 from task_manager.strategies import RandomStrategy
+from task_manager.workshop import configured_format
 
 
 class DraftReply(EnvProfile):
@@ -64,9 +64,13 @@ async def draft_profile(
     steps: int = 8,
     reply_format: ReplyFormat = "text",
     max_chars: int = MAX_OBSERVATION_CHARS,
+    action_format: str | None = None,
 ) -> EnvProfile:
-    """Return a drafted profile; raises LLMError or EnvServiceError if model or environment fail."""
-    fmt = format_of(world.env_type)
+    """Return a drafted profile.
+
+    Raises LLMError or EnvServiceError if model or environment fail, ConfigError for an action format that is none.
+    """
+    fmt = configured_format(world.env_type, action_format)
     async with open_world(client, world, fmt.explore_params(1)) as (instance_id, _):
         tools = tools_text(await client.get_tools_info(instance_id))
     settings = StrategySettings(breadth_steps=steps, depth_steps=0)

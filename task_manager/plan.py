@@ -62,6 +62,8 @@ class Plan:
             "version": PROMPTS_VERSION,
             "max_observation_chars": settings.max_observation_chars,
         }
+        if settings.action_format is not None:
+            world["action_format"] = settings.action_format
         exploring = {
             **world,
             "profile": profile.instruction(),

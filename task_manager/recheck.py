@@ -16,11 +16,12 @@ from agentevolver.schema import Task
 from env_service.client import AsyncEnvClient
 from task_manager.configuration import Configuration
 from task_manager.execution import World, WorldClient, execute
-from task_manager.formats import format_of
+from task_manager.formats import PlainFormat
 from task_manager.graders.state import CHECK_KEY, check_of
 from task_manager.report import print_recheck, progress_bar
 from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
 from task_manager.verify import flaw_of
+from task_manager.workshop import configured_format
 
 Tell = Callable[[int, int, int], None]
 
@@ -43,7 +44,8 @@ async def recheck(configuration: Configuration, path: Path | None, out: Path | N
     service = configuration.env_service
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
         with progress_bar("checking") as tell:
-            findings = await recheck_tasks(client, tasks, service.env_params, configuration.task_manager.num_verify_threads, tell)
+            settings = configuration.task_manager
+            findings = await recheck_tasks(client, tasks, service.env_params, settings.num_verify_threads, tell, settings.action_format)
     if out is not None:
         write_objectives(out, [finding.task for finding in findings if finding.flaw is None])
     print_recheck([(finding.task, finding.flaw) for finding in findings])
@@ -51,16 +53,21 @@ async def recheck(configuration: Configuration, path: Path | None, out: Path | N
 
 
 async def recheck_tasks(
-    client: WorldClient, tasks: Sequence[Task], env_params: Mapping[str, Any], at_once: int, tell: Tell | None = None
+    client: WorldClient,
+    tasks: Sequence[Task],
+    env_params: Mapping[str, Any],
+    at_once: int,
+    tell: Tell | None = None,
+    action_format: str | None = None,
 ) -> list[Finding]:
-    """Return the findings of tasks, in their order; raises what the client raises."""
+    """Return the findings of tasks, in their order; raises what the client raises, and ConfigError for an action format that is none."""
     slots = asyncio.Semaphore(at_once)
     done = 0
 
     async def check(task: Task) -> Finding:
         nonlocal done
         async with slots:
-            finding = Finding(task, await _flaw(client, task, env_params))
+            finding = Finding(task, await _flaw(client, task, env_params, configured_format(task.env_type, action_format)))
         done += 1
         if tell is not None:
             tell(done, len(tasks), done)
@@ -69,8 +76,7 @@ async def recheck_tasks(
     return list(await asyncio.gather(*(check(task) for task in tasks)))
 
 
-async def _flaw(client: WorldClient, task: Task, env_params: Mapping[str, Any]) -> str | None:
-    fmt = format_of(task.env_type)
+async def _flaw(client: WorldClient, task: Task, env_params: Mapping[str, Any], fmt: PlainFormat) -> str | None:
     if not fmt.executable:
         return f"the action format of the environment {task.env_type!r} says that its actions must not be repeated"
     actions = solution_of(task)

@@ -249,7 +249,8 @@ def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
     if execution.left_over:
         return f"the episode ended with {execution.left_over} actions left over"
     last = execution.actions[-1] if execution.actions else ""
-    answers = bool(execution.answer or fmt.answer_of(last)) and last.strip() != fmt.closing(None)
+    said = fmt.answer_of(last) if execution.answer is None else execution.answer
+    answers = bool(said) and last.strip() != fmt.closing(None)
     if execution.changes is not None and not execution.changes and not answers:
         return "it changes nothing and answers nothing"
     return None

@@ -14,7 +14,7 @@ from agentevolver.schema import Task
 from env_service.client import AsyncEnvClient, RetryPolicy
 from task_manager.configuration import Configuration
 from task_manager.explore import Explorer
-from task_manager.formats import FormatError, format_of
+from task_manager.formats import FormatError, PlainFormat, format_of
 from task_manager.held_out import held_out_queries
 from task_manager.journal import Journal, fingerprint
 from task_manager.models import LanguageModel
@@ -135,10 +135,7 @@ def _assemble(
     key = fingerprint(plan.to_dict())
     if journal.get("plan", key) is None:
         journal.put("plan", key, plan.to_dict())
-    try:
-        fmt = format_of(service.env_type, settings.action_format)
-    except FormatError as error:
-        raise ConfigError(f"task_manager.action_format: {error}") from error
+    fmt = configured_format(service.env_type, settings.action_format)
     strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
     reply_format, max_chars = settings.reply_format, settings.max_observation_chars
     explorer = Explorer(
@@ -167,6 +164,14 @@ def _assemble(
         known=known,
     )
     return Workshop(configuration, plan, journal, questioner)
+
+
+def configured_format(env_type: str, action_format: str | None) -> PlainFormat:
+    """Return the action format of an environment, `action_format` if one is configured; raises ConfigError for a class that is none."""
+    try:
+        return format_of(env_type, action_format)
+    except FormatError as error:
+        raise ConfigError(f"task_manager.action_format: {error}") from error
 
 
 def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> list[Task]:

@@ -12,8 +12,11 @@ from agentevolver.utils.identity import ServiceIdentity
 from env_service.client_errors import EnvUnavailable
 from task_manager import services, workshop
 from task_manager.configuration import Configuration
+from task_manager.drafting import draft_profile
+from task_manager.execution import World
 from task_manager.held_out import held_out_queries
 from task_manager.journal import Journal
+from task_manager.known_formats import PocketFormat
 from task_manager.questioning import QuestioningFailed
 from task_manager.tasks import write_objectives
 from task_manager.workshop import existing_tasks, open_workshop
@@ -58,6 +61,33 @@ def local(monkeypatch):
     client = LocalDesk()
     monkeypatch.setattr(workshop, "AsyncEnvClient", lambda *args, **kwargs: client)
     return client
+
+
+class Brisk(PocketFormat):
+    """A format of one's own."""
+
+    def task_params(self, actions, env_params):
+        return {"explore_steps": 99}
+
+
+async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tmp_path, local):
+    plain, named = configuration_of(tmp_path), configuration_of(tmp_path, action_format=f"{__name__}:Brisk")
+    runs = set()
+    for configuration, steps in ((plain, {3}), (named, {99})):
+        async with open_workshop(configuration, Tutor(), encoder=HashEncoder()) as run:
+            tasks = await run.make_tasks()
+            runs.add(run.plan.run)
+        assert {task.metadata["env_params"]["explore_steps"] for task in tasks} == steps
+        (tmp_path / "t.jsonl").unlink()
+    assert len(runs) == 2, "tasks of another format are another run's"
+    wrong = configuration_of(tmp_path, action_format="task_manager.formats:StateClient")
+    with pytest.raises(
+        ConfigError, match=r"task_manager.action_format: the action format 'task_manager.formats:StateClient' is no subclass"
+    ):
+        async with open_workshop(wrong, Tutor(), encoder=HashEncoder()):
+            pytest.fail("it is refused")
+    with pytest.raises(ConfigError, match=r"task_manager.action_format: .*cannot be imported"):
+        await draft_profile(local, Tutor(), World("pocket", "note_add.k3.7"), action_format="no.such:Format")
 
 
 async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_path, local):

@@ -279,15 +279,20 @@ def _check_tasks(settings: Settings) -> None:
             f"task_manager.mixture.synthetic_data_ratio = {mixture.synthetic_data_ratio:g}, but there is no file of synthetic tasks at "
             f"task_manager.train_data_path = {section.train_data_path}: set task_manager.n to 1 or more to make them"
         )
-    if mixture.use_original_tasks and (grader.original_grader == "state" or "-gt" in grader.original_grader):
+    if mixture.use_original_tasks and (grader.original_grader in ("state", "state-llm") or "-gt" in grader.original_grader):
         raise ConfigError(
             f"task_manager.grader.original_grader = {grader.original_grader}: the environment's own tasks come without a reference, write "
             "env or a judge that needs none (llm, llm-binary, avg-llm)"
         )
     chosen = "fallback_grader" if grader.synthetic_grader == "auto" else "synthetic_grader"
     name = getattr(grader, chosen)
-    if mixture.needs_synthetic and (name == "env" or (name == "state" and chosen == "fallback_grader")):
+    if mixture.needs_synthetic and (name == "env" or (name in ("state", "state-llm") and chosen == "fallback_grader")):
         raise ConfigError(f"task_manager.grader.{chosen} = {name} cannot grade such tasks, name a judge (llm-binary-gt-no_constraint)")
+    if mixture.needs_synthetic and name == "state-llm" and not grader.fallback_grader.removeprefix("avg-").startswith("llm"):
+        raise ConfigError(
+            f"task_manager.grader.synthetic_grader = state-llm asks the judge that task_manager.grader.fallback_grader names, and that is "
+            f"{grader.fallback_grader}: name a judge (llm-binary-gt-no_constraint)"
+        )
 
 
 def _check_guidance(settings: Settings) -> None:

@@ -98,7 +98,7 @@ class SynthesisSettings(_Section):
 class VerificationSettings(_Section):
     """What a proposal must stand (`task_manager.verification`)."""
 
-    execute: bool = Field(True, description="execute the reference solution, where the environment has an executable action format")
+    execute: bool = Field(True, description="carry out the reference solution, unless the action format says that it must not be repeated")
     resolve: bool = Field(False, description="let the verifier solve the task without the solution, and compare the results")
     resolve_tries: int = Field(1, ge=1, description="solutions the verifier may try before the task is dropped")
     max_resolve_steps: int | None = Field(None, ge=1, description="steps of one try; null: three times the reference's, and two")

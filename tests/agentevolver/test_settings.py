@@ -82,6 +82,7 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
         ("task_manager.mixture.synthetic_data_ratio=1", r"no file of synthetic tasks at .*explored.train.jsonl: set task_manager.n to 1"),
         ("task_manager.curriculum.synthesize_every_epochs=1", r"makes tasks that nobody trains on: set .*synthetic_data_ratio above 0"),
         ("task_manager.grader.original_grader=state", r"original_grader = state: the environment's own tasks come without a reference"),
+        ("task_manager.grader.original_grader=state-llm", r"original_grader = state-llm: the environment's own tasks come without a"),
         ("task_manager.grader.original_grader=llm-gt", r"original_grader = llm-gt: the environment's own tasks"),
         ("trainer.total_epochs", r"not an override, write key=value"),
     ],
@@ -207,6 +208,8 @@ def test_a_file_of_tasks_needs_nobody_to_make_them(tmp_path):
         ("llm.base_url=https://api.example.com/v1", "the role explorer asks .* whose key is missing"),
         ("task_manager.grader.synthetic_grader=env", r"synthetic_grader = env cannot grade such tasks"),
         ("task_manager.grader.fallback_grader=state", r"fallback_grader = state cannot grade such tasks"),
+        ("task_manager.grader.fallback_grader=state-llm", r"fallback_grader = state-llm cannot grade such tasks"),
+        ("task_manager.grader={synthetic_grader: state-llm, fallback_grader: env}", r"state-llm asks the judge .* and that is env"),
     ],
 )
 def test_questioning_that_cannot_work_is_refused_before_the_start(override, message, monkeypatch):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentevolver.llm.prompts import StepText, read_sections, read_steps, read_task
+from agentevolver.llm.replies import Reply
 from env_service.environments.gymnasium.env import GymnasiumEnv
 from env_service.environments.gymnasium.toy_text import WORLDS
 
@@ -31,6 +32,15 @@ class Mind:
         self.asked: Counter[str] = Counter()
 
     async def structured(self, role: Any, messages: list[Json], schema: Any, **sampling: Any) -> Any:
+        return schema.model_validate(self._said(messages))
+
+    async def chat(self, role: Any, messages: list[Json], tools: Any = None, **sampling: Any) -> Reply:
+        return Reply(self._said(messages)["action"], 1, 1, 0.0, False)
+
+    def context_limit(self, role: Any) -> None:
+        return None
+
+    def _said(self, messages: list[Json]) -> Json:
         task = read_task(messages[0]["content"])
         self.asked[task] += 1
         sections = read_sections(messages[1]["content"])
@@ -40,7 +50,7 @@ class Mind:
             "synthesiser/tasks": lambda: {"tasks": self._tasks(sections, steps)},
             "judge/accept": lambda: self._verdict(sections, steps),
         }
-        return schema.model_validate(play[task]())
+        return play[task]()
 
     def _tasks(self, sections: Json, steps: Sequence[StepText]) -> list[Json]:
         goals = self.goals(sections["opening"], steps)

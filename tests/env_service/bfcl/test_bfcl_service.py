@@ -71,8 +71,9 @@ def test_all_800_tasks_replayed_over_http(client: EnvClient, solution: Callable[
 
 def test_splits_and_categories_are_reachable_over_http(client: EnvClient) -> None:
     assert len(client.get_env_profile("bfcl", "test", {"categories": ["miss_func"]})) == 60
-    with pytest.raises(EnvRequestError, match="unknown split"):
-        client.get_env_profile("bfcl", "dev")
+    assert client.get_env_profile("bfcl", "dev") == client.get_env_profile("bfcl", "val")
+    with pytest.raises(EnvRequestError, match="unknown split 'tset'; bfcl has: train, val, test, full"):
+        client.get_env_profile("bfcl", "tset")
 
 
 def test_what_a_caller_does_wrong_is_a_400_with_the_reason(client: EnvClient) -> None:
@@ -93,6 +94,6 @@ def test_odd_texts_and_numbers_of_a_model_survive_the_way_over_http(client: EnvC
     text = "".join(f"<tool_call>{call}</tool_call>" for call in calls)
     answer = client.step(instance_id, {"role": "assistant", "content": text})
     assert answer["info"]["calls"] == 4
-    state = client.get_tools_info(instance_id, params={"what": "state"})
+    state = client.get_tools_info(instance_id, params={"what": "state"})["facts"]
     assert json.loads(json.dumps(state))["GorillaFileSystem"]["root"]["contents"]["n"]["content"] == "123456789012345678901234567890"
     client.release_instance(instance_id)

@@ -1,6 +1,7 @@
-"""A questioning run of its own process, slow enough to be killed: `python questioning_driver.py FOLDER PAUSE_S`.
+"""A questioning run of its own process, slow enough to be killed: `python questioning_driver.py FOLDER PAUSE_S` or `... FOLDER URL`.
 
-Every call of the model is noted in FOLDER/calls before it is answered, and the tasks are written when the run is through.
+Every call of the model is noted in FOLDER/calls before it is answered, and the tasks are written when the run is through. With the URL of
+a language model's server the roles are played there, over the real client with a cache, in the real PocketWorld.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from questioning_fakes import LocalDesk, Tutor
+from questioning_fakes import LocalDesk, LocalPocket, Tutor
 from test_questioning import questioner, settings_of
 
+from agentevolver.llm.client import LLM
+from agentevolver.llm.settings import LLMSettings
 from task_manager.journal import Journal
 from task_manager.tasks import write_objectives
 
@@ -35,11 +38,22 @@ class SlowTutor(Tutor):
         return await super()._said(role, messages, sampling)
 
 
+async def over_http(journal, folder, url):
+    """Make the tasks with the server's model."""
+    settings = LLMSettings(base_url=url, model="m", api_key_env=None, cache=folder / "cache.sqlite")
+    async with LLM(settings) as llm:
+        section = settings_of(num_verify_threads=2, verification={"resolve": True})
+        return await questioner(journal, llm, LocalPocket(), settings=section, seeds=SEEDS).run()
+
+
 def main() -> None:
-    folder, pause_s = Path(sys.argv[1]), float(sys.argv[2])
-    tutor = SlowTutor(folder / "calls", pause_s)
+    folder, how = Path(sys.argv[1]), sys.argv[2]
     with Journal(folder / "store") as journal:
-        tasks = asyncio.run(questioner(journal, tutor, LocalDesk(), settings=settings_of(), seeds=SEEDS).run())
+        if how.startswith("http"):
+            tasks = asyncio.run(over_http(journal, folder, how))
+        else:
+            tutor = SlowTutor(folder / "calls", float(how))
+            tasks = asyncio.run(questioner(journal, tutor, LocalDesk(), settings=settings_of(), seeds=SEEDS).run())
     write_objectives(folder / "tasks.jsonl", tasks)
     print(len(tasks), time.process_time())
 

@@ -16,6 +16,7 @@ import pytest
 
 from task_manager.journal import read_journal
 from task_manager.tasks import read_objectives
+from tests.llm.hostile_server import paid_twice
 
 # Of questioning_driver: steps of an exploration, and explorations at once.
 STEPS, AT_ONCE = 6, 2
@@ -113,6 +114,31 @@ def test_an_exploration_that_is_killed_goes_on_behind_its_last_step(tmp_path, mo
     assert len(asked) == 12 * STEPS, "each step has a seed of its own"
     assert asked.total() - len(asked) <= AT_ONCE * len(moments)
     assert not list((tmp_path / "store" / "under_way").iterdir())
+
+
+@pytest.fixture
+def endpoint(tmp_path):
+    """A language model's server that keeps account; yields its address and the log."""
+    log = tmp_path / "asked.jsonl"
+    command = [sys.executable, str(ROOT / "tests/llm/hostile_server.py"), "--temper=latency_s=0.02-0.04", f"--log={log}"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as server:
+        yield f"{server.stdout.readline().strip()}/v1", log
+        server.terminate()
+
+
+@pytest.mark.service
+def test_nothing_that_was_paid_for_is_asked_twice(tmp_path, endpoint):
+    url, log = endpoint
+    moments = [40, 110]
+    for count in moments:
+        kill_when(tmp_path, lambda count=count: log.exists() and log.read_bytes().count(b"\n") >= count, url)
+    process = start(tmp_path, url)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors.decode()
+    tasks = read_objectives(tmp_path / "tasks.jsonl")
+    under_way = 5  # two explorations, and of two others one that is synthesised from and two proposals of the other
+    assert len(tasks) > 10 and paid_twice(log).total() <= under_way * len(moments)
 
 
 @pytest.mark.service

@@ -1,7 +1,8 @@
 """Puts a prompt to a role in a size that its model takes.
 
 A prompt that is too long is trimmed (`agentevolver.llm.trimming`) and sent again; how long a prompt may be is remembered for the role.
-A content filter's refusal is asked for once more with another draw, since most come from what was drawn and not from what was asked.
+What a content filter withheld, and what could not be used after one repair, is drawn once more, since it is rather the draw than the
+prompt that was at fault.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from agentevolver.llm.counts import CHARS_PER_TOKEN
-from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered
+from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 from task_manager.models import LanguageModel
@@ -52,7 +53,7 @@ class Asker:
     ) -> T:
         try:
             return await self._fitting(role, prompt, lambda messages: ask(messages, dict(sampling)))
-        except LLMFiltered as error:
+        except (LLMFiltered, LLMReplyError) as error:
             logger.info("asked once more: %s", error)
             drawn = {**sampling, "seed": (sampling.get("seed") or 0) + 1}
             return await self._fitting(role, prompt, lambda messages: ask(messages, drawn))

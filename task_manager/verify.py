@@ -2,7 +2,8 @@
 
 A proposal passes if nothing was refused, the episode ended as it should, the world changed or an answer was given, and the judge says
 that this is what the query asks for. Otherwise the verdict says which stage dropped it and why. That the environment or a model fails
-is no verdict: `EnvServiceError` and `LLMError` go to the caller, who may try again.
+is no verdict: `EnvServiceError` and `LLMError` go to the caller, who may try again. What the judge's model will not read, because a content
+filter stops it or it is too long, is dropped.
 
 Who solves the task again in fewer actions, to the same end, gives it its reference solution.
 """
@@ -142,13 +143,16 @@ class Verifier:
         def prompt(room: int | None) -> prompts.Messages:
             return prompts.accept(opening, proposal.query, numbered(steps), tried, executed=executed, max_chars=self._max_chars, room=room)
 
-        first = self._refused(await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=0.0))
-        if first is None:
-            return None
-        for number in range(self._settings.second_opinions):
-            again = await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=SECOND_TEMPERATURE, seed=2 * number)
-            if self._refused(again) is not None:
-                return first
+        try:
+            first = self._refused(await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=0.0))
+            if first is None:
+                return None
+            for number in range(self._settings.second_opinions):
+                again = await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=SECOND_TEMPERATURE, seed=2 * number)
+                if self._refused(again) is not None:
+                    return first
+        except (LLMFiltered, LLMContextOverflow) as error:
+            return f"the judge does not read it: {error}"
         return first if self._settings.second_opinions == 0 else None
 
     def _refused(self, reply: AcceptReply) -> str | None:

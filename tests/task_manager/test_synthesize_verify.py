@@ -5,7 +5,7 @@ import json
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.llm.errors import LLMContextOverflow, LLMReplyError, LLMTimeout
+from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout
 from agentevolver.llm.prompts import read_steps
 from env_service.client_errors import EnvCrashed
 from task_manager.execution import World
@@ -69,7 +69,8 @@ async def test_a_bad_entry_is_rejected_with_its_reason_and_the_good_one_taken(en
 )
 async def test_a_reply_without_anything_usable_is_an_error_and_no_task(reply):
     with pytest.raises(LLMReplyError):
-        await synthesiser(reply).propose(FOUND, [])
+        await synthesiser(reply, reply).propose(FOUND, [])
+    assert (await synthesiser(reply).propose(FOUND, [])).proposals, "drawn once more"
 
 
 @pytest.mark.parametrize(
@@ -254,6 +255,13 @@ async def test_the_solver_never_sees_the_reference_and_the_judge_sees_the_attemp
     assert "note.tag n2 fun" in tutor.asked("judge/accept")[0]["attempt"]
 
 
+@pytest.mark.parametrize("error", [LLMFiltered("a word"), LLMContextOverflow("too long")])
+async def test_what_the_judge_does_not_read_is_dropped(error):
+    tutor = Tutor({"judge/accept": [error] * 2})
+    verdict = await verifier(tutor).verify(WORLD, proposal("file soap under fun", "note.tag n2 fun", "done"), "")
+    assert verdict.dropped_by == "judge" and "does not read it" in verdict.reason
+
+
 async def test_a_failure_is_no_verdict():
     client = LocalDesk()
     client.failures = [("/step", EnvCrashed("broke"))]
@@ -262,5 +270,5 @@ async def test_a_failure_is_no_verdict():
     with pytest.raises(LLMTimeout):
         await verifier(Tutor({"judge/accept": [LLMTimeout("slow")]}), client).verify(WORLD, proposal("x", "note.tag n2 fun", "done"), "")
     with pytest.raises(LLMReplyError):
-        await verifier(Tutor({"judge/accept": ["accepted, I suppose"]})).verify(WORLD, proposal("x", "note.tag n2 fun", "done"), "")
+        await verifier(Tutor({"judge/accept": ["accepted, I suppose"] * 2})).verify(WORLD, proposal("x", "note.tag n2 fun", "done"), "")
     assert not client.open

@@ -7,7 +7,6 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from agentevolver.utils.files import read_jsonl
@@ -15,7 +14,6 @@ from agentevolver.utils.secrets import secret
 from experience_manager.configuration import Configuration
 from experience_manager.errors import ExperienceError
 from experience_manager.exchange import read_dump, write_dump
-from experience_manager.places import covers, places_in
 from experience_manager.record import PERSON, Category, Experience, to_reme
 from experience_manager.screen import problem_with_text, tidy
 from experience_manager.snapshot import Where
@@ -25,28 +23,17 @@ from experience_manager.trajectories import read_attempts
 if TYPE_CHECKING:
     from experience_manager.navigator import Filling
 
-_KEYS: dict[str, Callable[[Experience], float]] = {
-    "created": lambda e: e.created,
-    "uses": lambda e: e.uses,
-    "utility": lambda e: -1.0 if e.utility is None else e.utility,
-    "lift": lambda e: -2.0 if e.lift is None else e.lift,
-    "support": lambda e: e.support,
-}
-
 
 def run_list(options: argparse.Namespace, configuration: Configuration) -> int:
     """Print experiences, the first of the chosen order on top."""
     with configuration.open_store() as store:
-        found = [
-            e
-            for e in store.records(_workspace(options, configuration))
-            if (options.category is None or e.category == options.category) and (options.scope is None or covers(e.scope, options.scope))
-        ]
-    found.sort(key=_KEYS[options.sort], reverse=True)
-    for experience in found[: options.limit]:
+        found, count = store.ranked(
+            _workspace(options, configuration), options.sort, max(0, options.limit), category=options.category, scope=options.scope
+        )
+    for experience in found:
         print(json.dumps(to_reme(experience), ensure_ascii=False) if options.json else _line(experience))
-    if len(found) > options.limit and not options.json:
-        print(f"... {len(found) - options.limit} more (--limit)")
+    if count > len(found) and not options.json:
+        print(f"... {count - len(found)} more (--limit)")
     return 0
 
 
@@ -146,7 +133,7 @@ def run_check(options: argparse.Namespace, configuration: Configuration) -> int:
 def run_export(options: argparse.Namespace, configuration: Configuration) -> int:
     """Write a dump."""
     with configuration.open_store() as store:
-        count = write_dump(options.file, store.records(_workspace(options, configuration)))
+        count = write_dump(options.file, store.each(_workspace(options, configuration)))
     print(f"{options.file}: {count} experiences")
     return 0
 
@@ -232,18 +219,14 @@ def _set_pinned(options: argparse.Namespace, configuration: Configuration, *, pi
 
 
 def _print_workspace(store: Store, workspace: str) -> None:
-    experiences = store.records(workspace)
-    kinds = {category: sum(e.category is category for e in experiences) for category in Category}
-    used = [e for e in experiences if e.uses]
-    uses, successes = sum(e.uses for e in used), sum(e.successes for e in used)
-    compared, lift = sum(e.compared for e in used), sum(e.lift_sum for e in used)
-    print(f"workspace {workspace}: {len(experiences)} experiences, {sum(e.pinned for e in experiences)} pinned")
-    print("  distilled from: " + ", ".join(f"{count} {category.value}" for category, count in kinds.items() if count))
-    share = f", {successes / uses:.2f} of them successful" if uses else ""
-    print(f"  used: {len(used)} experiences, {uses} times{share}" + (f", lift {lift / compared:+.2f}" if compared else ""))
-    newest = max((e.modified for e in experiences), default=0.0)
-    places = {place for e in experiences for place in places_in(e.scope)}
-    print(f"  places: {len(places)}, last change {time.strftime('%F %T', time.localtime(newest))}")
+    found = store.summary(workspace)
+    print(f"workspace {workspace}: {sum(found.kinds.values())} experiences, {found.pinned} pinned")
+    kinds = ((category, found.kinds.get(category.value, 0)) for category in Category)
+    print("  distilled from: " + ", ".join(f"{count} {category.value}" for category, count in kinds if count))
+    share = f", {found.successes / found.uses:.2f} of them successful" if found.uses else ""
+    lift = f", lift {found.lift / found.compared:+.2f}" if found.compared else ""
+    print(f"  used: {found.used} experiences, {found.uses} times{share}{lift}")
+    print(f"  places: {found.places}, last change {time.strftime('%F %T', time.localtime(found.modified))}")
 
 
 def _line(experience: Experience) -> str:

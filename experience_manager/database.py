@@ -59,7 +59,7 @@ class Database:
         except OSError as error:
             raise StoreUnwritable(f"{path.parent} cannot be made: {error.strerror}") from error
         with self._translated():
-            self._db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+            self._db = self._connected(path)
         try:
             with self._translated():
                 self._prepare()
@@ -84,6 +84,13 @@ class Database:
         with self._lock, self._translated():
             yield from self._transaction("BEGIN IMMEDIATE")
 
+    @contextmanager
+    def apart(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that sees one state of the store, on a connection of its own: nobody waits while it is read. Raises StoreError."""
+        with self._translated(), closing(self._connected(f"file:{quote(str(self.path.resolve()))}?mode=ro", uri=True)) as db:
+            db.execute("BEGIN")
+            yield db
+
     def version(self) -> int:
         """Return a number that changes when another connection has committed something."""
         with self._lock, self._translated():
@@ -105,6 +112,9 @@ class Database:
             found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":
             raise self._corrupt(found)
+
+    def _connected(self, path: Path | str, *, uri: bool = False) -> sqlite3.Connection:
+        return sqlite3.connect(path, timeout=self._busy_s, isolation_level=None, check_same_thread=False, uri=uri)
 
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         self._db.execute(begin)

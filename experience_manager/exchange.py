@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from agentevolver.utils.files import write_jsonl
 from experience_manager.errors import ExperienceError, StoreUnwritable
@@ -16,13 +17,20 @@ class DumpError(ExperienceError):
 
 
 def write_dump(path: Path, experiences: Iterable[Experience]) -> int:
-    """Write experiences and return how many; raises StoreUnwritable."""
-    records = [to_reme(experience) for experience in experiences]
+    """Write experiences, one after the other as they come, and return how many; raises StoreUnwritable."""
+    count = 0
+
+    def counted() -> Iterator[dict[str, Any]]:
+        nonlocal count
+        for experience in experiences:
+            count += 1
+            yield to_reme(experience)
+
     try:
-        write_jsonl(path, records)
+        write_jsonl(path, counted())
     except OSError as error:
         raise StoreUnwritable(f"{path} cannot be written: {error.strerror}") from error
-    return len(records)
+    return count
 
 
 def read_dump(path: Path, workspace: str | None = None) -> list[Experience]:

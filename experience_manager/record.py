@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -158,8 +158,8 @@ def join(standing: Experience, newcomer: Experience) -> Experience:
 
 def to_reme(experience: Experience) -> dict[str, Any]:
     """Return an experience as a line of ReMe's dump files: freq is `uses`, utility is `successes`, score is the validation's."""
-    own = asdict(experience)
-    shared = ("id", "workspace", "when_to_use", "content", "validation_score", "author", "metadata")
+    own = {name: getattr(experience, name) for name in _OWN_FIELDS}
+    own["variants"] = tuple(asdict(variant) for variant in experience.variants)
     return {
         "workspace_id": experience.workspace,
         "memory_id": experience.id,
@@ -178,9 +178,13 @@ def to_reme(experience: Experience) -> dict[str, Any]:
             "task_query": experience.task_query,
             "freq": experience.uses,
             "utility": experience.successes,
-            _OWN: {name: value for name, value in own.items() if name not in shared},
+            _OWN: own,
         },
     }
+
+
+_SHARED = ("id", "workspace", "when_to_use", "content", "validation_score", "author", "metadata")
+_OWN_FIELDS = tuple(one.name for one in fields(Experience) if one.name not in _SHARED)
 
 
 def from_reme(data: Any, workspace: str | None = None) -> Experience:

@@ -140,7 +140,7 @@ class ExperienceService:
             return {"size": len(pool.put(self._store.records(body.src_workspace_id)).ids)}
         file = self._dump_file(body.path, workspace)
         if body.action == "dump":
-            return {"size": write_dump(file, self._store.records(workspace)), "path": file.name}
+            return {"size": write_dump(file, self._store.each(workspace)), "path": file.name}
         return {"size": len(pool.replace_all(read_dump(file, workspace)).ids)}
 
     def _dump_file(self, path: str, workspace: str) -> Path:

@@ -19,6 +19,7 @@ from experience_manager.places import Scopes
 
 # Rows that no longer count are swept out once there are more of them than this, and than half of the others.
 SWEEP_ABOVE = 1024
+TAKEN_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,20 @@ class Snapshot:
         return self.alive & self._scopes.covering(scope)[self._codes]
 
     def _take(self, rows: Iterable[Any]) -> None:
+        """Take over rows, so many at a time that loading needs little more memory than what is kept."""
+        length = 4 * self.index.dimension
         seqs: list[int] = []
         codes: list[int] = []
         vectors: list[Vectors] = []
-        start, length = len(self.alive), 4 * self.index.dimension
+
+        def append() -> None:
+            self.index.add(np.stack(vectors))
+            self.seqs = np.concatenate([self.seqs, np.array(seqs, dtype=np.int64)])
+            self._codes = np.concatenate([self._codes, np.array(codes, dtype=np.int64)])
+            self.alive = np.concatenate([self.alive, np.ones(len(seqs), dtype=np.bool_)])
+            for taken in (seqs, codes, vectors):
+                taken.clear()
+
         for seq, identifier, scope, task_ids, blob in rows:
             if len(blob) != length:
                 raise DamagedVector(f"the vector of experience {identifier} has {len(blob)} bytes, expected {length}")
@@ -101,17 +112,16 @@ class Snapshot:
                 self._set_tasks(seq, known, orjson.loads(task_ids))
                 continue
             self._remove(seq)
-            row = start + len(seqs)
+            row = len(self.alive) + len(seqs)
             self._row_of[seq] = row
             self._set_tasks(seq, row, orjson.loads(task_ids))
             seqs.append(seq)
             codes.append(self._scopes.code(scope))
             vectors.append(vector)
+            if len(seqs) == TAKEN_AT_ONCE:
+                append()
         if seqs:
-            self.index.add(np.stack(vectors))
-            self.seqs = np.concatenate([self.seqs, np.array(seqs, dtype=np.int64)])
-            self._codes = np.concatenate([self._codes, np.array(codes, dtype=np.int64)])
-            self.alive = np.concatenate([self.alive, np.ones(len(seqs), dtype=np.bool_)])
+            append()
 
     def _remove(self, seq: int) -> None:
         row = self._row_of.pop(seq, None)

@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
 from agentevolver.utils.files import move
@@ -25,6 +25,7 @@ from experience_manager.database import BUSY_S, Database
 from experience_manager.errors import EncoderMismatch, StoreCorrupt, StoreError, UnknownExperience
 from experience_manager.index import Vectors
 from experience_manager.merge import IsSame, Merge
+from experience_manager.places import covers, places_in
 from experience_manager.record import Experience
 from experience_manager.rows import SELECT, from_row, update
 from experience_manager.snapshot import DamagedVector, Snapshot, Where
@@ -70,6 +71,34 @@ class Count:
     successes: int = 0
     compared: int = 0
     lift: float = 0.0
+
+
+Order = Literal["created", "uses", "utility", "lift", "support"]
+_ORDERS: dict[Order, str] = {
+    "created": "created",
+    "uses": "uses",
+    "utility": "iif(uses, 1.0 * successes / uses, -1)",
+    "lift": "iif(compared, lift_sum / compared, -2)",
+    "support": "support",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A workspace in numbers: experiences by category, those that are pinned and those that were used, and what came of their uses.
+
+    `modified` is the time of the last change, 0 without one.
+    """
+
+    kinds: dict[str, int]
+    pinned: int
+    used: int
+    uses: int
+    successes: int
+    compared: int
+    lift: float
+    places: int
+    modified: float
 
 
 class Store:
@@ -148,6 +177,48 @@ class Store:
         query = f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq LIMIT ? OFFSET ?"
         with self._database.reading() as db:
             return [from_row(row) for row in db.execute(query, (workspace, -1 if limit is None else limit, offset))]
+
+    def each(self, workspace: str) -> Generator[Experience]:
+        """Yield all experiences in the order in which they came, as of one state of the store, and keep none of them in memory."""
+        with self._database.apart() as db:
+            for row in db.execute(f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq", (workspace,)):
+                yield from_row(row)
+
+    def ranked(
+        self, workspace: str, order: Order = "created", limit: int = -1, *, category: str | None = None, scope: str | None = None
+    ) -> tuple[list[Experience], int]:
+        """Return the first experiences of an order, the greatest first and among equals the older, and how many there are to choose from.
+
+        Args:
+            workspace: where.
+            order: what counts; without uses, or comparisons, an experience is the last.
+            limit: how many at most; -1: all.
+            category: only that one.
+            scope: only what holds in these places.
+        """
+        condition, arguments = "workspace = ?", [workspace]
+        for name, value in (("category = ?", category), ("covers(scope, ?)", scope)):
+            if value is not None:
+                condition, arguments = f"{condition} AND {name}", [*arguments, value]
+        with self._database.apart() as db:
+            db.create_function("covers", 2, covers, deterministic=True)
+            (count,) = db.execute(f"SELECT count(*) FROM records WHERE {condition}", arguments).fetchone()
+            # Which ones it is, before anything long is read of any.
+            chosen = f"SELECT seq FROM records WHERE {condition} ORDER BY {_ORDERS[order]} DESC, seq LIMIT {int(limit)}"
+            rows = db.execute(f"SELECT {SELECT} FROM records WHERE seq IN ({chosen}) ORDER BY {_ORDERS[order]} DESC, seq", arguments)
+            return [from_row(row) for row in rows], int(count)
+
+    def summary(self, workspace: str) -> Summary:
+        """Return what a workspace holds, in numbers."""
+        query = """SELECT category, count(*), sum(pinned), sum(uses > 0), sum(uses), sum(successes), sum(iif(uses, compared, 0)),
+            sum(iif(uses, lift_sum, 0)), max(modified) FROM records WHERE workspace = ? GROUP BY category"""
+        with self._database.apart() as db:
+            rows = db.execute(query, (workspace,)).fetchall()
+            scopes = db.execute("SELECT DISTINCT scope FROM records WHERE workspace = ?", (workspace,)).fetchall()
+        kinds = {row[0]: row[1] for row in rows}
+        pinned, used, uses, successes, compared, lift = (sum(row[i] for row in rows) for i in range(2, 8))
+        places = {place for (scope,) in scopes for place in places_in(scope)}
+        return Summary(kinds, pinned, used, uses, successes, compared, lift, len(places), max((row[8] for row in rows), default=0.0))
 
     def known(self, workspace: str, identifiers: Iterable[str]) -> set[str]:
         """Return which of some ids exist."""

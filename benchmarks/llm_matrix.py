@@ -402,7 +402,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace) -> Table:
-    """Return the table of some worlds and tempers."""
+    """Return the table of some worlds and tempers; `--out` is written after each world."""
     table: Table = {}
     for world in options.worlds:
         if why := ready(world):
@@ -410,6 +410,8 @@ def measure(options: argparse.Namespace) -> Table:
             continue
         with tempfile.TemporaryDirectory() as folder:
             table |= one_world(world, options, Path(folder))
+        if options.out is not None:
+            options.out.write_text(json.dumps(list(as_json(table)), indent=1))
     return table
 
 
@@ -418,8 +420,6 @@ def main() -> None:
     options = parse()
     table = measure(options)
     print(markdown(table))
-    if options.out is not None:
-        options.out.write_text(json.dumps(list(as_json(table)), indent=1))
     if found := missed(table):
         raise SystemExit("\n".join(found))
 

@@ -103,9 +103,9 @@ class Actor:
         raise LLMReplyError(f"{self._role.value}: no action that can be done, asked {number + 1} times: {problem}", said)
 
     async def _reply(self, prompt: Prompt, tools: Tools | None, sampling: dict[str, Any]) -> Reply | ActReply | LLMReplyError:
-        if self._reply_format != "json":
-            return await self._asker.chat(self._role, prompt, tools.schemas if tools is not None else None, **sampling)
         try:
+            if self._reply_format != "json":
+                return await self._asker.chat(self._role, prompt, tools.schemas if tools is not None else None, **sampling)
             return await self._asker.structured(self._role, prompt, ActReply, **sampling)
         except LLMReplyError as error:
             return error

@@ -1,0 +1,121 @@
+"""The golden set: inputs of each role's prompts, as the rest of the framework would give them, and checks of the replies.
+
+The cases that come along lie beside this module as YAML, one file a role; a file of one's own has the same form. A case that cannot be
+read raises ConfigError, which names the file, the case and the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentevolver.layers import ConfigError
+from agentevolver.llm.settings import Role
+from task_manager.golden.checks import Check
+
+Asked = Literal[
+    "explorer/act",
+    "synthesiser/tasks",
+    "synthesiser/profile",
+    "verifier/solve",
+    "judge/accept",
+    "judge/grade",
+    "attributor/steps",
+    "summariser/success",
+    "summariser/failure",
+    "summariser/comparative",
+    "summariser/validate",
+    "summariser/rerank",
+    "summariser/rewrite",
+]
+Steps = list[tuple[str, str]]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Advice(_Part):
+    """An experience that a prompt shows."""
+
+    when_to_use: str
+    content: str
+
+
+class Case(_Part):
+    """One input, and what a good reply holds. Which of the inputs are needed depends on what is asked."""
+
+    name: str = Field(min_length=1)
+    asked: Asked
+    world: str = Field(min_length=1, description="the environment it is from; its action format is used")
+    opening: str = Field("", description="what the environment says before the task; `$name` stands for a text of the file's `texts`")
+    task: str = ""
+    steps: Steps = Field(default_factory=list, description="[action, observation] of the transcript")
+    worse: Steps = Field(default_factory=list, description="of the attempt that did worse")
+    attempt: Steps | None = Field(None, description="of the verifier's own solution")
+    reference: list[str] | None = None
+    success: bool = True
+    experiences: list[Advice] = Field(default_factory=list)
+    tools: str = ""
+    tried: list[str] = Field(default_factory=list)
+    existing: list[str] = Field(default_factory=list)
+    phase: Literal["breadth", "depth"] = "breadth"
+    steps_left: int = Field(8, ge=1)
+    count: int = Field(4, ge=1)
+    checks: list[Check] = Field(min_length=1)
+
+    @property
+    def role(self) -> Role:
+        """Who is asked."""
+        return Role(self.asked.partition("/")[0])
+
+
+def shipped_cases() -> list[Case]:
+    """Return the cases that come along."""
+    files = sorted((resources.files("task_manager.golden") / "cases").iterdir(), key=lambda file: file.name)
+    return _distinct(case for file in files if file.name.endswith(".yaml") for case in _read(file, file.name))
+
+
+def read_cases(path: Path) -> list[Case]:
+    """Return the cases of a file of one's own; raises ConfigError."""
+    return _distinct(_read(path, str(path)))
+
+
+def _read(file: Traversable | Path, name: str) -> Iterable[Case]:
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{name} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(tree, dict) or not isinstance(tree.get("cases"), list) or set(tree) - {"cases", "texts"}:
+        raise ConfigError(f"{name}: golden cases are a mapping with a list `cases` and, if wanted, a mapping `texts`")
+    texts = tree.get("texts") or {}
+    for number, data in enumerate(tree["cases"]):
+        place = data.get("name", number) if isinstance(data, dict) else number
+        try:
+            yield Case.model_validate(_filled(data, texts))
+        except KeyError as error:
+            raise ConfigError(f"{name}: case {place}: there is no text {error} in `texts`") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ConfigError(f"{name}: case {place}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+
+
+def _filled(data: Any, texts: dict[str, str]) -> Any:
+    if not isinstance(data, dict):
+        return data
+    return {key: texts[value[1:]] if isinstance(value, str) and value.startswith("$") else value for key, value in data.items()}
+
+
+def _distinct(cases: Iterable[Case]) -> list[Case]:
+    found: dict[str, Case] = {}
+    for case in cases:
+        if case.name in found:
+            raise ConfigError(f"two golden cases are called {case.name!r}")
+        found[case.name] = case
+    return list(found.values())

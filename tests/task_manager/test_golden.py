@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +72,19 @@ async def test_the_offline_teacher_passes_the_pocket_worlds_cases():
     quality = await asked(Model(teacher()), [case for case in CASES if case.world == "pocket"], repeats=3)
     failed = {(one.case, name): one.reply for one in quality.answered for name, passed in one.passed.items() if not passed}
     assert not failed
+
+
+GOOD = yaml.safe_load((Path(__file__).parent / "golden_replies.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.world != "pocket"], ids=lambda case: case.name)
+def test_a_good_reply_passes_each_other_case_and_an_empty_or_a_strange_one_does_not(case):
+    assert all(check.holds(GOOD[case.name]) for check in case.checks)
+    others = [reply for name, reply in GOOD.items() if name.partition("-")[0] != case.name.partition("-")[0]]
+    strangers = [reply for reply in others if all(check.holds(reply) for check in case.checks)]
+    # That there is nothing to learn is a good reply to some, and a refusal is one to many.
+    assert case.asked.startswith(("judge/", "attributor/", "summariser/")) or not strangers
+    assert not all(check.holds({}) for check in case.checks) or case.name == "bfcl-lesson-with-an-order"
 
 
 async def test_a_model_that_babbles_or_says_the_same_to_everything_passes_little():

@@ -40,10 +40,20 @@ def experiences(count: int, first: int, places: int) -> list[Experience]:
 
 
 class Work:
-    """A pool in a folder, and what is done to it; each method is one row."""
+    """A pool in a folder, and what is done to it; each method is one row, and `timed` what it measures."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self.folder, self.options, self.encoder = folder, options, Given()
+        self.wall = self.cpu = 0.0
+        self.times = 0
+
+    def timed(self, action: Callable[[], object]) -> None:
+        """Add a call's wall-clock and CPU seconds."""
+        started = time.perf_counter(), time.process_time()
+        action()
+        self.wall += time.perf_counter() - started[0]
+        self.cpu += time.process_time() - started[1]
+        self.times += 1
 
     def pool(self) -> Pool:
         """Open the pool."""
@@ -54,93 +64,89 @@ class Work:
         self.encoder.vectors = {e.embedded_text(TEXT): v for e, v in zip(found, vectors, strict=True)}
         return found
 
-    def insert_all(self) -> tuple[float, int]:
-        """Insert all, compared with nothing, as an import does."""
-        pool, count, seconds = self.pool(), self.options.records, 0.0
+    def insert_all(self) -> None:
+        """Insert 10,000 at a time, compared with nothing, as an import does."""
+        pool, count = self.pool(), self.options.records
         vectors = made(count, 1)
         for start in range(0, count, 10_000):
             block = experiences(min(10_000, count - start), start, self.options.places)
             self.told(block, vectors[start : start + len(block)])
-            seconds += clock(lambda block=block: pool.put(block))
-        return seconds, count
+            self.timed(lambda block=block: pool.put(block))
 
-    def merge(self) -> tuple[float, int]:
+    def merge(self) -> None:
         """Insert newcomers, compared with all, half of them near-duplicates: what a distilled step brings."""
         pool, batch, count = self.pool(), self.options.batch, self.options.records
         near = made(count, 1)[: batch // 2]
-        pool.search(self._query(pool, 1)[0], K)
-        seconds = 0.0
+        pool.search(self.query(1)[0], K)
         for number in range(TIMES // 4):
-            vectors = newcomer_vectors(near, number)
-            found = self.told(experiences(batch, count + batch * number, self.options.places), vectors)
-            seconds += clock(lambda found=found: pool.add(found))
-        return seconds, TIMES // 4
+            found = self.told(experiences(batch, count + batch * number, self.options.places), newcomer_vectors(near, number))
+            self.timed(lambda found=found: pool.add(found))
 
-    def start(self) -> tuple[float, int]:
+    def start(self) -> None:
         """Open the pool and find something for the first time."""
-        self._query(None, 1)
-        return clock(lambda: self.pool().search("0", K, Where(context="You are at site k7."))), 1
+        self.query(1)
+        self.timed(lambda: self.pool().search("0", K, Where(context="You are at site k7.")))
 
-    def search(self) -> tuple[float, int]:
+    def search(self) -> None:
         """Find the nearest that hold in a place."""
         pool = self.pool()
-        texts = self._query(pool, TIMES + 1)
+        texts = self.query(TIMES + 1)
         pool.search(texts[-1], K)
         where = Where(context="You are at site k7, a small office. " + "More words of an opening. " * 300, not_from=("task 3",))
-        return sum(clock(lambda text=text: pool.search(text, K, where)) for text in texts[:-1]), TIMES
+        for text in texts[:-1]:
+            self.timed(lambda text=text: pool.search(text, K, where))
 
-    def count(self) -> tuple[float, int]:
+    def count(self) -> None:
         """Count the uses of 40 experiences."""
         pool = self.pool()
-        return sum(clock(lambda i=i: pool.count({f"{j:032x}": Count(uses=1) for j in range(i, i + 40)})) for i in range(TIMES)), TIMES
+        for i in range(TIMES):
+            self.timed(lambda i=i: pool.count({f"{j:032x}": Count(uses=1) for j in range(i, i + 40)}))
 
-    def follow(self) -> tuple[float, int]:
+    def follow(self) -> None:
         """Find something after another process has inserted one experience."""
         pool, other = self.pool(), self.pool()
-        (text,) = self._query(pool, 1)
+        (text,) = self.query(1)
         pool.search(text, K)
-        seconds = 0.0
         for number in range(TIMES):
-            vectors = made(1, 5000 + number)
-            other.put(self.told(experiences(1, 10**7 + number, self.options.places), vectors))
-            self._query(pool, 1)
-            seconds += clock(lambda: pool.search(text, K))
-        return seconds, TIMES
+            other.put(self.told(experiences(1, 10**7 + number, self.options.places), made(1, 5000 + number)))
+            self.query(1)
+            self.timed(lambda: pool.search(text, K))
 
-    def save(self) -> tuple[float, int]:
+    def save(self) -> None:
         """Write a copy, as a checkpoint does."""
         pool = self.pool()
-        return clock(lambda: pool.store.copy_to(self.folder / "copy.sqlite")), 1
+        self.timed(lambda: pool.store.copy_to(self.folder / "copy.sqlite"))
 
-    def restore(self) -> tuple[float, int]:
+    def restore_same(self) -> None:
+        """Go back to a copy that is the same."""
+        pool = self.pool()
+        self.timed(lambda: pool.store.restore(self.folder / "copy.sqlite", self.folder / "other.sqlite"))
+
+    def restore(self) -> None:
         """Go back to a copy from which one counter differs."""
         pool = self.pool()
         pool.count({f"{0:032x}": Count(uses=1)})
-        return clock(lambda: pool.store.restore(self.folder / "copy.sqlite", self.folder / "aside.sqlite")), 1
+        self.timed(lambda: pool.store.restore(self.folder / "copy.sqlite", self.folder / "aside.sqlite"))
 
-    def restore_same(self) -> tuple[float, int]:
-        """Go back to a copy that is the same."""
-        pool = self.pool()
-        return clock(lambda: pool.store.restore(self.folder / "copy.sqlite", self.folder / "other.sqlite")), 1
-
-    def export(self) -> tuple[float, int]:
+    def export(self) -> None:
         """Write all as JSONL, in ReMe's format."""
-        return clock(lambda: command("export", self.folder / "pool.jsonl", "--store", self.folder / "pool.sqlite")), 1
+        self.timed(lambda: command("export", self.folder / "pool.jsonl", "--store", self.folder / "pool.sqlite"))
 
-    def newest(self) -> tuple[float, int]:
+    def newest(self) -> None:
         """List the newest 50."""
-        return clock(lambda: command("list", "--store", self.folder / "pool.sqlite")), 1
+        self.timed(lambda: command("list", "--store", self.folder / "pool.sqlite"))
 
-    def stats(self) -> tuple[float, int]:
+    def stats(self) -> None:
         """Sum up the pool."""
-        return clock(lambda: command("stats", "--store", self.folder / "pool.sqlite")), 1
+        self.timed(lambda: command("stats", "--store", self.folder / "pool.sqlite"))
 
-    def prune(self) -> tuple[float, int]:
+    def prune(self) -> None:
         """Look for what is to be pruned, and find nothing."""
         pool = self.pool()
-        return clock(lambda: pool.store.prune("default", min_uses=16, min_utility=0.0, min_lift=-0.1)), 1
+        self.timed(lambda: pool.store.prune("default", min_uses=16, min_utility=0.0, min_lift=-0.1))
 
-    def _query(self, pool: Pool | None, count: int) -> list[str]:
+    def query(self, count: int) -> list[str]:
+        """Return texts whose vectors the encoder knows."""
         texts = [str(number) for number in range(count)]
         self.encoder.vectors |= dict(zip(texts, made(count, 2), strict=True))
         return texts
@@ -158,13 +164,6 @@ def command(*arguments: Any) -> None:
             raise RuntimeError(f"{arguments[0]} failed")
 
 
-def clock(action: Callable[[], object]) -> float:
-    """Return the wall-clock seconds of a call."""
-    started = time.perf_counter()
-    action()
-    return time.perf_counter() - started
-
-
 ROWS = (
     *("insert_all", "start", "search", "merge", "follow", "count", "save", "restore_same", "restore", "prune", "newest", "stats", "export"),
 )
@@ -175,10 +174,10 @@ def row(name: str, folder: Path, options: argparse.Namespace, answer: Any) -> No
     import faiss  # noqa: F401  the library's own memory is not the pool's
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    cpu = time.process_time()
-    seconds, times = getattr(Work(folder, options), name)()
+    work = Work(folder, options)
+    getattr(work, name)()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answer.send((seconds / times, (time.process_time() - cpu) / times, (peak - before) / 1024))
+    answer.send((work.wall / work.times, work.cpu / work.times, (peak - before) / 1024))
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Puts a prompt to a role in a size that its model takes.
 
 A prompt that is too long is trimmed (`agentevolver.llm.trimming`) and sent again; how long a prompt may be is remembered for the role.
-What a content filter withheld, and what could not be used after one repair, is drawn once more, since it is rather the draw than the
-prompt that was at fault.
+What a content filter withheld is drawn once more, since it is rather the draw than the prompt that was at fault; so is, if that is wanted,
+what could not be used after one repair.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _PROMPTS_SHARE = 0.75
 
 
 class Asker:
-    """One model's roles, asked by any number of callers on one event loop."""
+    """One model's roles, asked by any number of callers on one event loop. `insists`: useless replies are drawn once more."""
 
-    def __init__(self, llm: LanguageModel) -> None:
+    def __init__(self, llm: LanguageModel, *, insists: bool = False) -> None:
         self._llm = llm
+        self._drawn_again = (LLMFiltered, LLMReplyError) if insists else (LLMFiltered,)
         self._room: dict[Role, int] = {}
 
     async def structured(self, role: Role, prompt: Prompt, schema: type[M], **sampling: Any) -> M:
@@ -53,7 +54,7 @@ class Asker:
     ) -> T:
         try:
             return await self._fitting(role, prompt, lambda messages: ask(messages, dict(sampling)))
-        except (LLMFiltered, LLMReplyError) as error:
+        except self._drawn_again as error:
             logger.info("asked once more: %s", error)
             drawn = {**sampling, "seed": (sampling.get("seed") or 0) + 1}
             return await self._fitting(role, prompt, lambda messages: ask(messages, drawn))

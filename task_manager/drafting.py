@@ -80,7 +80,7 @@ async def draft_profile(
     def prompt(room: int | None) -> prompts.Messages:
         return prompts.draft_profile(exploration.opening, tools, exploration.transcript, max_chars=max_chars, room=room)
 
-    reply = await Asker(llm).structured(Role.SYNTHESISER, prompt, DraftReply, temperature=0.3)
+    reply = await Asker(llm, insists=True).structured(Role.SYNTHESISER, prompt, DraftReply, temperature=0.3)
     return EnvProfile.model_validate(reply.model_dump())
 
 

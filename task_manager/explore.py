@@ -102,7 +102,7 @@ class Explorer:
         max_chars: int = MAX_OBSERVATION_CHARS,
     ) -> None:
         self._client = client
-        self._actor = Actor(Asker(llm), Role.EXPLORER, fmt, reply_format)
+        self._actor = Actor(Asker(llm, insists=True), Role.EXPLORER, fmt, reply_format)
         self._format = fmt
         self._profile = profile
         self._strategy = strategy

@@ -59,7 +59,7 @@ class Synthesiser:
         *,
         max_chars: int = MAX_OBSERVATION_CHARS,
     ) -> None:
-        self._asker = Asker(llm)
+        self._asker = Asker(llm, insists=True)
         self._format = fmt
         self._profile = profile
         self._settings = settings

@@ -81,7 +81,7 @@ class Verifier:
         max_chars: int = MAX_OBSERVATION_CHARS,
     ) -> None:
         self._client = client
-        self._asker = Asker(llm)
+        self._asker = Asker(llm, insists=True)
         # Native calls are for whoever explores; a solution is a list of messages.
         self._reply_format: ReplyFormat = "text" if reply_format == "tools" else reply_format
         self._actor = Actor(self._asker, Role.VERIFIER, fmt, self._reply_format)

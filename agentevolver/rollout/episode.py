@@ -126,7 +126,8 @@ def make_graders(settings: Settings, policy: PolicySource | None = None) -> Grad
     if not settings.task_manager.grades_otherwise:
         return None
     llm = LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy) if Role.JUDGE in settings.roles else None
-    return Graders(Bench(settings.task_manager.grader, llm, sparse=settings.rollout.sparse))
+    section = settings.task_manager
+    return Graders(Bench(section.grader, llm, settings.rollout.sparse, section.max_observation_chars))
 
 
 def make_summariser(settings: Settings, policy: PolicySource | None = None) -> Summariser | None:

@@ -31,6 +31,7 @@ from task_manager import prompts
 from task_manager.asking import Asker, Prompt
 from task_manager.graders.base import GradedWorld, GradingError, StepLike, Transcript, bare_query, opening_of
 from task_manager.models import GradeReply, LanguageModel
+from task_manager.settings import MAX_OBSERVATION_CHARS
 from task_manager.tasks import solution_of
 
 REPETITION_CAP = 0.2
@@ -79,13 +80,17 @@ class JudgeGrader:
         name: one of `KINDS`.
         llm: plays the judge.
         samples: verdicts that an averaging grader takes.
+        max_chars: of an observation in its prompts.
         temperature: of the judge; averaging graders sample at 0.7 at least, or their verdicts would be one.
     """
 
-    def __init__(self, name: str, llm: LanguageModel, *, samples: int = 3, temperature: float = 0.0) -> None:
+    def __init__(
+        self, name: str, llm: LanguageModel, *, samples: int = 3, temperature: float = 0.0, max_chars: int = MAX_OBSERVATION_CHARS
+    ) -> None:
         self.name = name
         self._kind = KINDS[name]
         self._asker = Asker(llm)
+        self._max_chars = max_chars
         self._samples = samples if self._kind.averaged else 1
         self._temperature = max(temperature, AVERAGED_TEMPERATURE) if self._kind.averaged else temperature
         self.running = RunningMean()
@@ -120,7 +125,8 @@ class JudgeGrader:
         held_to = (self.running.mean, self.running.target) if self._kind.constrained else None
         steps = [(i, step.action, step.observation) for i, step in enumerate(trajectory.steps)]
         told = without_query(opening, query)
-        return lambda room: prompts.grade(told, query, steps, reference=reference, mean_and_target=held_to, room=room)
+        chars = self._max_chars
+        return lambda room: prompts.grade(told, query, steps, reference=reference, mean_and_target=held_to, max_chars=chars, room=room)
 
 
 def _outcome(replies: Sequence[GradeReply], *, is_runaway: bool) -> Outcome:

@@ -19,7 +19,7 @@ from task_manager.graders.environment import EnvGrader
 from task_manager.graders.judge import KINDS, JudgeGrader
 from task_manager.graders.state import StateGrader, StateThenJudge
 from task_manager.models import LanguageModel
-from task_manager.settings import GraderSettings
+from task_manager.settings import MAX_OBSERVATION_CHARS, GraderSettings
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class Bench:
     settings: GraderSettings
     llm: LanguageModel | None
     sparse: bool = True
+    max_observation_chars: int = MAX_OBSERVATION_CHARS
 
 
 GRADERS: dict[str, Callable[[Bench], Grader]] = {}
@@ -72,7 +73,9 @@ def _judge(name: str) -> Callable[[Bench], Grader]:
     def make(bench: Bench) -> Grader:
         if bench.llm is None:
             raise GraderMisuse(f"grader {name} needs a language model: configure the role judge in the section llm")
-        return JudgeGrader(name, bench.llm, samples=bench.settings.samples, temperature=bench.settings.temperature)
+        settings = bench.settings
+        chars = bench.max_observation_chars
+        return JudgeGrader(name, bench.llm, samples=settings.samples, temperature=settings.temperature, max_chars=chars)
 
     return make
 

@@ -7,6 +7,7 @@ import pytest
 from questioning_fakes import LocalDesk, Tutor
 
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout, LLMUnavailable
+from agentevolver.llm.prompts import read_steps
 from agentevolver.schema import Outcome, Step, StopReason, Task, Trajectory
 from env_service.client_errors import EnvCrashed
 from task_manager.asking import Asker
@@ -264,3 +265,12 @@ def test_the_bare_query_is_what_was_asked_before_anything_was_injected():
     assert bare_query(Task("a", "pocket"), messages) == messages[1]["content"]
     with pytest.raises(GradingError, match="no opening messages"):
         bare_query(Task("a", "pocket"), [])
+
+
+async def test_the_judge_sees_as_much_of_an_observation_as_is_configured():
+    seen = []
+    for bench in (Bench(GraderSettings(), Tutor(), max_observation_chars=1_000), Bench(GraderSettings(), Tutor())):
+        await make_grader("llm", bench).grade(TASK, LONG, None, "i")
+        (sections,) = bench.llm.asked("judge/grade")
+        seen.append(len(read_steps(sections["transcript"])[0].observation))
+    assert 1_000 < seen[0] < 1_100 and 8_000 < seen[1] < 8_100

@@ -115,8 +115,8 @@ def opens(subject: Subject) -> None:
 
 
 def opens_without_a_task(subject: Subject) -> None:
-    """params.is_open_query opens an episode for exploration."""
-    with _episode(subject, params={"is_open_query": True}):
+    """params.is_open_query opens an episode for exploration, also with explore_steps, which goes by the name that the class declares."""
+    with _episode(subject, params={"is_open_query": True, "explore_steps": 3}):
         pass
 
 
@@ -151,12 +151,6 @@ def marks_its_query(subject: Subject) -> None:
             times = content.count(query)
             where = "an opening without a task" if params else "an opening"
             _expect(times == 1, f"info.query of {where} stands {times} times in the last message: {query[:80]!r}")
-
-
-def takes_a_number_of_steps(subject: Subject) -> None:
-    """An episode for exploration can be created with explore_steps, under the name that the class declares."""
-    with _episode(subject, params={"is_open_query": True, "explore_steps": 3}):
-        pass
 
 
 def says_what_actions_did(subject: Subject) -> None:
@@ -267,7 +261,6 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     opens_without_a_task,
     opens_alike,
     marks_its_query,
-    takes_a_number_of_steps,
     steps,
     steps_alike,
     says_what_actions_did,

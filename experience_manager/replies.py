@@ -7,39 +7,18 @@ out and counted, and a reply of which none can be read is no reply.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 
-_WORDS = {
-    **{"certain": 1.0, "very high": 0.95, "high": 0.85, "likely": 0.75, "medium": 0.6, "moderate": 0.6},
-    **{"unsure": 0.4, "low": 0.3, "unlikely": 0.25, "very low": 0.1, "none": 0.0},
-}
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(%|percent)|(?:/|out of)\s*(\d+(?:\.\d+)?))?", re.IGNORECASE)
-
-
-def _share(value: Any) -> float | None:
-    """Return a share as 0..1, None if it is none: a number, of a hundred where it is greater than 10, `80 %`, `4/5`.
-
-    7 may be of ten, of a hundred, or a mistake, and is none.
-    """
-    whole = None
-    if isinstance(value, str) and (found := _NUMBER.fullmatch(value.strip())):
-        value, whole = float(found[1]), float(found[3] or 100) if found[2] or found[3] else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    if whole is None:
-        whole = 1 if value <= 10 else 100
-    return max(0.0, value / whole) if 0 < whole >= value else None
+from agentevolver.llm.shares import read_share
 
 
 def _confidence(value: Any) -> float:
     """Return a share, also where it is said in a word; one that cannot be read says nothing."""
-    word = " ".join(value.split()).casefold() if isinstance(value, str) else ""
-    share = _WORDS.get(word, _share(value))
+    share = read_share(value)
     return 0.5 if share is None else share
 
 
@@ -113,7 +92,7 @@ class Judgement(_Reply):
     number: int | None = None
     reason: str = ""
     valid: bool
-    score: Annotated[float, BeforeValidator(_share)]
+    score: Annotated[float, BeforeValidator(read_share)]
 
 
 class Judgements(_Entries):

@@ -29,6 +29,8 @@ Prompt = Callable[[int | None], Messages]
 
 # How often a prompt is trimmed before it is given up; each time at least a quarter goes, from the second on half of it.
 TRIMS = 4
+# Added to the seed of what is drawn once more, so that no other draw has it.
+_AGAIN = 1_000_000
 # Of a limit in tokens: the reply takes some too.
 _PROMPTS_SHARE = 0.75
 
@@ -56,7 +58,7 @@ class Asker:
             return await self._fitting(role, prompt, lambda messages: ask(messages, dict(sampling)))
         except self._drawn_again as error:
             logger.info("asked once more: %s", error)
-            drawn = {**sampling, "seed": (sampling.get("seed") or 0) + 1}
+            drawn = {**sampling, "seed": (sampling.get("seed") or 0) + _AGAIN}
             return await self._fitting(role, prompt, lambda messages: ask(messages, drawn))
 
     async def _fitting(self, role: Role, prompt: Prompt, ask: Callable[[Messages], Awaitable[T]]) -> T:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
+from agentevolver.llm.shares import read_share
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -34,22 +35,14 @@ class LanguageModel(Protocol):
         ...
 
 
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-_DEGREES = {"certain": 1.0, "very high": 0.95, "high": 0.9, "medium": 0.6, "moderate": 0.6, "low": 0.3, "very low": 0.1}
 # What a reply without a word on it is taken for.
 UNSAID = 0.5
 
 
 def _as_share(value: Any) -> Any:
-    """Return what surely means a share from 0 to 1 as one, anything else as it is: 7 may be of ten, of a hundred, or a mistake."""
-    if isinstance(value, str):
-        word = value.strip().lower()
-        if (percent := _PERCENT.fullmatch(word)) is not None:
-            return float(percent[1]) / 100
-        return _DEGREES.get(word, value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and 10 < value <= 100:
-        return value / 100
-    return value
+    """Return what surely means a share from 0 to 1 as one, anything else as it is."""
+    share = read_share(value)
+    return value if share is None else share
 
 
 def _as_action(value: Any) -> Any:

@@ -108,6 +108,7 @@ def verdicts(reply, count):
 
 
 def test_judgements_go_to_their_experiences_by_number_or_in_order():
+    assert verdicts(valid("very low"), 1) == [(True, 0.1)]
     yes, no = valid(0.9), {**valid(0.2), "valid": False}
     both = [(True, 0.9), (False, 0.2)]
     assert verdicts({"judgements": [{"number": 2, **no}, {"number": 1, **yes}]}, 2) == both

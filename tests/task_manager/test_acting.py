@@ -54,12 +54,11 @@ async def test_useless_replies_of_a_cache_cost_no_try_so_that_a_next_start_asks_
 
 async def test_a_reply_that_was_all_thinking_costs_a_try_and_not_the_exploration():
     spent = LLMReplyError("spent all its tokens before it said anything")
-    # It is drawn once more as it is, and only then told.
-    tutor = Told(spent, spent, "note.list home")
+    tutor = Told(spent, "note.list home")
     assert (await next_of(tutor)).action == "note.list home"
-    assert tutor.sent[2][2]["content"] == "(nothing)" and "spent all its tokens" in tutor.sent[2][3]["content"]
+    assert tutor.sent[1][2]["content"] == "(nothing)" and "spent all its tokens" in tutor.sent[1][3]["content"]
     with pytest.raises(LLMReplyError, match="asked 2 times"):
-        await next_of(Told(*[spent] * 4))
+        await next_of(Told(spent, spent))
 
 
 async def test_in_json_a_bad_pair_of_reply_and_repair_costs_a_try():

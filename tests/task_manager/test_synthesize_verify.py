@@ -79,7 +79,7 @@ async def test_a_reply_without_anything_usable_is_an_error_and_no_task(reply):
         ([GOOD], 0.8),
         (GOOD, 0.8),
         ({"tasks": GOOD}, 0.8),
-        ({"tasks": [{**GOOD, "confidence": "high"}], "note": "only one"}, 0.9),
+        ({"tasks": [{**GOOD, "confidence": "high"}], "note": "only one"}, 0.85),
         ({"tasks": [{**GOOD, "confidence": "85%", "difficulty": 3}]}, 0.85),
         ({"tasks": [{**GOOD, "confidence": 95}]}, 0.95),
         ({"tasks": [{k: v for k, v in GOOD.items() if k != "confidence"}]}, 0.5),

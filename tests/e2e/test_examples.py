@@ -78,7 +78,10 @@ CASES = {
     "pocket_long": Case(("data.val_filter.n=4", f"{ROLLOUT}multi_turn.max_steps=24")),
     "gpu": Case((*FEW_TASKS, *SHORT), model=True, room=4352),
     "bfcl": Case(
-        (*FEW_OF_A_BENCHMARK, *SHORT, "data.val_filter.categories=[multi_turn_base]"),
+        (
+            *(*FEW_OF_A_BENCHMARK, *SHORT, "data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2"),
+            "data.val_filter.categories=[multi_turn_base]",
+        ),
         ALL,
         model=True,
         paid=True,

@@ -134,7 +134,7 @@ def test_replies_that_are_none_are_failures_and_not_experiences(garbage):
     assert result.experiences == [] and result.counts["failed_extraction"] == 1
 
 
-@pytest.mark.parametrize("verdict", ["yes", {}, {"valid": "perhaps", "score": 1}, {"valid": True}, {"valid": True, "score": "high"}])
+@pytest.mark.parametrize("verdict", ["yes", {}, {"valid": "perhaps", "score": 1}, {"valid": True}, {"valid": True, "score": "perhaps"}])
 def test_a_verdict_that_is_none_lets_nothing_through(verdict):
     result = distil(teller(validate=verdict), mixed(1, 0))
     assert result.experiences == [] and result.counts["failed_validation"] == 1

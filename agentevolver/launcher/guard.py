@@ -110,7 +110,9 @@ def guard(registry: RunRegistry, run_id: str) -> int:
     # The pipe closes early in a process's end. A launcher that has lost it and lives starts another guard.
     if isinstance(record, RunRecord) and wait_gone({record.launcher}, GONE_WAIT_S):
         return 1
-    if record is not None:
+    if record is None:
+        registry.forget(run_id)
+    else:
         say(f"the launcher of run {run_id} was killed: {registry.reap(record)}")
     return 0
 

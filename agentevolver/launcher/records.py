@@ -22,7 +22,7 @@ from typing import Any
 
 from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
-from agentevolver.utils.files import write_json
+from agentevolver.utils.files import remove_drafts, write_json
 from agentevolver.utils.processes import ProcessId, boot_id, carriers, end, end_carriers, pid_namespace, send, wait_gone
 from agentevolver.utils.secrets import remove_secrets
 from agentevolver.utils.shared_memory import attached, noted, remove_unused
@@ -202,14 +202,14 @@ class RunRegistry:
         if record.temp_dir is not None:
             keep_worker_logs(Path(record.temp_dir), exits, Path(record.experiment_dir) / "logs" / "workers" / record.run_id)
             remove_temp_dir(Path(record.temp_dir))
-        self._remove_files(record.run_id)
+        self.forget(record.run_id)
         return cleared
 
     def _reap_unreadable(self, record: UnreadableRecord) -> Cleared:
         cleared = self._end(record.run_id, set(), set())
         remove_temp_dir(temp_dir_for(record.run_id))
         record.path.replace(record.path.with_suffix(".unreadable"))
-        self._remove_files(record.run_id)
+        self.forget(record.run_id)
         return cleared
 
     def _end(self, run_id: str, launcher: set[ProcessId], started: set[ProcessId]) -> Cleared:
@@ -222,10 +222,14 @@ class RunRegistry:
             raise LaunchError(f"run {run_id}: process {pids} does not end even on SIGKILL; it hangs in the kernel")
         return Cleared(len(processes), remove_unused(segments | noted(self.segments_path(run_id))))
 
-    def _remove_files(self, run_id: str) -> None:
+    def forget(self, run_id: str) -> None:
+        """Remove the files of a run of which nothing runs, half-written ones too."""
         self.token_path(run_id).unlink(missing_ok=True)
         self.segments_path(run_id).unlink(missing_ok=True)
         remove_secrets(self.secrets_path(run_id))
+        # Of a launcher that was killed while it wrote one of these files.
+        for path in (self._path(run_id), self.token_path(run_id), self.segments_path(run_id)):
+            remove_drafts(path)
         self.remove(run_id)
 
     @contextmanager

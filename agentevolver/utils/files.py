@@ -8,6 +8,7 @@ torn all the same is closed by the next one, so that it costs one record and not
 from __future__ import annotations
 
 import errno
+import glob
 import gzip
 import io
 import itertools
@@ -82,6 +83,12 @@ def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Itera
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def remove_drafts(path: Path) -> None:
+    """Remove the drafts of a file (`whole`) that killed processes left beside it; only for who knows that no other writes it."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        draft.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True, mode: int | None = None) -> None:

@@ -62,7 +62,8 @@ def test_every_second_of_a_step_is_in_a_phase(basic_run):
     for before, record in itertools.pairwise(records):  # a step and what precedes it are all that passes, validation apart
         assert 0 < record["timing_s/between_steps/seal_checkpoint"] <= record["timing_s/between_steps"]
         told = record["timing_s/step"] + record["timing_s/between_steps"] + record.get("timing_s/testing", 0.0)
-        assert told == pytest.approx(record["time"] - before["time"], rel=0.05)
+        # A record's time is that of its logging, which follows its step at once or a little later: on a busy machine by tenths of seconds.
+        assert told == pytest.approx(record["time"] - before["time"], rel=0.05, abs=0.5)
 
 
 def test_nothing_is_left_behind(basic_run):

@@ -119,6 +119,15 @@ def test_reaping_ends_recorded_processes_and_strays_and_removes_the_files(tmp_pa
             process.stdout.close()
 
 
+def test_reaping_removes_what_a_killed_launcher_had_half_written_and_no_other_runs(tmp_path: Path, registry: RunRegistry) -> None:
+    dead = record(tmp_path)
+    registry.write(dead)
+    for name in (".r1.json.123-4", ".r1.token.123-5", ".r1.segments.123-6", ".r10.json.123-4"):
+        (registry.folder / name).write_text("{")
+    registry.reap(dead)
+    assert [path.name for path in registry.folder.iterdir()] == [".r10.json.123-4"]
+
+
 def test_a_record_of_another_machine_is_left_alone(tmp_path: Path, registry: RunRegistry) -> None:
     own = identify(os.getpid())
     assert own is not None

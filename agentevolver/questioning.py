@@ -12,23 +12,22 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agentevolver.activity import BOARD, described
-from agentevolver.console import Console
-from agentevolver.encoder import EncoderUnavailable
-from agentevolver.errors import TrainingFailed
-from agentevolver.layers import ConfigError
+from agentevolver.config.checks import Settings
+from agentevolver.embeddings import EncoderUnavailable
+from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.llm import LLM, LLMError
-from agentevolver.schema import Task
-from agentevolver.settings import Settings
+from agentevolver.monitor.console import Console
+from agentevolver.monitor.log import Status
+from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.synthetic import record_path, synthetic_tasks
-from agentevolver.tracking import Status
+from agentevolver.types import Task
 from agentevolver.utils.files import write_json
-from agentevolver.watchdog import Watchdog
+from agentevolver.utils.inflight import BOARD, described
 from task_manager.configuration import Configuration, from_settings
 from task_manager.journal import JournalError, fingerprint
 from task_manager.mixture import Mixture
+from task_manager.pipeline import QuestioningFailed
 from task_manager.profile import ProfileError
-from task_manager.questioning import QuestioningFailed
 from task_manager.workshop import Workshop, existing_tasks, open_workshop
 
 logger = logging.getLogger(__name__)

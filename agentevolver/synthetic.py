@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from agentevolver.layers import ConfigError
-from agentevolver.schema import Task
-from agentevolver.settings import Settings
+from agentevolver.config.checks import Settings
+from agentevolver.errors import ConfigError
+from agentevolver.types import Task
 from task_manager.background import round_files
 from task_manager.graders.state import CHECK_KEY
-from task_manager.questioning import evaluator_for
+from task_manager.pipeline import evaluator_for
 from task_manager.settings import TaskManagerSettings
 from task_manager.tasks import read_objectives
 

@@ -28,7 +28,7 @@ from rich.table import Table
 from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig, Steps, step_credit, to_tokens
 from advantage_processor.batch import make_batch
-from advantage_processor.processor import Processor
+from advantage_processor.pipeline import Processor
 
 GROUP = 8
 ALPHA = 0.1

@@ -58,9 +58,9 @@ class InstantEnv:
 
 def make_worker(turns: int) -> Any:
     """Return the worker object, outside an actor, with the instant engine and environment behind it."""
-    from agentevolver.rollout import episode
+    from agentevolver.config.checks import for_verl, load
+    from agentevolver.rollout import agent_loop as episode
     from agentevolver.rollout.worker import EpisodeWorker
-    from agentevolver.settings import for_verl, load
 
     config = for_verl(load(Path(__file__).parents[1] / "examples" / "basic.yaml", ["device=cpu"]).config)
     import transfer_queue

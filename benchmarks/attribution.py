@@ -26,17 +26,17 @@ from rich.table import Table
 from transformers import AutoTokenizer
 
 from advantage_processor import AttributionSettings
-from advantage_processor.attribution import Attributor
+from advantage_processor.attributor import Attributor
 from advantage_processor.labels import LabelStatus
+from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.llm import Reply, Role
 from agentevolver.llm.prompts import read_sections
-from agentevolver.offline import seed_policy_path
-from agentevolver.rollout.engine import Generated
-from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
-from agentevolver.schema import Task
-from context_manager.base import ContextLimits
+from agentevolver.rollout.policy import Generated
+from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.types import Task
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
+from context_manager.template import ContextLimits
 
 LIMITS = ContextLimits(
     max_prompt_tokens=512, max_response_tokens=100_000, max_model_len=100_000, max_new_tokens=64, max_observation_tokens=256

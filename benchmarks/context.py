@@ -36,10 +36,10 @@ from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from context_manager.base import ContextLimits, ContextTemplate
 from context_manager.chat import ChatRenderer
 from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
+from context_manager.template import ContextLimits, ContextTemplate
 
 ROOT = Path(__file__).parents[1]
 VOCAB = 16_000

@@ -30,14 +30,14 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from agentevolver.offline import seed_policy_path
-from agentevolver.offline.teacher.service import Teacher
-from agentevolver.rollout.engine import Generated
-from agentevolver.rollout.runner import EpisodeRunner, Rollout, RolloutPolicy
-from agentevolver.schema import Task
-from context_manager.base import ContextLimits, ContextOptions
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.builtin.teacher.service import Teacher
+from agentevolver.rollout.policy import Generated
+from agentevolver.rollout.rollout import EpisodeRunner, Rollout, RolloutPolicy
+from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from context_manager.registry import TEMPLATES
+from context_manager.template import ContextLimits, ContextOptions
 from env_service.environments.pocket import PocketLongEnv
 from env_service.environments.pocket.oracle import long_reference
 

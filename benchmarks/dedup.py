@@ -30,7 +30,7 @@ sys.path[:] = [ROOT, *(entry for entry in sys.path if Path(entry or ".").resolve
 
 import numpy as np  # noqa: E402
 
-from agentevolver.encoder import MiniLM, Vectors  # noqa: E402
+from agentevolver.embeddings import MiniLM, Vectors  # noqa: E402
 from task_manager.filters.lexical import lexical_duplicates, pairwise_duplicates  # noqa: E402
 from task_manager.filters.semantic import semantic_duplicates  # noqa: E402
 

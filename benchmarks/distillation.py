@@ -25,9 +25,9 @@ sys.path[:] = [ROOT, *(entry for entry in sys.path if Path(entry or ".").resolve
 
 from agentevolver.llm import Role  # noqa: E402
 from agentevolver.llm.prompts import read_sections, read_task  # noqa: E402
+from experience_manager.attempts import Attempt, group_by_task  # noqa: E402
+from experience_manager.distill import Distiller  # noqa: E402
 from experience_manager.settings import ExperienceSettings  # noqa: E402
-from experience_manager.summarize import Distiller  # noqa: E402
-from experience_manager.trajectories import Attempt, group_by_task  # noqa: E402
 
 WORDS = ("read", "write", "move", "copy", "find", "send", "note", "file", "folder", "order", "ticket", "account", "status", "error", "date")
 VERDICT = {"reason": "the transcript shows it", "valid": True, "score": 0.9}

@@ -25,8 +25,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from dataclasses import replace  # noqa: E402
 
 from benchmarks.experience import Given, K, made, newcomer_vectors, records  # noqa: E402
+from experience_manager.experience import Experience  # noqa: E402
 from experience_manager.pool import Pool  # noqa: E402
-from experience_manager.record import Experience  # noqa: E402
 from experience_manager.snapshot import Where  # noqa: E402
 from experience_manager.store import Count, Store  # noqa: E402
 

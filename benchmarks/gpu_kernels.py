@@ -39,7 +39,7 @@ from transformers import AttentionInterface, Qwen2Config  # noqa: E402
 from transformers.masking_utils import create_causal_mask  # noqa: E402
 from verl.utils import torch_functional  # noqa: E402
 
-from agentevolver import devices  # noqa: E402
+from agentevolver.config import devices  # noqa: E402
 from agentevolver.verl_plugin import varlen_attention  # noqa: E402
 from agentevolver.verl_plugin.log_probs import log_probs  # noqa: E402
 

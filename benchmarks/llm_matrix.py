@@ -40,24 +40,24 @@ if "tests" not in sys.modules or not getattr(sys.modules["tests"], "__path__", [
     sys.modules["tests"] = _tests
 
 from advantage_processor import AttributionSettings  # noqa: E402
-from advantage_processor.attribution import Attributor, judge_settings  # noqa: E402
+from advantage_processor.attributor import Attributor, judge_settings  # noqa: E402
 from agentevolver.llm.client import LLM  # noqa: E402
 from agentevolver.llm.settings import LLMSettings  # noqa: E402
-from agentevolver.schema import Outcome, Step, StopReason, Task, Trajectory  # noqa: E402
+from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory  # noqa: E402
 from agentevolver.utils.openings import replace_query  # noqa: E402
 from env_service.client import AsyncEnvClient  # noqa: E402
+from experience_manager.attempts import read_attempts  # noqa: E402
+from experience_manager.distill import Distiller  # noqa: E402
 from experience_manager.settings import DistillationSettings  # noqa: E402
-from experience_manager.summarize import Distiller  # noqa: E402
-from experience_manager.trajectories import read_attempts  # noqa: E402
+from task_manager.actions import format_of  # noqa: E402
 from task_manager.configuration import Configuration  # noqa: E402
-from task_manager.execution import World, execute  # noqa: E402
-from task_manager.formats import format_of  # noqa: E402
 from task_manager.graders.base import GradingError  # noqa: E402
 from task_manager.graders.judge import JudgeGrader  # noqa: E402
-from task_manager.questioning import QuestioningFailed  # noqa: E402
+from task_manager.pipeline import QuestioningFailed  # noqa: E402
 from task_manager.services import running  # noqa: E402
 from task_manager.tasks import seed_of, solution_of  # noqa: E402
 from task_manager.workshop import open_workshop  # noqa: E402
+from task_manager.world import World, execute  # noqa: E402
 from tests.llm.hostile_server import HostileServer  # noqa: E402
 from tests.llm.minds import Minds, world_of_type  # noqa: E402
 from tests.llm.temperaments import TEMPERS, Temper, read_temper  # noqa: E402

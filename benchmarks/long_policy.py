@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentevolver.offline import seed_policy_path
-from agentevolver.offline.demonstrator import Habits, demonstrate
-from agentevolver.offline.seed_data import Example, draw_task_id, encode
-from agentevolver.offline.seed_policy import Recipe, batches, train
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.builtin.seed.data import Example, draw_task_id, encode
+from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
+from agentevolver.builtin.seed.policy import Recipe, batches, train
 from env_service.base import Message
 from env_service.environments.pocket.quirks import N_SITES
 

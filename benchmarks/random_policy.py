@@ -16,8 +16,8 @@ import string
 from pathlib import Path
 from typing import Any
 
-from agentevolver.decoder import Decoder
-from agentevolver.offline import seed_policy_path
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.launcher.decoder import Decoder
 
 QWEN_VOCABULARY = 151_936
 COPIED = ("chat_template.jinja", "tokenizer_config.json", "generation_config.json")

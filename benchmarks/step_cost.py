@@ -8,7 +8,7 @@ from statistics import median
 
 from rich.table import Table
 
-from agentevolver.decoder import Decoder
+from agentevolver.launcher.decoder import Decoder
 from agentevolver.trainer.timing import PHASES
 
 Record = Mapping[str, float]

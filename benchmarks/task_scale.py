@@ -30,16 +30,16 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 ROOT = str(Path(__file__).absolute().parents[1])
 sys.path[:] = [ROOT, *(entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent)]
 
-from agentevolver.encoder import HashingEncoder  # noqa: E402
-from agentevolver.schema import Task  # noqa: E402
+from agentevolver.embeddings import HashingEncoder  # noqa: E402
+from agentevolver.types import Task  # noqa: E402
 from benchmarks.dedup import queries  # noqa: E402
+from task_manager.actions import format_of  # noqa: E402
 from task_manager.dataset import MixedTasks  # noqa: E402
-from task_manager.formats import format_of  # noqa: E402
 from task_manager.journal import Journal, read_journal  # noqa: E402
+from task_manager.known_queries import Pool  # noqa: E402
+from task_manager.pipeline import Questioner  # noqa: E402
 from task_manager.plan import Plan  # noqa: E402
-from task_manager.pool import Pool  # noqa: E402
 from task_manager.profile import shipped_profile  # noqa: E402
-from task_manager.questioning import Questioner  # noqa: E402
 from task_manager.settings import TaskManagerSettings  # noqa: E402
 from task_manager.strategies import make_strategy  # noqa: E402
 from task_manager.tasks import read_objectives, write_objectives  # noqa: E402

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from context_manager.base import ContextTemplate
+from context_manager.template import ContextTemplate
 
 
 class CausalTemplate(ContextTemplate):

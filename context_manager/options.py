@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from context_manager.snapshots import SampleChoice
+from context_manager.samples import SampleChoice
 
 
 class ContextFull(Exception):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from context_manager.base import ContextTemplate
+from context_manager.template import ContextTemplate
 from context_manager.thoughts import STYLES, without_thought
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib
 from dataclasses import fields
 
-from agentevolver.layers import ConfigError
-from agentevolver.sections import OLD_TEMPLATE_NAMES, RolloutSettings, SizeSettings
-from context_manager.base import ContextLimits, ContextOptions, ContextTemplate
+from agentevolver.config.schema import OLD_TEMPLATE_NAMES, RolloutSettings, SizeSettings
+from agentevolver.errors import ConfigError
 from context_manager.causal import CausalTemplate
 from context_manager.reasoning import ReasoningTemplate
 from context_manager.self_managed import SelfManagedTemplate
 from context_manager.sliding_window import SlidingWindowTemplate
+from context_manager.template import ContextLimits, ContextOptions, ContextTemplate
 
 TEMPLATES: dict[str, type[ContextTemplate]] = {
     "causal": CausalTemplate,
@@ -38,7 +38,7 @@ def template_class(name: str) -> type[ContextTemplate]:
         known = ", ".join([*TEMPLATES, *OLD_TEMPLATE_NAMES])
         raise ConfigError(f"context_template = {name}: {error}; write one of {known}, or package.module:Class") from error
     if not (isinstance(found, type) and issubclass(found, ContextTemplate)):
-        raise ConfigError(f"context_template = {name}: {found!r} is not a subclass of context_manager.base.ContextTemplate")
+        raise ConfigError(f"context_template = {name}: {found!r} is not a subclass of context_manager.template.ContextTemplate")
     return found
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from context_manager.base import Message, SideCall
 from context_manager.commands import Command, commands_of, without_blocks
+from context_manager.template import Message, SideCall
 from context_manager.trimming import TrimmingTemplate
 
 GUIDE = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from context_manager.base import Message, SideCall
+from context_manager.template import Message, SideCall
 from context_manager.trimming import TrimmingTemplate
 
 REQUEST = (

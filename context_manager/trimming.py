@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from context_manager.base import ContextTemplate, Message, SideCall
-from context_manager.snapshots import runs
+from context_manager.samples import runs
+from context_manager.template import ContextTemplate, Message, SideCall
 from context_manager.thoughts import STYLES, without_thought
 
 KEEP_TURNS = 3

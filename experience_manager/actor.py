@@ -17,10 +17,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from agentevolver.activity import BOARD, Waiting
 from agentevolver.llm.settings import LLMSettings, Role
-from experience_manager.inject import Guidance
-from experience_manager.navigator import Filling
+from agentevolver.utils.inflight import BOARD, Waiting
+from experience_manager.guide import Guidance
+from experience_manager.manager import Filling
 from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
 
@@ -50,7 +50,7 @@ class ExperienceActor:
         """
         from agentevolver.llm import LLM
         from experience_manager.backend import Backend, EmbeddedBackend
-        from experience_manager.navigator import Navigator
+        from experience_manager.manager import Navigator
         from experience_manager.reme import RemeBackend
 
         checked, llm_settings = ExperienceSettings.model_validate(settings), LLMSettings.model_validate(llm)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from agentevolver.encoder import Encoder, make_encoder
+from agentevolver.embeddings import Encoder, make_encoder
+from experience_manager.attempts import Group
+from experience_manager.distill import Distilled, Distiller, Summariser
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retrieved, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store
-from experience_manager.summarize import Distilled, Distiller, Summariser
-from experience_manager.trajectories import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
-from experience_manager.summarize import Distilled
-from experience_manager.trajectories import Group
+from experience_manager.attempts import Group
+from experience_manager.distill import Distilled
 
 logger = logging.getLogger(__name__)
 # Distils a group of a training step.

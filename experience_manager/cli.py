@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # Before the hub's library is imported, which reads its address then.
     adopt_secrets(LIBRARIES)
-    from agentevolver.encoder import EncoderUnavailable
-    from agentevolver.layers import ConfigError
+    from agentevolver.embeddings import EncoderUnavailable
+    from agentevolver.errors import ConfigError
     from agentevolver.llm.errors import LLMError
     from experience_manager import commands
     from experience_manager.configuration import read_configuration

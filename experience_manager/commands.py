@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from agentevolver.utils.files import read_jsonl
 from agentevolver.utils.secrets import secret
+from experience_manager.attempts import read_attempts
 from experience_manager.configuration import Configuration
 from experience_manager.errors import ExperienceError
 from experience_manager.exchange import read_dump, write_dump
-from experience_manager.record import PERSON, Category, Experience, to_reme
+from experience_manager.experience import PERSON, Category, Experience, to_reme
 from experience_manager.screen import problem_with_text, tidy
 from experience_manager.snapshot import Where
 from experience_manager.store import Store
-from experience_manager.trajectories import read_attempts
 
 if TYPE_CHECKING:
-    from experience_manager.navigator import Filling
+    from experience_manager.manager import Filling
 
 
 def run_list(options: argparse.Namespace, configuration: Configuration) -> int:
@@ -197,7 +197,7 @@ def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
 async def _distill(configuration: Configuration, records: list[dict[str, Any]]) -> Filling:
     from agentevolver.llm import LLM
     from experience_manager.backend import EmbeddedBackend
-    from experience_manager.navigator import Navigator
+    from experience_manager.manager import Navigator
 
     with configuration.open_store(create=True) as store:
         settings = configuration.fitted(store)

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agentevolver.encoder import CachedEncoder, EncoderSettings, make_encoder
-from agentevolver.layers import ConfigError, read_overrides, read_yaml
+from agentevolver.config.load import read_overrides, read_yaml
+from agentevolver.embeddings import CachedEncoder, EncoderSettings, make_encoder
+from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import LLMSettings, Role
 from experience_manager.pool import Pool
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
 
 if TYPE_CHECKING:
-    from agentevolver.settings import Settings
+    from agentevolver.config.checks import Settings
 
 
 class Configuration(BaseModel):
@@ -106,13 +107,13 @@ def read_configuration(
 
 
 def _from_experiment(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    from agentevolver.settings import load
+    from agentevolver.config.checks import load
 
     return _sections(load(path, list(overrides)).settings)
 
 
 def _from_run(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    from agentevolver.settings import from_config
+    from agentevolver.config.checks import from_config
 
     tree = OmegaConf.merge(OmegaConf.create(read_yaml(path)), OmegaConf.create(read_overrides(list(overrides))))
     assert isinstance(tree, DictConfig)

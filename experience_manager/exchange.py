@@ -9,7 +9,7 @@ from typing import Any
 
 from agentevolver.utils.files import write_jsonl
 from experience_manager.errors import ExperienceError, StoreUnwritable
-from experience_manager.record import Experience, from_reme, to_reme
+from experience_manager.experience import Experience, from_reme, to_reme
 
 
 class DumpError(ExperienceError):

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from agentevolver.encoder import Encoder, EncoderUnavailable
+from agentevolver.embeddings import Encoder, EncoderUnavailable
+from experience_manager.experience import Experience
 from experience_manager.index import Vectors
-from experience_manager.record import Experience
 from experience_manager.settings import ExperienceSettings
 from experience_manager.snapshot import Where
 from experience_manager.store import ANYWHERE, Added, Count, Hit, Stamp, Store

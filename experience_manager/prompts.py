@@ -8,9 +8,9 @@ from typing import Any
 
 from agentevolver.llm import prompts
 from agentevolver.llm.counts import CHARS_PER_TOKEN
-from experience_manager.record import Experience
+from experience_manager.attempts import Attempt
+from experience_manager.experience import Experience
 from experience_manager.shortening import transcript
-from experience_manager.trajectories import Attempt
 
 Messages = list[dict[str, Any]]
 OPENING_CHARS = 8000

@@ -19,13 +19,13 @@ import aiohttp
 
 from agentevolver.utils.secrets import secret
 from experience_manager import screen
+from experience_manager.attempts import Attempt, Group
 from experience_manager.backend import Settled
+from experience_manager.distill import Distilled
 from experience_manager.errors import ServiceError
-from experience_manager.record import Experience, RecordError, from_reme
+from experience_manager.experience import Experience, RecordError, from_reme
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
-from experience_manager.summarize import Distilled
-from experience_manager.trajectories import Attempt, Group
 
 TOKEN_VARIABLE = "EXPERIENCE_SERVICE_TOKEN"
 _ERROR_TEXT = re.compile(r"^\[\w+\] failed\b")

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 from agentevolver.llm import LLMError, Role
 from experience_manager import prompts, replies, screen
-from experience_manager.inject import Message
+from experience_manager.attempts import name_of_task, opening_and_task
+from experience_manager.distill import Summariser
+from experience_manager.experience import Experience, normal
+from experience_manager.guide import Message
 from experience_manager.pool import Pool
-from experience_manager.record import Experience, normal
 from experience_manager.settings import ExperienceSettings
 from experience_manager.snapshot import Where
-from experience_manager.summarize import Summariser
-from experience_manager.trajectories import name_of_task, opening_and_task
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from experience_manager.experience import Category, Experience, Variant
 from experience_manager.index import Vectors
-from experience_manager.record import Category, Experience, Variant
 
 _PLAIN = (
     *("id", "workspace", "validation_score", "confidence", "uses", "successes", "compared", "lift_sum", "support", "created", "modified"),

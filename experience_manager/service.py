@@ -21,19 +21,19 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from agentevolver.encoder import Encoder, EncoderUnavailable
+from agentevolver.embeddings import Encoder, EncoderUnavailable
 from agentevolver.utils.identity import EXPERIENCE, health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
+from experience_manager.attempts import Attempt, from_messages, group_by_task
+from experience_manager.distill import Distiller, Summariser
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.exchange import DumpError, read_dump, write_dump
+from experience_manager.experience import Experience, RecordError, from_reme, to_reme
 from experience_manager.pool import Pool
-from experience_manager.record import Experience, RecordError, from_reme, to_reme
 from experience_manager.retrieve import Question, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store
-from experience_manager.summarize import Distiller, Summariser
-from experience_manager.trajectories import Attempt, from_messages, group_by_task
 from experience_manager.wire import Answer, DeleteBody, RecordBody, RetrieveBody, SummaryBody, TrajectoryBody, VectorStoreBody
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentevolver.encoder import EncoderSettings
+from agentevolver.embeddings import EncoderSettings
 
 RolloutMode = Literal["woexp", "mixed", "all"]
 ValidationMode = Literal["woexp", "mixed", "all", "both"]

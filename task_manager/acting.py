@@ -11,8 +11,8 @@ from agentevolver.llm.errors import LLMReplyError
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 from task_manager.action_reply import NoAction, Said, as_action, read_action
+from task_manager.actions import PlainFormat
 from task_manager.asking import Asker, Prompt
-from task_manager.formats import PlainFormat
 from task_manager.models import ActReply
 from task_manager.prompts import Messages
 from task_manager.settings import ReplyFormat

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from agentevolver.llm.extract import NoAnswer, read_reply, split_thinking
 from agentevolver.llm.prompts import restored
 from agentevolver.llm.replies import Reply
-from task_manager.formats import PlainFormat
+from task_manager.actions import PlainFormat
 from task_manager.models import ActReply
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\n(.*?)\n?^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)

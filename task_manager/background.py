@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from agentevolver.utils.files import move, write_text
 from task_manager.configuration import Configuration
 from task_manager.profile import TaskPreference, profile_for, save_profile

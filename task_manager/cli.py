@@ -28,13 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for chatty in ("httpx", "httpx2", "httpcore", "openai", "sentence_transformers"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    from agentevolver.encoder import EncoderUnavailable
-    from agentevolver.layers import ConfigError
+    from agentevolver.embeddings import EncoderUnavailable
+    from agentevolver.errors import ConfigError
     from agentevolver.llm.errors import LLMError
     from env_service.client_errors import EnvServiceError
     from task_manager.journal import JournalError
+    from task_manager.pipeline import QuestioningFailed
     from task_manager.profile import ProfileError
-    from task_manager.questioning import QuestioningFailed
     from task_manager.services import ServiceFailed
 
     try:
@@ -122,8 +122,8 @@ def _add_own(commands: dict[str, argparse.ArgumentParser]) -> None:
 async def _profile(options: argparse.Namespace, configuration: Configuration) -> int:
     from env_service.client import AsyncEnvClient
     from task_manager.drafting import draft_profile
-    from task_manager.execution import World
     from task_manager.profile import save_profile
+    from task_manager.world import World
 
     service = configuration.env_service
     async with _language_model(configuration) as llm, AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agentevolver.layers import ConfigError, read_overrides, read_yaml
+from agentevolver.config.load import read_overrides, read_yaml
+from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import LLMSettings, Role
 from task_manager.settings import TaskManagerSettings
 
 if TYPE_CHECKING:
-    from agentevolver.settings import Settings
+    from agentevolver.config.checks import Settings
 
 
 class _Section(BaseModel):
@@ -73,7 +74,7 @@ def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Configurati
 
 def from_experiment(path: Path, overrides: Sequence[str] = ()) -> Configuration:
     """Read an experiment as the launcher does; raises ConfigError with one line."""
-    from agentevolver.settings import load
+    from agentevolver.config.checks import load
 
     return from_settings(load(path, list(overrides)).settings)
 

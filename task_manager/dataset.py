@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import Dataset, Sampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from task_manager.curriculum import Curriculum
 from task_manager.mixture import Mixture
 from task_manager.settings import TaskManagerSettings

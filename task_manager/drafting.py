@@ -14,13 +14,13 @@ from pydantic import BaseModel, ValidationError, model_validator
 from agentevolver.llm.settings import Role
 from task_manager import prompts
 from task_manager.asking import Asker
-from task_manager.execution import World, WorldClient, open_world
 from task_manager.explore import Explorer
 from task_manager.models import LanguageModel
 from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings
 from task_manager.strategies import RandomStrategy
 from task_manager.workshop import configured_format
+from task_manager.world import World, WorldClient, open_world
 
 
 class DraftReply(EnvProfile):

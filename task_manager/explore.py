@@ -25,15 +25,15 @@ from agentevolver.llm.trimming import cut
 from task_manager import prompts
 from task_manager.acting import Actor, Tools
 from task_manager.action_reply import Said
+from task_manager.actions import PlainFormat
 from task_manager.asking import Asker
-from task_manager.execution import World, WorldClient, open_world
 from task_manager.failures import kind_of
 from task_manager.flights import ExploredStep, Flight, Phase
-from task_manager.formats import PlainFormat
 from task_manager.models import LanguageModel
 from task_manager.profile import EnvProfile
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings
 from task_manager.strategies import Strategy
+from task_manager.world import World, WorldClient, open_world
 
 logger = logging.getLogger(__name__)
 

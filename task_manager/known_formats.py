@@ -1,6 +1,6 @@
 """Action formats of the environments that come along: which text ends an episode, and how a native tool call is written.
 
-What an action did is not here: the environments say it (`task_manager.formats`).
+What an action did is not here: the environments say it (`task_manager.actions`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from task_manager.formats import PlainFormat
+from task_manager.actions import PlainFormat
 
 
 class PocketFormat(PlainFormat):

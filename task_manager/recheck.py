@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentevolver.layers import ConfigError
-from agentevolver.schema import Task
+from agentevolver.errors import ConfigError
+from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
+from task_manager.actions import PlainFormat
 from task_manager.configuration import Configuration
-from task_manager.execution import World, WorldClient, execute
-from task_manager.formats import PlainFormat
 from task_manager.graders.state import CHECK_KEY, check_of
 from task_manager.report import print_recheck, progress_bar
 from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
 from task_manager.verify import flaw_of
 from task_manager.workshop import configured_format
+from task_manager.world import World, WorldClient, execute
 
 Tell = Callable[[int, int, int], None]
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from task_manager.configuration import Configuration
 from task_manager.funnel import STAGES, Funnel, Record, proposals, tally
 from task_manager.journal import Records, read_journal

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentevolver.encoder import EncoderSettings
+from agentevolver.embeddings import EncoderSettings
 from agentevolver.llm.settings import Role
 
 # (breadth steps, depth steps): AppWorld and BFCL as in the paper, 7.1.3; pocket's world is small.
@@ -225,7 +225,7 @@ class TaskManagerSettings(_Section):
     strategy_args: StrategySettings = StrategySettings()
     action_format: str | None = Field(
         None,
-        description="package.module:Class of the environment's action format (task_manager.formats.PlainFormat); null: the registered one",
+        description="package.module:Class of the environment's action format (task_manager.actions.PlainFormat); null: the registered one",
     )
     reply_format: ReplyFormat = Field(
         "text",

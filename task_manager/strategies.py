@@ -9,9 +9,9 @@ import re
 from collections import Counter, defaultdict
 from typing import Protocol
 
-from task_manager.execution import World
-from task_manager.formats import PlainFormat
+from task_manager.actions import PlainFormat
 from task_manager.settings import StrategySettings
+from task_manager.world import World
 
 
 class Strategy(Protocol):

@@ -13,9 +13,9 @@ from typing import Any
 from agentevolver.llm.settings import Role
 from task_manager import prompts
 from task_manager.action_reply import as_action
+from task_manager.actions import PlainFormat
 from task_manager.asking import Asker
 from task_manager.explore import Exploration
-from task_manager.formats import PlainFormat
 from task_manager.models import LanguageModel, TasksReply, read_task
 from task_manager.profile import EnvProfile
 from task_manager.settings import MAX_OBSERVATION_CHARS, SynthesisSettings

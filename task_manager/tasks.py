@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from agentevolver.utils.files import write_jsonl
 
 

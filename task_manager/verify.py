@@ -17,13 +17,13 @@ from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyErr
 from agentevolver.llm.settings import Role
 from task_manager import prompts
 from task_manager.acting import Actor
+from task_manager.actions import PlainFormat
 from task_manager.asking import Asker
-from task_manager.execution import Execution, World, WorldClient, execute, open_world
-from task_manager.formats import PlainFormat
 from task_manager.models import AcceptReply, LanguageModel
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, VerificationSettings
 from task_manager.state import StateCheck, WorldState
 from task_manager.synthesize import Proposal
+from task_manager.world import Execution, World, WorldClient, execute, open_world
 
 Stage = Literal["execute", "resolve", "judge"]
 # Whether a solution was carried out and the environment said what became of it, was carried out and it did not say, or was not.

@@ -8,20 +8,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentevolver.encoder import CachedEncoder, Encoder, make_encoder
-from agentevolver.layers import ConfigError
-from agentevolver.schema import Task
+from agentevolver.embeddings import CachedEncoder, Encoder, make_encoder
+from agentevolver.errors import ConfigError
+from agentevolver.types import Task
 from env_service.client import AsyncEnvClient, RetryPolicy
+from task_manager.actions import FormatError, PlainFormat, format_of
 from task_manager.configuration import Configuration
 from task_manager.explore import Explorer
-from task_manager.formats import FormatError, PlainFormat, format_of
 from task_manager.held_out import held_out_queries
 from task_manager.journal import Journal, fingerprint
+from task_manager.known_queries import Pool
 from task_manager.models import LanguageModel
+from task_manager.pipeline import Questioner, QuestioningFailed
 from task_manager.plan import Plan
-from task_manager.pool import Pool
 from task_manager.profile import EnvProfile, profile_for
-from task_manager.questioning import Questioner, QuestioningFailed
 from task_manager.settings import TaskManagerSettings
 from task_manager.strategies import make_strategy
 from task_manager.synthesize import Synthesiser

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from agentevolver.offline.teacher import service as teacher
+from agentevolver.builtin.teacher import service as teacher
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.protocol import ErrorBody, Limits, plain_error
 from agentevolver.utils.web.server import server_config

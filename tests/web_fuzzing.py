@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentevolver.encoder import HashingEncoder
+from agentevolver.embeddings import HashingEncoder
+from experience_manager.experience import Experience
 from experience_manager.pool import Pool
-from experience_manager.record import Experience
 from experience_manager.store import Store
 from tests.four_servers import TOKEN, Served, four_apps, four_sockets
 from tests.web_fuzz import Drawn, Fuzzer, Operation

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.decoder import Decoder
-from agentevolver.launcher.errors import LaunchError
+from agentevolver.errors import LaunchError
+from agentevolver.launcher.decoder import Decoder
 from agentevolver.launcher.gpus import Run, driver, driver_problem, gpus, run_tool, torch_cuda
 from agentevolver.launcher.memory import demand
 from agentevolver.launcher.model_files import check_files, folder_of

@@ -14,7 +14,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from agentevolver.launcher.errors import LaunchError
+from agentevolver.errors import LaunchError
 from agentevolver.launcher.spec import JobSpec
 from agentevolver.utils.processes import KILL_WAIT_S, RUN_ID, SERVICE, ProcessId, die_with_parent, end_carriers, identify
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentevolver.launcher.errors import LaunchError, UsageError
+from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.masking import MASK, masked_arguments, masked_text
 
@@ -91,8 +91,8 @@ def load_configuration(options: Options) -> Configuration:
     Raises:
         UsageError: with the line that says what is wrong.
     """
+    from agentevolver.config.checks import ConfigError, load
     from agentevolver.launcher.preflight import check_checkpoint, check_model
-    from agentevolver.settings import ConfigError, load
 
     try:
         resolved = load(options.conf, list(options.overrides))
@@ -173,9 +173,9 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
 
 def _estimate(configuration: Configuration) -> list[str]:
     """Return what the run would ask of language models, as lines; nothing if it asks none."""
+    from agentevolver.config.checks import Resolved
     from agentevolver.launcher.estimate import expected
     from agentevolver.llm.estimate import report
-    from agentevolver.settings import Resolved
 
     if not isinstance(configuration, Resolved):
         return []

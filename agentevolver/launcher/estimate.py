@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from agentevolver.config.schema import Settings
 from agentevolver.llm import estimate
 from agentevolver.llm.estimate import Activity, asking
 from agentevolver.llm.settings import Role
-from agentevolver.sections import Settings
 from task_manager.settings import WITHOUT_JUDGE
 
 SEED_TASKS = 100

@@ -19,8 +19,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from agentevolver.launcher.errors import UsageError
-from agentevolver.layers import FREE_FORM
+from agentevolver.config.load import FREE_FORM
+from agentevolver.errors import UsageError
 
 # Patterns of keys that do not change what is learned; `*` also stands for dots.
 NEUTRAL = (

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from agentevolver.launcher.errors import LaunchError
+from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.utils.processes import wait_gone
 from agentevolver.utils.shared_memory import SegmentWatch

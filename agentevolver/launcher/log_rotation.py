@@ -19,8 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from agentevolver.config.schema import RetentionSettings
 from agentevolver.launcher.worker_logs import ray_logs
-from agentevolver.sections import RetentionSettings
 from agentevolver.utils.files import remove_tree, whole
 
 logger = logging.getLogger(__name__)

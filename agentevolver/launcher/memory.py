@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.decoder import Decoder
+from agentevolver.launcher.decoder import Decoder
 
 GIB = 1 << 30
 # Two CUDA contexts, what NCCL and a sleeping vLLM keep.

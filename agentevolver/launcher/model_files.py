@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from agentevolver.launcher.errors import LaunchError, UsageError
+from agentevolver.errors import LaunchError, UsageError
 
 KEY = "actor_rollout_ref.model.path"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")

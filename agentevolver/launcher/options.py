@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from agentevolver.launcher.errors import UsageError
+from agentevolver.errors import UsageError
 
-DEFAULT_TARGET = "agentevolver.main"
+DEFAULT_TARGET = "agentevolver.run.main"
 _WITH = "--with-"
 # The name under which --with-NAME starts the page that shows a run.
 LOGVIEW = "logview"

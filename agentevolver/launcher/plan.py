@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from agentevolver.devices import DESCRIPTIONS
-from agentevolver.launcher.errors import UsageError
+from agentevolver.config.devices import DESCRIPTIONS
+from agentevolver.config.load import one_line, paths, select
+from agentevolver.errors import ConfigError, UsageError
 from agentevolver.launcher.options import LOGVIEW, REME, Options
 from agentevolver.launcher.preflight import Presence, is_local
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
@@ -36,7 +37,6 @@ from agentevolver.launcher.stack import (
     user_service,
 )
 from agentevolver.launcher.worker_logs import ray_folder
-from agentevolver.layers import ConfigError, one_line, paths, select
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.utils import net
@@ -83,7 +83,7 @@ class RaySection(Protocol):
 
 
 class Configuration(Protocol):
-    """What the launcher needs of `agentevolver.settings.Resolved`."""
+    """What the launcher needs of `agentevolver.config.checks.Resolved`."""
 
     @property
     def config(self) -> DictConfig: ...

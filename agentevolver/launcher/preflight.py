@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agentevolver.errors import TrainingFailed
-from agentevolver.launcher.errors import LaunchError, UsageError
-from agentevolver.launcher.health import examine, reachable
-from agentevolver.launcher.ports import port_is_free
+from agentevolver.checkpoints.resume import start_of
+from agentevolver.checkpoints.shards import check_ranks
+from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
-from agentevolver.trainer.resume import start_of
-from agentevolver.trainer.shards import check_ranks
 from agentevolver.utils.files import free_bytes
+from agentevolver.utils.health import examine, reachable
 from agentevolver.utils.identity import ServiceIdentity
+from agentevolver.utils.ports import port_is_free
 from agentevolver.utils.web.access import is_loopback
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentevolver.launcher.errors import LaunchError
+from agentevolver.errors import LaunchError
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
 from agentevolver.utils.files import remove_drafts, write_json
 from agentevolver.utils.processes import ProcessId, boot_id, carriers, end, end_carriers, pid_namespace, send, wait_gone

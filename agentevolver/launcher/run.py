@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from agentevolver.config.load import one_line
+from agentevolver.errors import Interrupted, LaunchError
 from agentevolver.launcher.children import Child, describe_exit
 from agentevolver.launcher.console import Tee, keep_history
-from agentevolver.launcher.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.guard import Guard
-from agentevolver.launcher.health import all_unhealthy, examine
 from agentevolver.launcher.log_rotation import EVERY_S, LogKeeper, LogLimits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.provenance import LaunchRecord, now
@@ -33,9 +33,9 @@ from agentevolver.launcher.records import RunRecord, RunRegistry, experiment_loc
 from agentevolver.launcher.service import Service, ServiceDied, State
 from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.launcher.worker_logs import keep_worker_logs, unintended_exits
-from agentevolver.layers import one_line
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import PRIVATE_FILE, write_text
+from agentevolver.utils.health import all_unhealthy, examine
 from agentevolver.utils.processes import ProcessId, end_carriers, identify
 from agentevolver.utils.secrets import remove_secrets, write_secrets
 from agentevolver.utils.shared_memory import attached, noted, remove_unused

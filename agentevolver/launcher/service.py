@@ -13,10 +13,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NoReturn
 
+from agentevolver.errors import LaunchError
 from agentevolver.launcher.children import Child, describe_exit, tail
-from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.health import all_unhealthy
 from agentevolver.launcher.spec import ServiceSpec
+from agentevolver.utils.health import all_unhealthy
 from agentevolver.utils.processes import ProcessId
 
 logger = logging.getLogger(__name__)

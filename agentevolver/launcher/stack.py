@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agentevolver.launcher.errors import LaunchError, UsageError
-from agentevolver.launcher.ports import take_any_port, take_port_from
+from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.utils.net import LOOPBACK
+from agentevolver.utils.ports import LOGVIEW_PORT, take_any_port, take_port_from
 from agentevolver.utils.web.access import is_loopback
 
 RESTARTS = 5
-# The page of a run takes the first free port from here on.
-LOGVIEW_PORT = 8600
 
 
 @dataclass(frozen=True)

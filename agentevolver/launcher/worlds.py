@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from agentevolver.launcher.errors import LaunchError, UsageError
+from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Configuration, registered_services
 from agentevolver.launcher.preflight import is_local

@@ -33,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _doctor(conf: Path, overrides: Sequence[str]) -> int:
     from dotenv import load_dotenv
 
-    from agentevolver.layers import ConfigError
+    from agentevolver.config.checks import load
+    from agentevolver.errors import ConfigError
     from agentevolver.llm.doctor import examine, report
-    from agentevolver.settings import load
 
     load_dotenv(Path.cwd() / ".env", override=False)
     try:

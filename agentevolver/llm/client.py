@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
-from agentevolver.activity import BOARD
 from agentevolver.llm.cache import ReplyCache, Stored, cache_key
 from agentevolver.llm.counts import CHARS_PER_TOKEN, RoleCounts
 from agentevolver.llm.dialect import merged
@@ -27,6 +26,7 @@ from agentevolver.llm.replies import Answer, Reply, ServedModel
 from agentevolver.llm.server import Server
 from agentevolver.llm.settings import OFFLINE, POLICY, TEACHER_TOKEN, EndpointSettings, LLMSettings, Role, check_sampling
 from agentevolver.utils import seeds
+from agentevolver.utils.inflight import BOARD
 from agentevolver.utils.secrets import secret
 
 M = TypeVar("M", bound=BaseModel)

@@ -191,7 +191,7 @@ class TeacherSettings(_Section):
         """Return what follows the Python interpreter on the command line that starts it."""
         parts = urlsplit(self.url)
         rates = [f"--{name.replace('_', '-')}={value:g}" for name, value in self.rates.items()]
-        return ["-m", "agentevolver.offline.teacher", f"--host={parts.hostname}", f"--port={parts.port}", f"--seed={self.seed}", *rates]
+        return ["-m", "agentevolver.builtin.teacher", f"--host={parts.hostname}", f"--port={parts.port}", f"--seed={self.seed}", *rates]
 
 
 class LLMSettings(EndpointSettings):

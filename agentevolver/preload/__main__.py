@@ -27,7 +27,7 @@ FOREIGN = (
 # The rest, for the workers of a job of Ray's. Not what does something that depends on the process while it is imported: verl_plugin.engine
 # joins the workers' process group.
 OF_A_JOB = (
-    *("agentevolver.trainer.run", "agentevolver.trainer.evolver", "agentevolver.rollout.worker", "verl.workers.engine_workers"),
+    *("agentevolver.trainer.run", "agentevolver.trainer.trainer", "agentevolver.rollout.worker", "verl.workers.engine_workers"),
     *("verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout"),
 )
 # As verl's runtime environment has them, for what reads them while it is imported.

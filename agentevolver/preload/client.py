@@ -21,7 +21,7 @@ FLAGS = ("-B", "-E", "-s", "-S", "-I", "-u", "-q", "-O")
 FLAGS_WITH_VALUE = ("-X", "-W")
 RAY_WORKER = os.path.join("ray", "_private", "workers", "default_worker.py")
 SPAWNED = "--multiprocessing-fork"
-MODULES = ("agentevolver.main",)
+MODULES = ("agentevolver.run.main",)
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from agentevolver.rollout.runner import Guide, Rollout
-from agentevolver.schema import Task
+from agentevolver.rollout.rollout import Guide, Rollout
+from agentevolver.types import Task
 from experience_manager.allocate import is_guided
-from experience_manager.inject import Guidance, Injection, inject
+from experience_manager.guide import Guidance, Injection, inject
 from experience_manager.retrieve import Question
 from experience_manager.settings import SCOUT_KEY, ExperienceSettings
 

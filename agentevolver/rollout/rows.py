@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-from agentevolver.rollout.runner import Rollout
-from agentevolver.schema import TrainingSample
+from agentevolver.rollout.rollout import Rollout
+from agentevolver.types import TrainingSample
 
 # What a row keeps of the dataset's row and of verl's own fields beside it.
 KEPT = ("uid", "session_id", "index", "data_source", "reward_model", "global_steps")

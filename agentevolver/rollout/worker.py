@@ -16,9 +16,9 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigW
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from agentevolver.activity import BOARD, Waiting
-from agentevolver.rollout.episode import Episode
+from agentevolver.rollout.agent_loop import Episode
 from agentevolver.rollout.rows import to_row
+from agentevolver.utils.inflight import BOARD, Waiting
 
 # Rows that become ready within this time go to TransferQueue in one call: a call costs milliseconds of CPU however few it carries.
 GATHER_S = 0.02

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from ray.exceptions import RayError
 
+from agentevolver.checkpoints.resume import STATE, begin, mark, retire, seal, set_aside, start_of, unmark
+from agentevolver.config.checks import Settings
 from agentevolver.errors import TrainingFailed, last_line
-from agentevolver.settings import Settings
-from agentevolver.trainer.resume import STATE, begin, mark, retire, seal, set_aside, start_of, unmark
 from agentevolver.utils.files import free_bytes, whole
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from advantage_processor.batch import make_batch, pad_step_ids
-from advantage_processor.processor import Processor
+from advantage_processor.pipeline import Processor
 
 Record = dict[str, Any]
 

@@ -24,7 +24,7 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
-from agentevolver.loss_modes import BOOSTED
+from agentevolver.config.loss_modes import BOOSTED
 
 # Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0 or 1).
 CLIP_COLUMN = "clip_ratio_high"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from agentevolver.schema import StopReason
-from context_manager.snapshots import DROPPED
+from agentevolver.types import StopReason
+from context_manager.samples import DROPPED
 
 Record = Mapping[str, Any]
 

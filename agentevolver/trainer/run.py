@@ -14,9 +14,9 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
+from agentevolver.config.checks import ConfigError, Settings
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.preload import SOCKET, executable_of
-from agentevolver.settings import ConfigError, Settings
 from agentevolver.transport import run_key, weights, worker
 from agentevolver.utils.secrets import SECRETS, adopt_secrets
 
@@ -44,7 +44,7 @@ class TaskRunner(_VerlTaskRunner):
     def run(self, config: DictConfig) -> None:
         """Train to the end."""
         run_key.create()
-        import agentevolver.trainer.evolver  # noqa: F401
+        import agentevolver.trainer.trainer  # noqa: F401
 
         # For what reports to others from here (Weights & Biases, say); every other worker asks for the secret that it needs.
         adopt_secrets()

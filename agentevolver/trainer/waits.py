@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from agentevolver.activity import Waiting, described, merged
+from agentevolver.utils.inflight import Waiting, described, merged
 
 ASK_TIMEOUT_S = 10.0
 # What phases wait for that are not rollouts.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentevolver.launcher.errors import LaunchError
+from agentevolver.errors import LaunchError
 from agentevolver.view.server import HOST, view
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
+from agentevolver.utils.lines import signature
 from agentevolver.utils.masking import masked_tree
 from agentevolver.utils.processes import ProcessId, carriers
 from agentevolver.view.errors import NotAnExperiment, Unreadable
-from agentevolver.view.lines import signature
 
 # Looking through the processes of the machine takes milliseconds; once in so many seconds is enough.
 _LOOK_EVERY_S = 5.0

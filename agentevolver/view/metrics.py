@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from agentevolver.view.lines import GrowingFile
+from agentevolver.utils.lines import GrowingFile
 
 
 @dataclass(slots=True)

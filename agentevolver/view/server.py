@@ -7,9 +7,8 @@ import logging
 from pathlib import Path
 from urllib.parse import quote
 
-from agentevolver.launcher.errors import LaunchError
-from agentevolver.launcher.ports import port_is_free, take_port_from
-from agentevolver.launcher.stack import LOGVIEW_PORT
+from agentevolver.errors import LaunchError
+from agentevolver.utils.ports import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.protocol import Limits

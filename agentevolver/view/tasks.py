@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from agentevolver.utils.lines import GrowingFile, read_at, signature
 from agentevolver.view.errors import NotThere, Unreadable
-from agentevolver.view.lines import GrowingFile, read_at, signature
 from task_manager.background import round_files
 from task_manager.funnel import STAGES, Record, proposals, tally
 from task_manager.journal import Records

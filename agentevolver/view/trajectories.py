@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.utils.files import COMPRESSED, open_lines, parse
+from agentevolver.utils.lines import read_at, signature
 from agentevolver.view.errors import BadRequest, NotThere
-from agentevolver.view.lines import read_at, signature
 from agentevolver.view.steps import StepFiles
 
 FOLDERS = {"training": "trajectories", "validation": "validation"}

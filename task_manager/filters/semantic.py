@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from agentevolver.encoder import Vectors
+from agentevolver.embeddings import Vectors
 from task_manager.filters.lexical import Match
 
 BLOCK = 2048

@@ -10,8 +10,8 @@ from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 from task_manager import prompts
 from task_manager.acting import Actor
+from task_manager.actions import format_of
 from task_manager.asking import Asker
-from task_manager.formats import format_of
 from task_manager.golden.cases import Case
 from task_manager.models import AcceptReply, GradeReply, LanguageModel, TasksReply
 from task_manager.profile import EnvProfile, ProfileError, shipped_profile
@@ -129,8 +129,8 @@ class GoldenAsker:
     async def _distil(self, case: Case, seed: int) -> Any:
         from experience_manager import prompts as asked
         from experience_manager import replies
-        from experience_manager.record import Experience
-        from experience_manager.trajectories import Attempt
+        from experience_manager.attempts import Attempt
+        from experience_manager.experience import Experience
 
         limits, kind = asked.Limits(self._max_chars, 3 * self._max_chars), case.asked.partition("/")[2]
         one = Attempt("golden", "golden_0", case.opening, case.task, tuple(numbered(case.steps)), float(case.success), case.success)

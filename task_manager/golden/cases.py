@@ -15,7 +15,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agentevolver.layers import ConfigError
+from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import Role
 from task_manager.golden.checks import Check
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from agentevolver.schema import Outcome
+from agentevolver.types import Outcome
 
 
 @dataclass(frozen=True, slots=True)

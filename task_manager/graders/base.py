@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from agentevolver.schema import Outcome, Task
+from agentevolver.types import Outcome, Task
 
 
 class GradingError(Exception):
@@ -31,7 +31,7 @@ class StepLike(Protocol):
 
 
 class Transcript(Protocol):
-    """What is read of a rollout: `agentevolver.schema.Trajectory` has it."""
+    """What is read of a rollout: `agentevolver.types.Trajectory` has it."""
 
     @property
     def messages(self) -> Sequence[dict[str, Any]]: ...

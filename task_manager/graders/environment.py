@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from agentevolver.schema import Outcome, Task
+from agentevolver.types import Outcome, Task
 from task_manager.graders.base import GradedWorld, GradingError, Transcript
 
 

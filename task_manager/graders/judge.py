@@ -25,7 +25,7 @@ from itertools import pairwise
 
 from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import Role
-from agentevolver.schema import Outcome, Task
+from agentevolver.types import Outcome, Task
 from agentevolver.utils.openings import without_query
 from task_manager import prompts
 from task_manager.asking import Asker, Prompt

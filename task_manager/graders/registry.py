@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentevolver.schema import Outcome, Task
+from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
 from task_manager.graders.agreement import ComparedOutcome
 from task_manager.graders.base import GradedWorld, Grader, GraderMisuse, GradingError, Transcript

@@ -10,8 +10,8 @@ only about rollouts whose state is right.
 
 from __future__ import annotations
 
-from agentevolver.schema import Outcome, Task
-from task_manager.formats import read_state
+from agentevolver.types import Outcome, Task
+from task_manager.actions import read_state
 from task_manager.graders.base import GradedWorld, Grader, GradingError, Transcript
 from task_manager.state import StateCheck
 

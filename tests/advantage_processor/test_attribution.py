@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advantage_processor import AttributionSettings
-from advantage_processor.attribution import Attributor, judge_settings
+from advantage_processor.attributor import Attributor, judge_settings
 from advantage_processor.groups import SMALL, group_advantage
 from advantage_processor.labels import Attribution, LabelStatus
 from agentevolver.llm import (
@@ -219,7 +219,7 @@ async def test_what_a_judge_raises_is_a_kind_of_failure(error, kind):
 
 
 async def test_a_judge_that_is_down_is_left_alone_for_a_while(monkeypatch):
-    monkeypatch.setattr("advantage_processor.attribution.PAUSE_S", 0.2)
+    monkeypatch.setattr("advantage_processor.attributor.PAUSE_S", 0.2)
     judge = FakeJudge(*[LLMUnavailable("HTTP 503")] * 4, lambda messages: as_json(labels_for(messages)))
     own = attributor(judge)
     kinds = [(await own.attribute(trajectory(i, actions=[f"good {i}"]), step=1)).kind for i in range(6)]
@@ -234,7 +234,7 @@ async def test_a_judge_that_is_down_is_left_alone_for_a_while(monkeypatch):
 
 
 async def test_only_one_trajectory_finds_out_whether_the_judge_is_back(monkeypatch):
-    monkeypatch.setattr("advantage_processor.attribution.PAUSE_S", 0.1)
+    monkeypatch.setattr("advantage_processor.attributor.PAUSE_S", 0.1)
     judge = FakeJudge(*[LLMUnavailable("HTTP 503")] * 3, lambda messages: as_json(labels_for(messages)))
     own = attributor(judge)
     for i in range(3):

@@ -10,9 +10,9 @@ import torch
 from aiohttp import web
 
 from advantage_processor import AttributionSettings
-from advantage_processor.attribution import Attributor, judge_settings
+from advantage_processor.attributor import Attributor, judge_settings
 from advantage_processor.batch import make_batch, pad_step_ids
-from advantage_processor.processor import Processor
+from advantage_processor.pipeline import Processor
 from agentevolver.llm import LLM, LLMSettings, Role
 from tests.advantage_processor.judges import as_json, as_lines, labels_for
 from tests.advantage_processor.records import record, rows_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig
 from advantage_processor.batch import make_batch, pad_step_ids
-from advantage_processor.processor import Processor, StageError
+from advantage_processor.pipeline import Processor, StageError
 from advantage_processor.stages import states
 from tests.advantage_processor import reference
 from tests.advantage_processor.records import record, rows_of
@@ -279,7 +279,7 @@ def test_a_users_stage_is_found_by_its_entry_point(monkeypatch):
     from importlib.metadata import EntryPoint
 
     point = EntryPoint("double", "tests.advantage_processor.custom_stages:Double", "agentevolver.advantage_stages")
-    monkeypatch.setattr("advantage_processor.processor.entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr("advantage_processor.pipeline.entry_points", lambda group: [point] if group == point.group else [])
     _, doubled = process(GOLDEN, AttributionSettings(enable=True, stages=["outcome", "attribution", "double"]))
     assert torch.allclose(doubled.advantages, 2 * process(GOLDEN)[1].advantages)
     with pytest.raises(StageError, match=r"'nothing' is not known: write one of attribution, double, hybrid_scale, outcome"):

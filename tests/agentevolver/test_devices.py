@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver import devices
-from agentevolver.settings import ConfigError, for_verl, load
+from agentevolver.config import devices
+from agentevolver.config.checks import ConfigError, for_verl, load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BASIC = EXAMPLES / "basic.yaml"
-SEED_POLICY = Path(devices.__file__).parent / "offline" / "seed_policy_files"
+SEED_POLICY = Path(devices.__file__).parents[1] / "builtin" / "seed" / "seed_policy_files"
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import pytest
 
-from agentevolver import navigating
+from agentevolver.config.checks import ConfigError, load
 from agentevolver.errors import TrainingFailed
-from agentevolver.navigating import prepare, scout_path, warm_start_path
-from agentevolver.schema import Task
-from agentevolver.settings import ConfigError, load
+from agentevolver.trainer import experience_manager as navigating
+from agentevolver.trainer.experience_manager import prepare, scout_path, warm_start_path
+from agentevolver.types import Task
 from task_manager.tasks import read_tasks
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "navigating.yaml"

@@ -6,10 +6,11 @@ from typing import ClassVar
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver import main, questioning
-from agentevolver import probe as probing
-from agentevolver.schema import Task
-from agentevolver.settings import ConfigError, load
+from agentevolver import questioning
+from agentevolver.config.checks import ConfigError, load
+from agentevolver.run import main
+from agentevolver.run import probe as probing
+from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from env_service.client import EnvRequestError
 
@@ -46,7 +47,7 @@ class OneOpening:
 def measured(monkeypatch):
     from transformers import AutoTokenizer
 
-    from agentevolver.offline import seed_policy_path
+    from agentevolver.builtin.seed import seed_policy_path
 
     monkeypatch.setattr(probing, "AsyncEnvClient", OneOpening)
     monkeypatch.setattr(OneOpening, "opened", [])

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from agentevolver import questioning
+from agentevolver.config.checks import ConfigError, load
 from agentevolver.errors import TrainingFailed
 from agentevolver.llm.errors import BudgetExceeded, LLMUnavailable
 from agentevolver.questioning import prepare
-from agentevolver.schema import Task
-from agentevolver.settings import ConfigError, load
 from agentevolver.synthetic import funnel_metrics, record_path, synthetic_tasks
+from agentevolver.types import Task
 from task_manager import workshop
 from task_manager.tasks import read_objectives, write_objectives
 from tests.task_manager.questioning_fakes import LocalDesk, Tutor

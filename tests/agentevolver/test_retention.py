@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.retention import AT_ONCE, Retention, StepFolder
-from agentevolver.sections import RetentionSettings
+from agentevolver.config.schema import RetentionSettings
+from agentevolver.monitor.retention import AT_ONCE, Retention, StepFolder
 from agentevolver.utils.files import read_jsonl, write_jsonl
 
 RECORD = {"text": "the same words over and over, " * 40}
@@ -53,7 +53,7 @@ def test_the_oldest_are_dropped_where_the_folder_grows_too_large_and_the_newest_
 
 def test_by_default_a_hundred_thousand_steps_stay_below_the_limit():
     """184 KB a step as measured, a twelfth of that once compressed (measured at the same level), is 1.6 GB of 10."""
-    from agentevolver.settings import load
+    from agentevolver.config.checks import load
 
     section = load().settings.retention
     assert section.plain_steps * 184e3 + 1e5 * 184e3 / 12 < section.folder_gb * 1e9
@@ -138,7 +138,7 @@ def test_what_cannot_be_compressed_is_said_once_and_ends_nothing(tmp_path, caplo
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("agentevolver.retention.compress", full)
+    monkeypatch.setattr("agentevolver.monitor.retention.compress", full)
     retention = Retention(tmp_path, kept(plain_steps=1))
     (tmp_path / "trajectories").mkdir()
     for step in (1, 2, 3):
@@ -158,7 +158,7 @@ def test_nothing_else_is_touched(tmp_path):
 
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_bound_below_the_smallest_is_refused(value):
-    from agentevolver.settings import ConfigError, load
+    from agentevolver.config.checks import ConfigError, load
 
     with pytest.raises(ConfigError, match=r"retention\.plain_steps: .* greater than or equal to 1"):
         load(None, [f"retention.plain_steps={value}"])

@@ -8,11 +8,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from advantage_processor.settings import AttributionSettings
-from agentevolver.devices import DEVICES
-from agentevolver.layers import FREE_FORM, paths
+from agentevolver.config.checks import ConfigError, for_verl, from_config, load, of_verl
+from agentevolver.config.devices import DEVICES
+from agentevolver.config.load import FREE_FORM, paths
 from agentevolver.llm import Role
 from agentevolver.llm.settings import LLMSettings, TeacherSettings
-from agentevolver.settings import ConfigError, for_verl, from_config, load, of_verl
 from experience_manager.settings import ExperienceSettings
 from task_manager.configuration import from_experiment
 from task_manager.settings import TaskManagerSettings
@@ -284,7 +284,7 @@ def test_verl_gets_its_own_keys_alone_and_our_view_beside_them():
 
 def test_loading_imports_neither_torch_nor_ray_nor_verl():
     code = (
-        "import sys, pathlib; from agentevolver.settings import load;"
+        "import sys, pathlib; from agentevolver.config.checks import load;"
         f"load(pathlib.Path({str(BASIC)!r}), ['device=cuda']);"
         "print([m for m in ('torch', 'ray', 'verl', 'vllm') if m in sys.modules])"
     )

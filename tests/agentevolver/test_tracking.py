@@ -8,8 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from agentevolver.console import line_of, short_name
-from agentevolver.tracking import SUPERSEDED, RunLog, Status, last_step, plain_number, supersede_metrics
+from agentevolver.monitor.console import line_of, short_name
+from agentevolver.monitor.log import SUPERSEDED, RunLog, Status, last_step, plain_number, supersede_metrics
 from agentevolver.utils.files import read_jsonl, write_jsonl
 
 

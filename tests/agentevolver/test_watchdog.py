@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
-from agentevolver.activity import Board, Watched, described, merged
-from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
-from agentevolver.schema import StopReason, Task
-from agentevolver.sections import WatchdogSettings
-from agentevolver.tracking import Status
-from agentevolver.watchdog import Watchdog
-from context_manager.base import ContextLimits
+from agentevolver.config.schema import WatchdogSettings
+from agentevolver.monitor.log import Status
+from agentevolver.monitor.watchdog import Watchdog
+from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.types import StopReason, Task
+from agentevolver.utils.inflight import Board, Watched, described, merged
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
+from context_manager.template import ContextLimits
 from tests.agentevolver.rollout.test_runner import FakeEngine, FakeEnv
 from tests.chat_tokenizers import CHATML, build_tokenizer
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agentevolver.decoder import Decoder
+from agentevolver.launcher.decoder import Decoder
 from benchmarks import run_within as module
 from benchmarks.gpu_step import Measured, overrides_of, parse, stages
 from benchmarks.random_policy import SHAPES, write_tokenizer
@@ -35,8 +35,8 @@ def test_what_is_given_on_the_command_line_comes_last_and_wins(tmp_path):
 
 @pytest.mark.parametrize(("shape", "lora"), [("1.5B", "0"), ("7B", "0"), ("7B", "32")])
 def test_the_configuration_of_a_shape_is_accepted_and_fits_one_h100(shape, lora, tmp_path):
+    from agentevolver.config.checks import load
     from agentevolver.launcher.memory import demand
-    from agentevolver.settings import load
     from benchmarks.gpu_step import CONF
 
     conf = tmp_path / "gpu_step.yaml"

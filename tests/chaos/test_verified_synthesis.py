@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from task_manager.tasks import write_objectives
 from tests.e2e.runs import ROOT, Launched

@@ -2,9 +2,9 @@
 
 import pytest
 
-from context_manager.base import ContextFull, ContextLimits, ContextTemplate
 from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
+from context_manager.template import ContextFull, ContextLimits, ContextTemplate
 from tests.context_manager.episodes import begin, say, shown, turn
 
 EVERY = pytest.mark.parametrize("template", [*TEMPLATES.values(), ContextTemplate], ids=[*TEMPLATES, "base"])

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from context_manager.base import ContextFull, ContextLimits
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.template import ContextFull, ContextLimits
 
 ROOMY = ContextLimits(
     max_prompt_tokens=10_000, max_response_tokens=10_000, max_model_len=20_000, max_new_tokens=64, max_observation_tokens=200

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.layers import ConfigError
+from agentevolver.config.schema import AGENT_FLOWS, CONTEXT_TEMPLATES, RolloutSettings
+from agentevolver.errors import ConfigError
+from agentevolver.flows.registry import flow_class
 from agentevolver.llm import endpoint as endpoint_module
-from agentevolver.rollout.flows.registry import flow_class
-from agentevolver.schema import StopReason
-from agentevolver.sections import AGENT_FLOWS, CONTEXT_TEMPLATES, RolloutSettings
-from context_manager.base import ContextLimits
+from agentevolver.types import StopReason
 from context_manager.options import ContextOptions
 from context_manager.registry import template_class
+from context_manager.template import ContextLimits
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
 from tests.context_manager.episodes import begin, shown, turn

@@ -5,16 +5,16 @@ from dataclasses import fields
 
 import pytest
 
-from agentevolver.layers import ConfigError
-from agentevolver.sections import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, READ_BY_TEMPLATE, RolloutSettings
-from agentevolver.settings import load
-from context_manager.base import ContextTemplate
+from agentevolver.config.checks import load
+from agentevolver.config.schema import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, READ_BY_TEMPLATE, RolloutSettings
+from agentevolver.errors import ConfigError
 from context_manager.causal import CausalTemplate
 from context_manager.options import ContextOptions
 from context_manager.reasoning import ReasoningTemplate
 from context_manager.registry import COMMON, TEMPLATES, context_options, template_class
 from context_manager.self_managed import SelfManagedTemplate
 from context_manager.sliding_window import SlidingWindowTemplate
+from context_manager.template import ContextTemplate
 
 ROLLOUT = "actor_rollout_ref.rollout"
 
@@ -49,7 +49,7 @@ def test_a_name_old_or_new_or_a_place_is_a_template(settings, name, expected):
         ("linea", "write one of causal, reasoning, .*linear_think"),
         ("no.such.module:Template", "No module named"),
         ("context_manager.causal:Nothing", "has no attribute 'Nothing'"),
-        ("context_manager.options:ContextOptions", "is not a subclass of context_manager.base.ContextTemplate"),
+        ("context_manager.options:ContextOptions", "is not a subclass of context_manager.template.ContextTemplate"),
         ("context_manager.registry:TEMPLATES", "is not a subclass"),
         (":X", "write one of"),
     ],

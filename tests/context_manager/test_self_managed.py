@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from context_manager.base import ContextLimits
 from context_manager.options import ContextOptions
 from context_manager.self_managed import GUIDE, REMOVED, SelfManagedTemplate
+from context_manager.template import ContextLimits
 from tests.context_manager.episodes import begin, say, shown, turn
 
 LIMITS = ContextLimits(max_prompt_tokens=400, max_response_tokens=1_200, max_model_len=2_000, max_new_tokens=120, max_observation_tokens=80)

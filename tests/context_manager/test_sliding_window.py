@@ -2,10 +2,10 @@
 
 import pytest
 
-from context_manager.base import ContextFull, ContextLimits
 from context_manager.causal import CausalTemplate
 from context_manager.options import ContextOptions
 from context_manager.sliding_window import NOTE, SlidingWindowTemplate
+from context_manager.template import ContextFull, ContextLimits
 from tests.context_manager.episodes import begin, say, shown, turn
 
 LIMITS = ContextLimits(max_prompt_tokens=100, max_response_tokens=900, max_model_len=1_000, max_new_tokens=60, max_observation_tokens=80)

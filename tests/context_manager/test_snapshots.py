@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_manager.snapshots import SampleLimits, SnapshotRecorder
+from context_manager.samples import SampleLimits, SnapshotRecorder
 
 ROOMY = SampleLimits(1_000, 1_000)
 IDS = st.lists(st.integers(0, 9), min_size=1, max_size=6)

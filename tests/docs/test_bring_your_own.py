@@ -12,9 +12,9 @@ import torch
 import yaml
 
 from advantage_processor.settings import AttributionSettings
+from agentevolver.config.checks import load
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role
-from agentevolver.settings import load
 from env_service.cli import main as env_service
 from env_service.registry import resolve
 

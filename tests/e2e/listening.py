@@ -45,7 +45,7 @@ class Listener:
 def name_of(process: ProcessId) -> str:
     """What a process is, by its command line."""
     command = command_of(process)
-    for known in ("gcs_server", "raylet", "ray.util.client.server", "dashboard.py", "env_service", "agentevolver.main"):
+    for known in ("gcs_server", "raylet", "ray.util.client.server", "dashboard.py", "env_service", "agentevolver.run.main"):
         if re.search(rf"(/|-m ){re.escape(known)}( |$)", command):
             return known
     return re.split(r"[ .]", command.strip())[0]

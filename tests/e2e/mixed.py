@@ -6,12 +6,12 @@ import itertools
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from agentevolver.rollout.flows.base import AgentFlow, Session
-from agentevolver.rollout.flows.planner_executor import PlannerExecutorFlow
-from agentevolver.rollout.flows.react import ReactFlow
-from context_manager.base import ContextLimits, ContextOptions, ContextTemplate
+from agentevolver.flows.base import AgentFlow, Session
+from agentevolver.flows.planner_executor import PlannerExecutorFlow
+from agentevolver.flows.react import ReactFlow
 from context_manager.chat import ChatRenderer
 from context_manager.registry import TEMPLATES
+from context_manager.template import ContextLimits, ContextOptions, ContextTemplate
 from context_manager.thoughts import STYLES
 
 # The seed policy writes no think tags. What it says before a tool's dot is taken for a thought, so that replies are rewritten.

@@ -8,9 +8,9 @@ from statistics import fmean, pstdev
 import pytest
 from transformers import AutoTokenizer
 
-from agentevolver.offline import seed_policy_path
+from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.utils.files import read_jsonl
-from experience_manager.inject import without
+from experience_manager.guide import without
 from experience_manager.store import Store
 from tests.e2e.test_exactness import furthest, log_probs, model_after
 from tests.e2e.whole_loop import ALPHA, STEPS, SYNTHETIC_SCALE

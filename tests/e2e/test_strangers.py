@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def test_no_worker_and_no_service_carries_a_secret_in_its_environment(basic_run):
-    assert {command: names for command, names in basic_run.carried.items() if "agentevolver.main" not in command} == {}
+    assert {command: names for command, names in basic_run.carried.items() if "agentevolver.run.main" not in command} == {}
 
 
 def test_no_log_of_ray_and_no_file_of_the_run_holds_a_secret(basic_run):

@@ -31,12 +31,12 @@ from ray_service import (
     stop,
 )
 
-from agentevolver.rollout.engine import Generated
-from agentevolver.rollout.runner import EpisodeRunner, Rollout, RolloutPolicy
-from agentevolver.schema import StopReason, Task
-from context_manager.base import ContextLimits
+from agentevolver.rollout.policy import Generated
+from agentevolver.rollout.rollout import EpisodeRunner, Rollout, RolloutPolicy
+from agentevolver.types import StopReason, Task
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
+from context_manager.template import ContextLimits
 from env_service.client import AsyncEnvClient, EnvCrashed, RetryPolicy
 from tests.chat_tokenizers import CHATML, build_tokenizer
 

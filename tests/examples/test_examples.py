@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
+from agentevolver.config.checks import load
+from agentevolver.config.load import compose_defaults, merge, read_overrides, refuse_unknown
+from agentevolver.errors import UsageError
 from agentevolver.launcher import cli
-from agentevolver.launcher.errors import UsageError
 from agentevolver.launcher.options import parse
-from agentevolver.layers import compose_defaults, merge, read_overrides, refuse_unknown
-from agentevolver.settings import load
 from env_service.cli import main as env_service
 from env_service.environments.bfcl.splits import SPLITS_BY_SCENARIO, SPLITS_OF_AGENTEVOLVER
 from env_service.registry import BUILT_IN
+from task_manager.actions import format_of
 from task_manager.cli import main as task_manager
 from task_manager.configuration import from_experiment
-from task_manager.formats import format_of
 from task_manager.profile import profile_for
 from tests.examples.headers import commands as header_commands
 
@@ -60,7 +60,7 @@ def test_every_experiment_can_be_planned(
     arguments = ["--conf", str(EXAMPLES / name), "--dry-run", f"device={device}", f"experiment.root={tmp_path}", "ray.dashboard=false"]
     assert cli.main(arguments, tmp_path) == 0
     printed = capsys.readouterr()
-    assert f" on {device}\n" in printed.out and "-m agentevolver.main --config" in printed.out and "sk-of-nobody" not in printed.out
+    assert f" on {device}\n" in printed.out and "-m agentevolver.run.main --config" in printed.out and "sk-of-nobody" not in printed.out
     assert list(tmp_path.iterdir()) == [], "a dry run writes nothing"
 
 
@@ -84,7 +84,7 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     data, known = config["data"], splits_of(config["env_service"]["env_type"])
     if not name.startswith("overall"):  # whose splits have names that every environment understands
         assert {data["train_split"], *data["val_splits"]} <= known, "the splits are those of the environment"
-    assert "-m agentevolver.main --config" in printed and "sk-of-nobody" not in printed
+    assert "-m agentevolver.run.main --config" in printed and "sk-of-nobody" not in printed
 
 
 @pytest.mark.parametrize("env_type", BUILT_IN)

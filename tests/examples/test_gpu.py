@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver import devices
-from agentevolver.layers import ConfigError
-from agentevolver.settings import for_verl, load
+from agentevolver.config import devices
+from agentevolver.config.checks import for_verl, load
+from agentevolver.errors import ConfigError
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.oracle import reference
 from tests.real_tokenizers import build_real

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from agentevolver.encoder import EncoderUnavailable, HashingEncoder, Vectors
+from agentevolver.embeddings import EncoderUnavailable, HashingEncoder, Vectors
 from agentevolver.llm import LLMReplyError, LLMUnavailable, Role
 from agentevolver.llm.prompts import read_sections, read_task
+from experience_manager.attempts import Attempt
+from experience_manager.experience import Category, Experience
 from experience_manager.pool import Pool
-from experience_manager.record import Category, Experience
 from experience_manager.store import Stamp, Store
-from experience_manager.trajectories import Attempt
 
 SMALL = HashingEncoder(64)
 STAMP = Stamp(SMALL.name, 64, "when_to_use+content")

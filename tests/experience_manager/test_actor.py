@@ -6,7 +6,7 @@ import pytest
 from experience_fakes import experience, record
 from reme_bodies import INIT
 
-from experience_manager.inject import inject
+from experience_manager.guide import inject
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
@@ -33,7 +33,7 @@ def configured(**options):
 
 
 def fill(path, settings, *experiences):
-    from agentevolver.encoder import make_encoder
+    from agentevolver.embeddings import make_encoder
 
     with Store(path) as store:
         Pool.of(settings, store, make_encoder(settings.encoder)).put(experiences)

@@ -7,7 +7,7 @@ from collections import Counter
 from experience_fakes import attempt
 
 from experience_manager.background import Background
-from experience_manager.summarize import Distilled
+from experience_manager.distill import Distilled
 
 
 class Work:

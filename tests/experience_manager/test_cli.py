@@ -17,15 +17,15 @@ import pytest
 from experience_fakes import AngleEncoder, experience, ids_of, insert, judged, lesson, record
 from reme_bodies import retrieve
 
-from agentevolver.encoder import HashingEncoder
+from agentevolver.embeddings import HashingEncoder
 from agentevolver.llm.prompts import read_sections
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.utils.files import write_jsonl
 from agentevolver.utils.secrets import SECRETS, write_secrets
 from experience_manager.cli import main
+from experience_manager.experience import Category, to_reme
 from experience_manager.pool import Pool
 from experience_manager.probe import summariser_problem
-from experience_manager.record import Category, to_reme
 from experience_manager.store import Store
 
 HASHING = ("--set", "exp_manager.encoder.kind=hashing")
@@ -347,7 +347,7 @@ def test_the_service_starts_says_so_answers_and_stops_on_sigterm(tmp_path):
         assert "nothing was stored: summariser (teacher at" in json.load(refused.value)["detail"]
         log = (tmp_path / "log").read_text()
         assert (
-            "no summariser, so /summary_task_memory fails: the built-in teacher" in log and "python -m agentevolver.offline.teacher" in log
+            "no summariser, so /summary_task_memory fails: the built-in teacher" in log and "python -m agentevolver.builtin.teacher" in log
         )
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

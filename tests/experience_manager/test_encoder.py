@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver import encoder as module
-from agentevolver.encoder import (
+from agentevolver import embeddings as module
+from agentevolver.embeddings import (
     CachedEncoder,
     EncoderSettings,
     EncoderUnavailable,

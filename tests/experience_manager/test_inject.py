@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.inject import Guidance, inject, without
+from experience_manager.guide import Guidance, inject, without
 from experience_manager.settings import TEMPLATE, ExperienceSettings
 
 TEXT = st.text(max_size=60)

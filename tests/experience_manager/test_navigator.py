@@ -7,12 +7,12 @@ import time
 import pytest
 from experience_fakes import SMALL, MissingEncoder, experience, lesson, outage, record, teller
 
-from agentevolver.encoder import EncoderUnavailable
+from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.llm import BudgetExceeded, LLMFiltered
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.errors import ServiceError, StoreBusy, StoreCorrupt, StoreUnwritable
-from experience_manager.inject import inject
-from experience_manager.navigator import Navigator
+from experience_manager.guide import inject
+from experience_manager.manager import Navigator
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
@@ -419,7 +419,7 @@ async def test_closing_counts_what_was_left_to_count_and_closes_the_file(tmp_pat
 
 
 async def test_a_backend_of_another_encoder_is_refused_before_the_run_begins(tmp_path):
-    from agentevolver.encoder import HashingEncoder
+    from agentevolver.embeddings import HashingEncoder
     from experience_manager.errors import EncoderMismatch
 
     async with Opened(tmp_path) as opened:

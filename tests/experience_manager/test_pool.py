@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from experience_fakes import SMALL, AngleEncoder, experience, ids_of
 
-from agentevolver.encoder import EncoderUnavailable
+from agentevolver.embeddings import EncoderUnavailable
+from experience_manager.experience import PERSON, Category
 from experience_manager.places import MAX_PLACES, places_in
 from experience_manager.pool import Pool
-from experience_manager.record import PERSON, Category
 from experience_manager.snapshot import Where
 from experience_manager.store import Count
 

@@ -9,7 +9,7 @@ from experience_fakes import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.record import MAX_VARIANTS, PERSON, Category, Experience, RecordError, Variant, from_reme, join, to_reme
+from experience_manager.experience import MAX_VARIANTS, PERSON, Category, Experience, RecordError, Variant, from_reme, join, to_reme
 
 WORDS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 TEXTS = WORDS.filter(lambda text: text.strip())

@@ -16,8 +16,8 @@ from reme_bodies import INIT, memory
 from agentevolver.utils.web.access import Access
 from experience_manager.backend import Settled
 from experience_manager.errors import ServiceError
-from experience_manager.inject import inject
-from experience_manager.navigator import Navigator
+from experience_manager.guide import inject
+from experience_manager.manager import Navigator
 from experience_manager.reme import RemeBackend
 from experience_manager.retrieve import Question
 from experience_manager.service import ExperienceService, create_app

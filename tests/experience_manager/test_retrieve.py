@@ -3,12 +3,12 @@
 import pytest
 from experience_fakes import SMALL, AngleEncoder, MissingEncoder, ScriptedLLM, experience, outage
 
-from agentevolver.encoder import EncoderUnavailable
+from agentevolver.embeddings import EncoderUnavailable
+from experience_manager.attempts import from_messages
+from experience_manager.experience import PERSON, Category
 from experience_manager.pool import Pool
-from experience_manager.record import PERSON, Category
 from experience_manager.retrieve import Question, Retriever
 from experience_manager.settings import ExperienceSettings
-from experience_manager.trajectories import from_messages
 
 
 def ask(task="delete the note", opening="You are at site k7.", **more):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from experience_manager import snapshot as snapshots
 from experience_manager.exchange import read_dump, write_dump
+from experience_manager.experience import Category
 from experience_manager.places import covers, places_in
-from experience_manager.record import Category
 from experience_manager.snapshot import Where
 from experience_manager.store import Store
 

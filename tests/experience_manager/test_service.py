@@ -274,7 +274,7 @@ async def test_a_missing_encoder_is_a_503_that_says_what_to_do(store):
 
 
 async def test_a_store_of_another_encoder_is_a_503_that_names_both(store):
-    from agentevolver.encoder import HashingEncoder
+    from agentevolver.embeddings import HashingEncoder
 
     insert(store, experience())
     assert "hashing-32" in await Client(store, encoder=HashingEncoder(32)).refused(503, "retrieve_task_memory", retrieve())

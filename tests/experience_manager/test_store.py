@@ -10,11 +10,11 @@ from experience_fakes import SMALL, STAMP, AngleEncoder, experience, ids_of, ins
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.encoder import HashingEncoder
+from agentevolver.embeddings import HashingEncoder
 from experience_manager import snapshot as snapshots
 from experience_manager.errors import EncoderMismatch, StoreBusy, StoreCorrupt, StoreError, StoreUnwritable, UnknownExperience
+from experience_manager.experience import Category
 from experience_manager.pool import Pool
-from experience_manager.record import Category
 from experience_manager.snapshot import Where
 from experience_manager.store import Count, Stamp, Store
 

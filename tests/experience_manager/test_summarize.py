@@ -8,9 +8,9 @@ from experience_fakes import ScriptedLLM, attempt, entries, experience, judged, 
 
 from agentevolver.llm import BudgetExceeded, LLMContextOverflow, LLMError, LLMFiltered, LLMRefused, LLMReplyError, LLMTimeout
 from experience_manager import prompts
-from experience_manager.record import Category
+from experience_manager.distill import Distiller
+from experience_manager.experience import Category
 from experience_manager.settings import DistillationSettings
-from experience_manager.summarize import Distiller
 
 
 def distil(llm, group, held_out=(), step=3, **options):

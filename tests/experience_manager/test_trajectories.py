@@ -2,9 +2,9 @@
 
 from experience_fakes import attempt, record
 
-from experience_manager.inject import Guidance, inject
+from experience_manager.attempts import from_messages, group_by_task, opening_and_task, read_attempts
+from experience_manager.guide import Guidance, inject
 from experience_manager.settings import TEMPLATE
-from experience_manager.trajectories import from_messages, group_by_task, opening_and_task, read_attempts
 
 OPENING = [{"role": "system", "content": "You are at site k7."}, {"role": "user", "content": "do t1"}]
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
 from env_service.registry import BUILT_IN
 from task_manager.configuration import Configuration

@@ -8,8 +8,8 @@ from agentevolver.llm.prompts import messages
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 from task_manager.acting import MOST_REPLIES, Actor, Tools
+from task_manager.actions import format_of
 from task_manager.asking import Asker
-from task_manager.formats import format_of
 
 
 def prompt(room):

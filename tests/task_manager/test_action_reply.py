@@ -6,7 +6,7 @@ import pytest
 
 from agentevolver.llm.replies import Reply, ToolCall
 from task_manager.action_reply import LONGEST, NoAction, read_action
-from task_manager.formats import PlainFormat
+from task_manager.actions import PlainFormat
 
 
 class Written(PlainFormat):

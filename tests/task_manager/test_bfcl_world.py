@@ -7,9 +7,9 @@ import pytest
 from questioning_fakes import LocalPocket
 
 from env_service.contract import created_with
-from task_manager.execution import World, execute
-from task_manager.formats import format_of
+from task_manager.actions import format_of
 from task_manager.verify import flaw_of
+from task_manager.world import World, execute
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bfcl_eval") is None, reason="bfcl-eval is not installed")
 FMT = format_of("bfcl")

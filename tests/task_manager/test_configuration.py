@@ -7,9 +7,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-import agentevolver.encoder
+import agentevolver.embeddings
 import task_manager.settings
-from agentevolver.layers import ConfigError
+from agentevolver.errors import ConfigError
 from task_manager.cli import main
 from task_manager.configuration import Configuration, from_settings_file
 from task_manager.settings import TaskManagerSettings
@@ -55,7 +55,7 @@ READ_ELSEWHERE = {"original_grader"}
 
 def test_every_key_is_documented_and_read_somewhere():
     root = Path(task_manager.settings.__file__).parent
-    source = "".join(path.read_text() for path in [*root.rglob("*.py"), Path(agentevolver.encoder.__file__)])
+    source = "".join(path.read_text() for path in [*root.rglob("*.py"), Path(agentevolver.embeddings.__file__)])
     for section in sections_of(TaskManagerSettings):
         for name, field in section.model_fields.items():
             is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)

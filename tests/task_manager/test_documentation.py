@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from task_manager.cli import _COMMANDS, _parser
 from task_manager.configuration import from_settings_file
 from task_manager.funnel import STAGES

@@ -16,16 +16,16 @@ from aiohttp import web
 from questioning_fakes import HashEncoder, LocalPocket
 from test_questioning import questioner, settings_of
 
+from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings
-from agentevolver.offline.teacher.service import Teacher
 from task_manager.configuration import Configuration
 from task_manager.drafting import draft_profile
-from task_manager.execution import World
 from task_manager.profile import load_profile
 from task_manager.recheck import recheck_tasks
 from task_manager.tasks import read_objectives
 from task_manager.workshop import open_workshop
+from task_manager.world import World
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tests" / "env_service"))

@@ -9,13 +9,13 @@ from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMRefused,
 from agentevolver.llm.prompts import read_steps
 from agentevolver.llm.replies import Reply, ToolCall
 from env_service.client_errors import EnvCrashed
-from task_manager.execution import World
+from task_manager.actions import format_of
 from task_manager.explore import Exploration, Explorer, replayed
 from task_manager.flights import ExploredStep, Flight
-from task_manager.formats import format_of
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings
 from task_manager.strategies import CuriousStrategy, RandomStrategy, make_strategy
+from task_manager.world import World
 
 WORLD = World("pocket", "note_add.k3.7")
 ARGS = StrategySettings(breadth_steps=2, depth_steps=4, depth_window=2)

@@ -7,10 +7,10 @@ import pytest
 from questioning_fakes import LocalDesk
 
 from env_service.client_errors import EnvCrashed, EnvRequestError
-from task_manager.execution import World, execute
-from task_manager.formats import FormatError, PlainFormat, format_of, read_state, register_format
+from task_manager.actions import FormatError, PlainFormat, format_of, read_state, register_format
 from task_manager.known_formats import AppworldFormat, GymnasiumFormat, PocketFormat, PythonFormat, ToolCallFormat
 from task_manager.verify import flaw_of
+from task_manager.world import World, execute
 
 CALL = '<tool_call>{"name": "ls", "arguments": {}}</tool_call>'
 CODE = "```python\nprint(apis.todoist.show_projects(access_token=t))\napis.phone.login()\n```"
@@ -115,7 +115,7 @@ def test_kinds_of_actions():
 
 def test_an_unknown_environment_is_read_by_the_contract_and_can_be_given_a_format(monkeypatch):
     assert type(format_of("moon")) is PlainFormat and format_of("moon").executable
-    monkeypatch.setattr("task_manager.formats._registered", {})
+    monkeypatch.setattr("task_manager.actions._registered", {})
     register_format("moon", PocketFormat)
     assert isinstance(format_of("moon"), PocketFormat)
     assert isinstance(format_of("moon", "task_manager.known_formats:AppworldFormat"), AppworldFormat)
@@ -123,11 +123,11 @@ def test_an_unknown_environment_is_read_by_the_contract_and_can_be_given_a_forma
 
 def test_a_format_is_found_by_its_entry_point(monkeypatch):
     point = EntryPoint("moon", "task_manager.known_formats:GymnasiumFormat", "agentevolver.action_formats")
-    monkeypatch.setattr("task_manager.formats.entry_points", lambda group, name: [point] if (group, name) == (point.group, "moon") else [])
+    monkeypatch.setattr("task_manager.actions.entry_points", lambda group, name: [point] if (group, name) == (point.group, "moon") else [])
     assert isinstance(format_of("moon"), GymnasiumFormat)
 
 
-@pytest.mark.parametrize("spec", ["nowhere.at_all:Format", "task_manager.formats:StateClient", "task_manager.formats:Nothing", "formats"])
+@pytest.mark.parametrize("spec", ["nowhere.at_all:Format", "task_manager.actions:StateClient", "task_manager.actions:Nothing", "formats"])
 def test_a_class_that_is_no_format_is_refused(spec):
     with pytest.raises(FormatError, match=spec):
         format_of("moon", spec)

@@ -13,13 +13,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.layers import ConfigError
+from agentevolver.builtin.teacher.prompt import Rates
+from agentevolver.builtin.teacher.service import Teacher
+from agentevolver.errors import ConfigError
 from agentevolver.llm.errors import LLMFiltered, LLMReplyError
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import LLMSettings, Role
-from agentevolver.offline.teacher.prompt import Rates
-from agentevolver.offline.teacher.service import Teacher
 from task_manager.cli import main
 from task_manager.golden.asking import GoldenAsker
 from task_manager.golden.cases import read_cases, shipped_cases
@@ -216,7 +216,7 @@ def test_the_command_asks_the_offline_teacher_over_http_and_its_status_is_the_ve
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     rates = [f"--{name.replace('_', '-')}=0" for name in Rates.__dataclass_fields__]
-    command = [sys.executable, "-m", "agentevolver.offline.teacher", f"--port={port}", *rates]
+    command = [sys.executable, "-m", "agentevolver.builtin.teacher", f"--port={port}", *rates]
     teacher_process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     (tmp_path / "s.yaml").write_text(f"llm: {{base_url: offline, teacher: {{url: 'http://127.0.0.1:{port}/v1'}}, price_in: 1.0}}\n")
     asked = ["evaluate-llm", "--settings", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "q.json")]

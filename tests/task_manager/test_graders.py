@@ -8,7 +8,7 @@ from questioning_fakes import LocalDesk, Tutor
 
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.llm.prompts import read_steps
-from agentevolver.schema import Outcome, Step, StopReason, Task, Trajectory
+from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
 from env_service.client_errors import EnvCrashed
 from task_manager.asking import Asker
 from task_manager.graders import GRADERS, Graders, GradingError, make_grader, register

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data._utils.collate import default_collate
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from task_manager.dataset import SCALE_KEY, MixedTasks
 from task_manager.mixture import Mixture, Round
 from task_manager.settings import MixtureSettings, TaskManagerSettings

@@ -8,13 +8,12 @@ import json
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.schema import Outcome, Task
+from agentevolver.types import Outcome, Task
 from env_service.base import BaseEnv
 from env_service.environments.gymnasium.env import GymnasiumEnv
 from env_service.environments.mcp_tools.env import McpEnv
 from env_service.environments.python_tool.env import PythonEnv
-from task_manager.execution import World, execute
-from task_manager.formats import format_of
+from task_manager.actions import format_of
 from task_manager.funnel import Funnel
 from task_manager.graders.registry import Bench, make_grader
 from task_manager.graders.state import CHECK_KEY
@@ -22,6 +21,7 @@ from task_manager.recheck import recheck_tasks
 from task_manager.settings import GraderSettings, VerificationSettings
 from task_manager.synthesize import Proposal
 from task_manager.verify import Verifier, flaw_of
+from task_manager.world import World, execute
 
 LAKE = "FrozenLake-v1:seed=0"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from questioning_fakes import HashEncoder
 
 from task_manager.filters.lexical import words
-from task_manager.pool import Pool
+from task_manager.known_queries import Pool
 from task_manager.settings import DeduplicationSettings
 
 LONG = "buy three pieces of the red soap and pay for them now"

@@ -8,17 +8,17 @@ import pytest
 from questioning_fakes import HashEncoder, LocalDesk, Tutor
 
 from agentevolver.llm.errors import BudgetExceeded, LLMFiltered, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from env_service.client_errors import EnvCrashed, EnvRequestError, EnvUnavailable
+from task_manager.actions import format_of
 from task_manager.explore import Explorer
-from task_manager.formats import format_of
 from task_manager.funnel import tally
 from task_manager.graders.state import StateGrader
 from task_manager.journal import Journal
+from task_manager.known_queries import Pool
+from task_manager.pipeline import Questioner, QuestioningFailed
 from task_manager.plan import Plan
-from task_manager.pool import Pool
 from task_manager.profile import shipped_profile
-from task_manager.questioning import Questioner, QuestioningFailed
 from task_manager.settings import TaskManagerSettings
 from task_manager.strategies import make_strategy
 from task_manager.synthesize import Synthesiser

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from questioning_fakes import HashEncoder
 
-from agentevolver.encoder import CachedEncoder, EncoderUnavailable, MiniLM
+from agentevolver.embeddings import CachedEncoder, EncoderUnavailable, MiniLM
 from task_manager.filters import semantic
 from task_manager.filters.semantic import SemanticIndex, semantic_duplicates
 

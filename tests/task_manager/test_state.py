@@ -7,9 +7,9 @@ from questioning_fakes import LocalPocket
 
 from env_service.environments.pocket import oracle
 from env_service.environments.pocket.env import PocketEnv
-from task_manager.execution import World, execute
-from task_manager.formats import format_of
+from task_manager.actions import format_of
 from task_manager.state import StateCheck, WorldState, difference, flatten, same_answer
+from task_manager.world import World, execute
 
 VALUES = st.recursive(
     st.none() | st.integers(0, 3) | st.text(max_size=2), lambda v: st.dictionaries(st.text(max_size=3), v, max_size=3), max_leaves=8

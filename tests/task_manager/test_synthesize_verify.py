@@ -8,14 +8,14 @@ from questioning_fakes import LocalDesk, Tutor
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout
 from agentevolver.llm.prompts import read_steps
 from env_service.client_errors import EnvCrashed
-from task_manager.execution import World
+from task_manager.actions import format_of
 from task_manager.explore import Exploration, ExploredStep
-from task_manager.formats import format_of
 from task_manager.models import TasksReply, read_task
 from task_manager.profile import shipped_profile
 from task_manager.settings import SynthesisSettings, VerificationSettings
 from task_manager.synthesize import Proposal, Synthesis, Synthesiser
 from task_manager.verify import Verifier
+from task_manager.world import World
 
 WORLD = World("pocket", "note_add.k3.7")
 FOUND = Exploration(WORLD, 0, "You are at site k3", [ExploredStep("note.list work", "soap n2 , rug n1 , pen n9 , desk n7", "breadth")])

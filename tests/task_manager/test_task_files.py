@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from task_manager.background import all_synthetic_tasks, round_files
 from task_manager.tasks import env_params_of, read_objectives, read_tasks, seed_of, solution_of, write_objectives, write_tasks
 

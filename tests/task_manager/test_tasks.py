@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from task_manager.dataset import TaskDataset
 from task_manager.tasks import environment_tasks, read_tasks, write_tasks
 

@@ -6,20 +6,20 @@ from contextlib import ExitStack
 import pytest
 from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
 
-from agentevolver.layers import ConfigError
-from agentevolver.schema import Task
+from agentevolver.errors import ConfigError
+from agentevolver.types import Task
 from agentevolver.utils.identity import ServiceIdentity
 from env_service.client_errors import EnvUnavailable
 from task_manager import services, workshop
 from task_manager.configuration import Configuration
 from task_manager.drafting import draft_profile
-from task_manager.execution import World
 from task_manager.held_out import held_out_queries
 from task_manager.journal import Journal
 from task_manager.known_formats import PocketFormat
-from task_manager.questioning import QuestioningFailed
+from task_manager.pipeline import QuestioningFailed
 from task_manager.tasks import write_objectives
 from task_manager.workshop import existing_tasks, open_workshop
+from task_manager.world import World
 
 
 async def test_evaluation_queries_are_read_once_and_kept(tmp_path):
@@ -80,9 +80,9 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
         assert {task.metadata["env_params"]["explore_steps"] for task in tasks} == steps
         (tmp_path / "t.jsonl").unlink()
     assert len(runs) == 2, "tasks of another format are another run's"
-    wrong = configuration_of(tmp_path, action_format="task_manager.formats:StateClient")
+    wrong = configuration_of(tmp_path, action_format="task_manager.actions:StateClient")
     with pytest.raises(
-        ConfigError, match=r"task_manager.action_format: the action format 'task_manager.formats:StateClient' is no subclass"
+        ConfigError, match=r"task_manager.action_format: the action format 'task_manager.actions:StateClient' is no subclass"
     ):
         async with open_workshop(wrong, Tutor(), encoder=HashEncoder()):
             pytest.fail("it is refused")

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from agentevolver.errors import LaunchError
 from agentevolver.launcher import cli
-from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.plan import Plan
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.run import carry_out

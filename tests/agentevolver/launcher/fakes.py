@@ -17,10 +17,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.launcher import ports
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.spec import JobSpec, ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
+from agentevolver.utils import ports
 from agentevolver.utils.processes import carriers
 
 HERE = Path(__file__).parent

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher import accelerator, model_files
 from agentevolver.launcher.accelerator import attention_problem, check_accelerator, examine
-from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.gpus import Driver
 from agentevolver.launcher.model_files import check_files, folder_of, missing_in
-from agentevolver.offline import seed_policy_path
 from tests.agentevolver.launcher.test_gpus import TABLE, TWO
 from tests.agentevolver.launcher.test_memory import config
 

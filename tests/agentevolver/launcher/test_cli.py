@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from agentevolver.errors import LaunchError
 from agentevolver.launcher import cli
 from agentevolver.launcher.accelerator import Report
-from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.records import RunRecord, RunRegistry
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 from tests.agentevolver.launcher.fakes import free_port
@@ -124,7 +124,7 @@ def test_a_dry_run_prints_plan_and_configuration_and_does_nothing(
     before = sorted(tmp_path.rglob("*"))
     assert cli.main(["--conf", str(conf), model, "trainer.total_epochs=3", "--dry-run"], tmp_path) == 0
     plan, _, text = capfd.readouterr().out.partition("# the resolved configuration\n")
-    assert plan.index("starts ray") < plan.index("starts env_service") < plan.index("-m agentevolver.main --config")
+    assert plan.index("starts ray") < plan.index("starts env_service") < plan.index("-m agentevolver.run.main --config")
     assert f"trains {tmp_path / 'model'}: " in plan and "attention torch_varlen, 1 device(s) a node" in plan
     config = OmegaConf.create(text)
     assert config.trainer.total_epochs == 3 and config.actor_rollout_ref.model.path == str(tmp_path / "model")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentevolver.config.checks import load
 from agentevolver.launcher import cli
 from agentevolver.launcher.estimate import expected
-from agentevolver.settings import load
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from agentevolver.launcher.errors import UsageError
+from agentevolver.config.checks import load
+from agentevolver.config.load import paths
+from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import NEUTRAL, changes, find_experiment, forget_listing, has_learned, last_launch, problem_with
 from agentevolver.launcher.plan import as_yaml, resolve_config
-from agentevolver.layers import paths
-from agentevolver.settings import load
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 
@@ -97,8 +97,8 @@ def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(be
 
 
 def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing() -> None:
-    old = {"actor_rollout_ref": {"model": {"path": "/a/agentevolver/offline/seed_policy_files"}}, "data": {"seed": 1}}
-    new = {"actor_rollout_ref": {"model": {"path": "/b/agentevolver/offline/seed_policy_files", "new": 1}}, "data": {"seed": 1}}
+    old = {"actor_rollout_ref": {"model": {"path": "/a/agentevolver/builtin/seed/seed_policy_files"}}, "data": {"seed": 1}}
+    new = {"actor_rollout_ref": {"model": {"path": "/b/agentevolver/builtin/seed/seed_policy_files", "new": 1}}, "data": {"seed": 1}}
     assert changes(old, new) == []
 
 

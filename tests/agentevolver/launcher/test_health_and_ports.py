@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher import ports
-from agentevolver.launcher.health import all_unhealthy, reachable, unhealthy
+from agentevolver.utils import ports
+from agentevolver.utils.health import all_unhealthy, reachable, unhealthy
 from agentevolver.utils.web.access import is_loopback
 from tests.agentevolver.launcher.fakes import free_port
 
@@ -112,7 +112,7 @@ def test_a_port_in_use_is_not_free() -> None:
 
 def test_a_port_that_one_launcher_chose_is_not_chosen_by_another() -> None:
     port = ports.take_any_port()
-    code = f"from agentevolver.launcher.ports import reserve; print(reserve({port}))"
+    code = f"from agentevolver.utils.ports import reserve; print(reserve({port}))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout == "False\n"
     assert ports.take_port_from(port) != port
@@ -120,7 +120,7 @@ def test_a_port_that_one_launcher_chose_is_not_chosen_by_another() -> None:
 
 def test_a_reservation_ends_with_its_process() -> None:
     port = free_port()
-    code = f"from agentevolver.launcher.ports import reserve; print(reserve({port}))"
+    code = f"from agentevolver.utils.ports import reserve; print(reserve({port}))"
     for _ in range(2):
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
 

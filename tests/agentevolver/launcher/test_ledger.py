@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentevolver.errors import LaunchError
 from agentevolver.launcher import run
-from agentevolver.launcher.errors import LaunchError
 from agentevolver.launcher.plan import Plan
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.utils.secrets import secret

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.errors import UsageError
+from agentevolver.errors import UsageError
 from agentevolver.launcher.options import DEFAULT_TARGET, parse
 
 ROOT = Path(__file__).parents[3]

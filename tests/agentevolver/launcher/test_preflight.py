@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.errors import LaunchError, UsageError
-from agentevolver.launcher.health import Health
+from agentevolver.config.checks import load
+from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.preflight import (
     START,
     Presence,
@@ -27,7 +27,7 @@ from agentevolver.launcher.preflight import (
     env_service_presence,
 )
 from agentevolver.launcher.records import RunRecord, RunRegistry
-from agentevolver.settings import load
+from agentevolver.utils.health import Health
 from agentevolver.utils.processes import identify
 from tests.agentevolver.launcher.fakes import free_port
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.errors import LaunchError
+from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import Cleared, RunRecord, RunRegistry, experiment_lock, remove_temp_dir, temp_dir_for
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 

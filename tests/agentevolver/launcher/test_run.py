@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agentevolver.launcher.errors import LaunchError
+from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.utils.processes import ProcessId, identify
 from tests.agentevolver.launcher.fakes import Launch, job, service, until

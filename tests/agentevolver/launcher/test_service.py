@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.errors import LaunchError
+from agentevolver.errors import LaunchError
 from agentevolver.launcher.service import NEXT, Service, ServiceDied, State
 from agentevolver.launcher.spec import ServiceSpec
 from agentevolver.utils.processes import ProcessId, carriers, end_carriers

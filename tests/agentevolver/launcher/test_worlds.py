@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher import worlds
-from agentevolver.launcher.errors import LaunchError, UsageError
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.worlds import check_worlds
 from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration

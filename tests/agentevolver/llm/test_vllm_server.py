@@ -17,18 +17,17 @@ import httpx
 import pytest
 
 from advantage_processor import AttributionSettings
-from advantage_processor.attribution import Attributor, judge_settings
+from advantage_processor.attributor import Attributor, judge_settings
 from advantage_processor.labels import Attribution
+from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.llm import LLM, LLMError, LLMRefused, LLMReplyError, LLMSettings, Role, ServedModel, prompts
-from agentevolver.offline import seed_policy_path
-from agentevolver.schema import Outcome, Step, StopReason, Task, Trajectory
+from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
+from experience_manager.attempts import read_attempts
+from experience_manager.distill import Distilled, Distiller
 from experience_manager.settings import DistillationSettings
-from experience_manager.summarize import Distilled, Distiller
-from experience_manager.trajectories import read_attempts
-from task_manager.execution import World
+from task_manager.actions import format_of
 from task_manager.explore import Exploration, Explorer
 from task_manager.flights import ExploredStep
-from task_manager.formats import format_of
 from task_manager.graders.base import GradingError
 from task_manager.graders.judge import JudgeGrader
 from task_manager.profile import shipped_profile
@@ -37,6 +36,7 @@ from task_manager.strategies import RandomStrategy
 from task_manager.synthesize import Proposal, Synthesis, Synthesiser
 from task_manager.verify import Verdict as Verification
 from task_manager.verify import Verifier
+from task_manager.world import World
 from tests.agentevolver.llm.test_client import Verdict
 from tests.task_manager.questioning_fakes import LocalPocket
 

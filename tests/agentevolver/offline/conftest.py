@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentevolver.offline import seed_policy_path
+from agentevolver.builtin.seed import seed_policy_path
 
 
 @pytest.fixture(scope="session")

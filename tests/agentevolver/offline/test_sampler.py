@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from agentevolver.offline.evaluate import evaluate
-from agentevolver.offline.sampler import Sampler
-from agentevolver.offline.seed_tokenizer import open_turn, opening_text
+from agentevolver.builtin.seed.evaluate import evaluate
+from agentevolver.builtin.seed.sampler import Sampler
+from agentevolver.builtin.seed.tokenizer import open_turn, opening_text
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.oracle import hint, replay
 

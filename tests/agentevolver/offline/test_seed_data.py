@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from agentevolver.offline.demonstrator import Habits, demonstrate
-from agentevolver.offline.hints import HINT_TEMPLATE, draw_hint, with_hint
-from agentevolver.offline.seed_data import draw_task_id, examples
-from agentevolver.offline.seed_tokenizer import END
+from agentevolver.builtin.seed.data import draw_task_id, examples
+from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
+from agentevolver.builtin.seed.hints import HINT_TEMPLATE, draw_hint, with_hint
+from agentevolver.builtin.seed.tokenizer import END
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.oracle import PHRASES, hint_parts, replay
 from env_service.environments.pocket.tasks import SPLITS

@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentevolver.offline import seed_policy_path
-from agentevolver.offline.demonstrator import Habits
-from agentevolver.offline.evaluate import evaluate
-from agentevolver.offline.seed_data import examples
-from agentevolver.offline.seed_policy import Recipe, batches, build, loss_of
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.builtin.seed.data import examples
+from agentevolver.builtin.seed.demonstrator import Habits
+from agentevolver.builtin.seed.evaluate import evaluate
+from agentevolver.builtin.seed.policy import Recipe, batches, build, loss_of
 from env_service.environments.pocket import PocketEnv
 
 QUICK = Recipe(hidden=64, intermediate=64, layers=1, heads=2, kv_heads=1, steps=3, batch=8)
@@ -55,7 +55,7 @@ def test_the_record_agrees_with_the_promise():
     for split in ("dev", "test"):
         assert 0.25 <= measured[split]["avg@4"] <= 0.60
         assert measured[f"{split} with hint"]["avg@4"] >= measured[split]["avg@4"] + 0.15
-    assert record["command"].startswith("python -m agentevolver.offline.seed_policy")
+    assert record["command"].startswith("python -m agentevolver.builtin.seed.policy")
 
 
 @pytest.mark.service

@@ -6,14 +6,15 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from agentevolver.config.checks import load
+from agentevolver.config.load import compose_defaults, paths, refuse_unknown
+from agentevolver.config.reference.keys import sections
+from agentevolver.config.reference.page import our_paths
+from agentevolver.config.reference.readers import ROOT
+from agentevolver.config.schema import OLD_TEMPLATE_NAMES
+from agentevolver.errors import ConfigError
 from agentevolver.launcher.options import parse
-from agentevolver.layers import ConfigError, compose_defaults, paths, refuse_unknown
 from agentevolver.llm.settings import LLMSettings, Role
-from agentevolver.reference.keys import sections
-from agentevolver.reference.page import our_paths
-from agentevolver.reference.readers import ROOT
-from agentevolver.sections import OLD_TEMPLATE_NAMES
-from agentevolver.settings import load
 
 PAGE = (ROOT / "docs" / "from_agentevolver.md").read_text(encoding="utf-8")
 

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-import agentevolver.reference.__main__ as command
-from agentevolver.layers import FREE_FORM, ConfigError, compose_defaults, compose_verl, paths, read_yaml, refuse_unknown
-from agentevolver.reference.__main__ import main
-from agentevolver.reference.keys import READ_BEFORE, models, nested, sections, sizes, values_of
-from agentevolver.reference.page import COMMAND, PAGE, all_readers, at, our_paths, verl_keys
-from agentevolver.reference.readers import ROOT
-from agentevolver.settings import load
+import agentevolver.config.reference.__main__ as command
+from agentevolver.config.checks import load
+from agentevolver.config.load import FREE_FORM, compose_defaults, compose_verl, paths, read_yaml, refuse_unknown
+from agentevolver.config.reference.__main__ import main
+from agentevolver.config.reference.keys import READ_BEFORE, models, nested, sections, sizes, values_of
+from agentevolver.config.reference.page import COMMAND, PAGE, all_readers, at, our_paths, verl_keys
+from agentevolver.config.reference.readers import ROOT
+from agentevolver.errors import ConfigError
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 OURS = [key for section in sections() for key in section.keys]

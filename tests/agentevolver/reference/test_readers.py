@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from agentevolver.reference import readers as module
-from agentevolver.reference.readers import Readers
+from agentevolver.config.reference import readers as module
+from agentevolver.config.reference.readers import Readers
 
 
 class Base(BaseModel):

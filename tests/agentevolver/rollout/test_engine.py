@@ -8,7 +8,7 @@ import pytest
 
 from agentevolver.llm.errors import LLMUnavailable
 from agentevolver.llm.replies import ServedModel
-from agentevolver.rollout.engine import EngineError, Generated, VerlEngine
+from agentevolver.rollout.policy import EngineError, Generated, VerlEngine
 
 
 class Reply:

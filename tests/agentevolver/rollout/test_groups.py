@@ -8,8 +8,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from agentevolver.rollout import groups
-from agentevolver.schema import Task
 from agentevolver.trainer.order import Places, ordered, validation_order
+from agentevolver.types import Task
 from task_manager.dataset import row_of
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from agentevolver.rollout import worker
+from agentevolver.rollout.rollout import Rollout
 from agentevolver.rollout.rows import to_outputs, to_row
-from agentevolver.rollout.runner import Rollout
-from agentevolver.schema import Outcome, StopReason, Task, TrainingSample, Trajectory
 from agentevolver.trainer.validation import validation_metrics
+from agentevolver.types import Outcome, StopReason, Task, TrainingSample, Trajectory
 
 SAMPLE = TrainingSample([1, 2], [3, 4, 5], [1, 0, 1], [-0.1, 0.0, -0.2], [0, -1, 1])
 ROW = {"uid": "u", "session_id": 3, "index": 0, "data_source": "pocket", "reward_model": {}, "global_steps": 7}

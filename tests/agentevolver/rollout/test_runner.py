@@ -5,15 +5,15 @@ from collections import Counter
 
 import pytest
 
-from agentevolver.rollout.engine import EngineError, Generated
-from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
-from agentevolver.schema import Outcome, StopReason, Task
+from agentevolver.rollout.policy import EngineError, Generated
+from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.types import Outcome, StopReason, Task
 from agentevolver.utils import seeds
-from context_manager.base import ContextLimits
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
+from context_manager.template import ContextLimits
 from env_service.client import EnvServiceError, EnvUnavailable
-from experience_manager.inject import Guidance, inject
+from experience_manager.guide import Guidance, inject
 from task_manager.graders.base import GradingError
 
 TASK = Task(task_id="t", env_type="fake")
@@ -88,7 +88,7 @@ def roll(tokenizer, env, engine=None, task=TASK, graders=None, guide=None, **pol
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
     real = asyncio.sleep
-    monkeypatch.setattr("agentevolver.rollout.runner.asyncio.sleep", lambda seconds: real(0))
+    monkeypatch.setattr("agentevolver.rollout.rollout.asyncio.sleep", lambda seconds: real(0))
 
 
 def test_an_episode_that_the_environment_ends_is_finished_and_graded(chatml):

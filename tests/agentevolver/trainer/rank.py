@@ -28,8 +28,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_dtypes import PrecisionType
 
-from agentevolver.offline import seed_policy_path
-from agentevolver.settings import for_verl, load
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.config.checks import for_verl, load
 
 ROOT = Path(__file__).parents[3]
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -222,7 +222,7 @@ def make_trainer(folder, queue):
     config.actor_rollout_ref.actor.optim.total_training_steps = 10
     from verl.workers.engine_workers import ActorRolloutRefWorker
 
-    from agentevolver.trainer import evolver
+    from agentevolver.trainer import trainer as evolver
 
     workers = []
     for role in ("actor", "ref"):

@@ -11,14 +11,14 @@ import torch
 from omegaconf import OmegaConf
 from ray.exceptions import RayTaskError
 
+from agentevolver.checkpoints.resume import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
+from agentevolver.config.schema import WatchdogSettings
 from agentevolver.errors import TrainingFailed
-from agentevolver.sections import WatchdogSettings
-from agentevolver.tracking import RunLog
+from agentevolver.monitor.log import RunLog
+from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.trainer.checkpoint import restore_state, save_state, writing
-from agentevolver.trainer.resume import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
 from agentevolver.trainer.rollouts import FailureGuard
 from agentevolver.utils.files import append_jsonl, read_jsonl
-from agentevolver.watchdog import Watchdog
 from experience_manager.store import Store, revision_of
 
 
@@ -110,7 +110,7 @@ def test_a_state_that_cannot_be_read_is_one_line(folder):
 
 def trainer_in(folder, step, **options):
     """A trainer with nothing but what its checkpoints are made of."""
-    from agentevolver.trainer.evolver import EvolverTrainer  # seconds of CPU, which the other tests do not need
+    from agentevolver.trainer.trainer import EvolverTrainer  # seconds of CPU, which the other tests do not need
 
     trainer = EvolverTrainer.__new__(EvolverTrainer)
     options = {"default_local_dir": str(folder / "checkpoints"), "resume_mode": "auto", "val_before_train": True} | options

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from advantage_processor.labels import Attribution, LabelStatus
-from advantage_processor.processor import Processor
+from advantage_processor.pipeline import Processor
 from advantage_processor.settings import AttributionSettings
 from agentevolver.trainer.credit import assign, synthetic_scales
 

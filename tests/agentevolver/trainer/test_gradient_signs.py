@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.workers.config.actor import PolicyLossConfig
 
-from agentevolver.loss_modes import BOOSTED, MODES, PENALISING, REFUSED
+from agentevolver.config.loss_modes import BOOSTED, MODES, PENALISING, REFUSED
 from agentevolver.trainer.loss import finish_metrics, ratios, selective_ppo_loss
 from tests.agentevolver.trainer.test_loss import AGGREGATIONS, HIGH, OFF, Batch, batches, config
 

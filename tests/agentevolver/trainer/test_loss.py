@@ -14,7 +14,7 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.config.actor import PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
-from agentevolver.loss_modes import BOOSTED
+from agentevolver.config.loss_modes import BOOSTED
 from agentevolver.trainer import loss as module
 from agentevolver.trainer.loss import finish_metrics, guidance_metrics, selective_ppo_loss
 from experience_manager.settings import PRESETS, verl_overrides

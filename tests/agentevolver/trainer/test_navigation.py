@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 from ray.exceptions import RayActorError, RayTaskError
 
+from agentevolver.config.checks import load
 from agentevolver.errors import TrainingFailed
-from agentevolver.schema import Task
-from agentevolver.settings import load
 from agentevolver.trainer.checkpoint import writing
-from agentevolver.trainer.navigation import CHUNK, Navigation, rollout_flags, row_flags
+from agentevolver.trainer.experience import CHUNK, Navigation, rollout_flags, row_flags
+from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from experience_manager.errors import StoreCorrupt
-from experience_manager.navigator import Filling
+from experience_manager.manager import Filling
 from experience_manager.store import Store
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
@@ -85,7 +85,7 @@ def add_experience(settings, *words):
 @pytest.mark.service
 @pytest.mark.timeout(240)
 def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_actor(ray, tmp_path):
-    from agentevolver.rollout.episode import make_guides
+    from agentevolver.rollout.agent_loop import make_guides
 
     settings = settings_of(tmp_path)
     settings.experiment_dir.mkdir(parents=True)
@@ -162,7 +162,7 @@ class Called:
 
 def navigation_over(folder, monkeypatch, **methods):
     """A deterministic run's navigation over an actor that is these methods."""
-    monkeypatch.setattr("agentevolver.trainer.navigation.ray.get", lambda reference, timeout=None: reference)
+    monkeypatch.setattr("agentevolver.trainer.experience.ray.get", lambda reference, timeout=None: reference)
     ready = {"__ray_ready__": lambda: None, "settled": lambda: None}
     navigation = Navigation.__new__(Navigation)
     navigation._directory, navigation._waits, navigation._owns_pool = folder, True, True
@@ -258,11 +258,11 @@ def test_a_save_outlives_the_loss_of_the_actor_and_ends_the_run_if_it_does_not_c
         saved.append(folder)
 
     navigation = navigation_over(tmp_path, monkeypatch, save=save)
-    monkeypatch.setattr("agentevolver.trainer.navigation.RETRY_S", 0.0)
+    monkeypatch.setattr("agentevolver.trainer.experience.RETRY_S", 0.0)
     navigation.save(tmp_path / "global_step_2")
     assert saved == [str(tmp_path / "global_step_2")]
     left.append(RayActorError())
-    monkeypatch.setattr("agentevolver.trainer.navigation.START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("agentevolver.trainer.experience.START_TIMEOUT_S", 0.0)
     with pytest.raises(TrainingFailed, match=r"the experience pool could not be written into .*The actor"):
         navigation.save(tmp_path / "global_step_4")
     assert len(saved) == 1

@@ -11,9 +11,20 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentevolver.checkpoints.resume import (
+    MANIFEST,
+    MARKER,
+    Start,
+    mark,
+    problem_with,
+    retire,
+    seal,
+    set_aside,
+    start_of,
+    whole_checkpoints,
+)
+from agentevolver.checkpoints.shards import KINDS, LAYOUT, shard
 from agentevolver.errors import TrainingFailed
-from agentevolver.trainer.resume import MANIFEST, MARKER, Start, mark, problem_with, retire, seal, set_aside, start_of, whole_checkpoints
-from agentevolver.trainer.shards import KINDS, LAYOUT, shard
 from agentevolver.utils.files import append_jsonl
 
 
@@ -225,5 +236,5 @@ def test_checkpoints_are_set_aside_under_a_name_of_their_own(run):
 
 
 def test_the_launcher_can_ask_without_torch():
-    code = "import sys, agentevolver.trainer.resume; print([name for name in ('torch', 'verl', 'ray') if name in sys.modules])"
+    code = "import sys, agentevolver.checkpoints.resume; print([name for name in ('torch', 'verl', 'ray') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from agentevolver.checkpoints.shards import KINDS, LAYOUT, check_ranks, shard
 from agentevolver.errors import TrainingFailed
-from agentevolver.trainer.shards import KINDS, LAYOUT, check_ranks, shard
 
 ALL = tuple(KINDS)
 

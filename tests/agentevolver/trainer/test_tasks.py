@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from agentevolver.config.checks import for_verl, load
 from agentevolver.questioning import prepare
-from agentevolver.schema import Task
-from agentevolver.settings import for_verl, load
 from agentevolver.synthetic import synthetic_tasks
 from agentevolver.trainer import tasks as training
 from agentevolver.trainer.rollouts import FailureGuard
 from agentevolver.trainer.tasks import TrainingTasks, task_metrics
+from agentevolver.types import Task
 from task_manager.background import round_files
 from task_manager.configuration import from_settings
 from task_manager.graders.agreement import ComparedOutcome
@@ -123,7 +123,7 @@ def test_a_resumed_run_has_the_tasks_of_finished_rounds_and_epochs_of_the_same_s
 def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(tmp_path, monkeypatch, steps):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from agentevolver.trainer.evolver import EvolverTrainer
+    from agentevolver.trainer.trainer import EvolverTrainer
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 2))
     overrides = ["trainer.total_epochs=3", f"trainer.total_training_steps={steps or 'null'}"]
@@ -143,7 +143,7 @@ def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(t
 def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monkeypatch):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from agentevolver.trainer.evolver import EvolverTrainer
+    from agentevolver.trainer.trainer import EvolverTrainer
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "train_dataloader", "verl's"))
     trainer = object.__new__(EvolverTrainer)
@@ -156,7 +156,7 @@ def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monk
 def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(tmp_path, monkeypatch, step, only, validates):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from agentevolver.trainer.evolver import EvolverTrainer
+    from agentevolver.trainer.trainer import EvolverTrainer
 
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", step))
     trainer = object.__new__(EvolverTrainer)

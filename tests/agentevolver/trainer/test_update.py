@@ -16,7 +16,7 @@ from verl.trainer.ppo.utils import need_reference_policy
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import Metric
 
-from agentevolver.settings import for_verl, load
+from agentevolver.config.checks import for_verl, load
 from agentevolver.trainer import update
 from agentevolver.trainer.loss import ROWS_COLUMN, selective_ppo_loss
 from agentevolver.trainer.update import arrange, mini_batches, optimiser_steps, required_multiple, update_actor

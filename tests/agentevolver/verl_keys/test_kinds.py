@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.layers import compose_defaults, paths
-from agentevolver.verl_keys.kinds import Kind, fields_of, kind_of
+from agentevolver.config.load import compose_defaults, paths
+from agentevolver.config.verl_keys.kinds import Kind, fields_of, kind_of
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 NAMES = {int: "int", float: "float", str: "str", bool: "bool", dict: "mapping", list: "list", tuple: "list"}
@@ -87,7 +87,7 @@ def test_what_a_kind_takes(kind, taken, refused):
 def test_typed_overrides_cost_no_import_of_torch_and_little_time():
     overrides = ["device=cuda", "actor_rollout_ref.actor.optim.lr=1e-5", "actor_rollout_ref.rollout.seed=3", "trainer.save_freq=5"]
     code = (
-        "import sys, pathlib, time; from agentevolver.settings import load; from agentevolver.layers import compose_defaults;"
+        "import sys, pathlib, time; from agentevolver.config.checks import load; from agentevolver.config.load import compose_defaults;"
         "compose_defaults('cuda'); began = time.process_time();"
         f"load(pathlib.Path({str(BASIC)!r}), {overrides!r}); print(time.process_time() - began);"
         "print([m for m in ('torch', 'ray', 'verl', 'vllm') if m in sys.modules])"

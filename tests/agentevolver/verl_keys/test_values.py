@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.layers import FREE_FORM, compose_defaults, compose_verl
-from agentevolver.loss_modes import BOOSTED
-from agentevolver.places import own_places
-from agentevolver.settings import ConfigError, load
-from agentevolver.verl_keys import values
-from agentevolver.verl_keys.check import _check_value
-from agentevolver.verl_keys.ignored import ACTOR, IGNORED, ROLLOUT
-from agentevolver.verl_keys.kinds import kind_of
-from agentevolver.verl_keys.values import BOUNDS, CHOICES, ESTIMATORS_WITHOUT_DATA, KINDS, LOGGERS
+from agentevolver.config.checks import ConfigError, load
+from agentevolver.config.load import FREE_FORM, compose_defaults, compose_verl
+from agentevolver.config.loss_modes import BOOSTED
+from agentevolver.config.places import own_places
+from agentevolver.config.verl_keys import values
+from agentevolver.config.verl_keys.check import _check_value
+from agentevolver.config.verl_keys.ignored import ACTOR, IGNORED, ROLLOUT
+from agentevolver.config.verl_keys.kinds import kind_of
+from agentevolver.config.verl_keys.values import BOUNDS, CHOICES, ESTIMATORS_WITHOUT_DATA, KINDS, LOGGERS
 from experience_manager.settings import PRESETS, verl_overrides
 from tests.agentevolver.verl_keys.test_ignored import basic, leaves
 

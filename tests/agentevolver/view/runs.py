@@ -12,14 +12,14 @@ import orjson
 import yaml
 
 from advantage_processor.labels import Attribution, LabelStatus
-from agentevolver.encoder import HashingEncoder
+from agentevolver.embeddings import HashingEncoder
 from agentevolver.llm.ledger import Ledger, Usage
-from agentevolver.schema import Outcome, Step, StopReason, Task, Trajectory
-from agentevolver.tracking import Status
+from agentevolver.monitor.log import Status
+from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
 from agentevolver.utils.files import write_jsonl
-from experience_manager.inject import Guidance, inject
+from experience_manager.experience import Category, Experience
+from experience_manager.guide import Guidance, inject
 from experience_manager.pool import Pool
-from experience_manager.record import Category, Experience
 from experience_manager.store import Store
 from task_manager.journal import Journal
 from task_manager.plan import Plan

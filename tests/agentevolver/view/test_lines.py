@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentevolver.utils.files import parse
-from agentevolver.view.lines import GrowingFile, read_at, signature
+from agentevolver.utils.lines import GrowingFile, read_at, signature
 
 
 def values(file: GrowingFile) -> list[object]:

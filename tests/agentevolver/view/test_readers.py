@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver import offline
+from agentevolver.builtin import seed as offline
 from agentevolver.utils.files import write_jsonl
 from agentevolver.view.errors import NotAnExperiment, NotThere, Unreadable
 from agentevolver.view.experiment import Experiment

@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoTokenizer
 
-from agentevolver.offline import seed_policy_path
+from agentevolver.builtin.seed import seed_policy_path
 from env_service.environments.pocket import PocketEnv, PocketLongEnv
 from env_service.environments.pocket.chains import MIN_CALLS, make_chain, split_long_id
 from env_service.environments.pocket.families import FAMILIES

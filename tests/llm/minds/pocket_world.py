@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agentevolver.schema import Task
+from agentevolver.types import Task
 from env_service.environments.pocket.oracle import hint_parts
 from env_service.environments.pocket.tools import TOOLS
 from tests.llm.minds.world import Goal, Steps, World

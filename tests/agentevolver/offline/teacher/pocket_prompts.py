@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import RootModel
 
+from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
+from agentevolver.builtin.teacher.prompt import Rates
+from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
 from agentevolver.llm.extract import read_reply
-from agentevolver.offline.demonstrator import Habits, demonstrate
-from agentevolver.offline.teacher.prompt import Rates
-from agentevolver.offline.teacher.service import Teacher
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.profile import load_profile
 

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
+from agentevolver.builtin.teacher.calls import GUARDED, read_call
+from agentevolver.builtin.teacher.observed import see
+from agentevolver.builtin.teacher.prompt import NotUnderstood, Rates
+from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
-from agentevolver.offline.teacher.calls import GUARDED, read_call
-from agentevolver.offline.teacher.prompt import NotUnderstood, Rates
-from agentevolver.offline.teacher.seen import see
-from agentevolver.offline.teacher.service import Teacher
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.tasks import task_ids
 from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env

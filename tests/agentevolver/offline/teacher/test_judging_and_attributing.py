@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from agentevolver.builtin.teacher.prompt import NotUnderstood, Rates
+from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
-from agentevolver.offline.teacher.prompt import NotUnderstood, Rates
-from agentevolver.offline.teacher.service import Teacher
 from env_service.environments.pocket.oracle import label_steps, reference
 from env_service.environments.pocket.tasks import make_task, task_ids
 from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agentevolver.builtin.teacher.prompt import NotUnderstood
+from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
-from agentevolver.offline.teacher.prompt import NotUnderstood
-from agentevolver.offline.teacher.service import Teacher
 from env_service.environments.pocket import PocketLongEnv
 from env_service.environments.pocket.chains import make_chain
 from env_service.environments.pocket.oracle import hint_parts, long_reference

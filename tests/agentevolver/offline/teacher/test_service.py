@@ -24,10 +24,10 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from agentevolver.builtin.teacher.__main__ import main, parser
+from agentevolver.builtin.teacher.prompt import WHAT, Rates
+from agentevolver.builtin.teacher.service import HANDLERS, Teacher, make_app
 from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
-from agentevolver.offline.teacher.__main__ import main, parser
-from agentevolver.offline.teacher.prompt import WHAT, Rates
-from agentevolver.offline.teacher.service import HANDLERS, Teacher, make_app
 from agentevolver.utils.web.access import Access
 from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps
 
@@ -260,10 +260,10 @@ async def test_the_advantage_processors_prompt_is_understood() -> None:
 
 async def test_the_experience_managers_prompts_are_understood_and_its_screen_lets_the_lessons_through() -> None:
     from experience_manager import prompts as theirs
-    from experience_manager.record import Category, Experience
+    from experience_manager.attempts import Attempt
+    from experience_manager.experience import Category, Experience
     from experience_manager.replies import Judgements, Proposals
     from experience_manager.screen import problem_with
-    from experience_manager.trajectories import Attempt
 
     steps = ((0, "note.find milk", "milk n3 home"), (1, "note.del n3", "err read doc note.del first"))
     failed = Attempt("t", "t_0", "site k7", "delete note milk", steps, 0.0, False)
@@ -292,7 +292,7 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
 
 @pytest.mark.service
 def test_it_knows_nothing_of_the_environment() -> None:
-    program = "import sys, agentevolver.offline.teacher.__main__; print([m for m in sys.modules if m.startswith('env_service')])"
+    program = "import sys, agentevolver.builtin.teacher.__main__; print([m for m in sys.modules if m.startswith('env_service')])"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert out.stdout.strip() == "[]"
     sources = Path(sys.modules[Teacher.__module__].__file__ or "").parent.glob("*.py")
@@ -321,7 +321,7 @@ def process() -> Iterator[tuple[subprocess.Popen[str], int]]:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    command = [sys.executable, "-m", "agentevolver.offline.teacher", f"--port={port}"]
+    command = [sys.executable, "-m", "agentevolver.builtin.teacher", f"--port={port}"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     yield started, port
     if started.poll() is None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from agentevolver.builtin.teacher.intents import KINDS, WRITTEN, normal, read_intent
+from agentevolver.builtin.teacher.prompt import NotUnderstood, Rates
+from agentevolver.builtin.teacher.service import Teacher
+from agentevolver.builtin.teacher.synthesiser import digest
 from agentevolver.llm import prompts
-from agentevolver.offline.teacher.intents import KINDS, WRITTEN, normal, read_intent
-from agentevolver.offline.teacher.prompt import NotUnderstood, Rates
-from agentevolver.offline.teacher.service import Teacher
-from agentevolver.offline.teacher.synthesising import digest
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.tasks import make_task, task_ids
 from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out, explore, open_env

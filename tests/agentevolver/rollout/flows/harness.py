@@ -3,14 +3,14 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from agentevolver.rollout.engine import Generated
-from agentevolver.rollout.flows.planner_executor import PlannerExecutorFlow
-from agentevolver.rollout.flows.react import ReactFlow
-from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
-from agentevolver.schema import Task
-from context_manager.base import ContextLimits
+from agentevolver.flows.planner_executor import PlannerExecutorFlow
+from agentevolver.flows.react import ReactFlow
+from agentevolver.rollout.policy import Generated
+from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.types import Task
 from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
+from context_manager.template import ContextLimits
 
 TASK = Task(task_id="t", env_type="fake")
 ROOMY = ContextLimits(20_000, 20_000, 40_000, 64, 400)

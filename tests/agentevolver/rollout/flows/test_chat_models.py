@@ -4,12 +4,12 @@ import pytest
 
 from agentevolver.llm import LLM, LLMSettings, Role
 from agentevolver.llm import endpoint as endpoint_module
-from agentevolver.rollout.flows.chat import LLMEngine, plain_renderer, role_summariser
-from agentevolver.rollout.runner import EpisodeRunner, RolloutPolicy
-from agentevolver.schema import StopReason, Task
-from context_manager.base import ContextLimits
+from agentevolver.rollout.chat import LLMEngine, plain_renderer, role_summariser
+from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.types import StopReason, Task
 from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
+from context_manager.template import ContextLimits
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEnv
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.schema import StopReason
-from context_manager.base import ContextLimits
+from agentevolver.types import StopReason
 from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
-from context_manager.snapshots import SampleLimits
-from experience_manager.inject import Guidance, Injection
+from context_manager.samples import SampleLimits
+from context_manager.template import ContextLimits
+from experience_manager.guide import Guidance, Injection
 from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEngine, play
 
 SHORTENING = ("sliding_window", "self_managed")

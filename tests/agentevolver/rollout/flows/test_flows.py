@@ -2,11 +2,11 @@
 
 import pytest
 
-from agentevolver.rollout.flows.base import FlowOptions, has_failed
-from agentevolver.rollout.flows.planner_executor import GO, MAX_PLANS, PLAN, REVISE, PlannerExecutorFlow
-from agentevolver.schema import StopReason
-from context_manager.base import ContextLimits
+from agentevolver.flows.base import FlowOptions, has_failed
+from agentevolver.flows.planner_executor import GO, MAX_PLANS, PLAN, REVISE, PlannerExecutorFlow
+from agentevolver.types import StopReason
 from context_manager.chat import ChatRenderer
+from context_manager.template import ContextLimits
 from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
 from tests.chat_tokenizers import build_tokenizer
 from tests.context_manager.chat_templates import STRICT

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 
 from agentevolver.rollout.guidance import Guides
-from agentevolver.schema import Task
-from context_manager.base import ContextLimits
-from experience_manager.inject import Guidance
+from agentevolver.types import Task
+from context_manager.template import ContextLimits
+from experience_manager.guide import Guidance
 from experience_manager.settings import ExperienceSettings
 from tests.agentevolver.rollout.flows.harness import ROOMY, TASK, play
 

@@ -4,14 +4,14 @@ import sys
 
 import pytest
 
-from agentevolver.layers import ConfigError
-from agentevolver.rollout.flows.base import AgentFlow
-from agentevolver.rollout.flows.planner_executor import PlannerExecutorFlow
-from agentevolver.rollout.flows.react import ReactFlow
-from agentevolver.rollout.flows.registry import FLOWS, flow_chooser, flow_class
-from agentevolver.schema import StopReason, Task
-from agentevolver.sections import AGENT_FLOWS, READ_BY_FLOW, RolloutSettings
-from agentevolver.settings import load
+from agentevolver.config.checks import load
+from agentevolver.config.schema import AGENT_FLOWS, READ_BY_FLOW, RolloutSettings
+from agentevolver.errors import ConfigError
+from agentevolver.flows.base import AgentFlow
+from agentevolver.flows.planner_executor import PlannerExecutorFlow
+from agentevolver.flows.react import ReactFlow
+from agentevolver.flows.registry import FLOWS, flow_chooser, flow_class
+from agentevolver.types import StopReason, Task
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_options_reach_the_flow(settings, own_flow):
     [
         ("reakt", "write one of react, planner_executor"),
         ("no.such.module:Flow", "No module named"),
-        ("agentevolver.rollout.flows.react:Nothing", "no attribute 'Nothing'"),
-        ("agentevolver.rollout.flows.base:FlowOptions", "is not a subclass of agentevolver.rollout.flows.base.AgentFlow"),
+        ("agentevolver.flows.react:Nothing", "no attribute 'Nothing'"),
+        ("agentevolver.flows.base:FlowOptions", "is not a subclass of agentevolver.flows.base.AgentFlow"),
     ],
 )
 def test_a_flow_that_cannot_be_used_says_what_to_write(settings, name, said):

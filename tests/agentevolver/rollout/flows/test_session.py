@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 
-from agentevolver.rollout.engine import EngineError, Generated
-from agentevolver.rollout.flows.base import AgentFlow
-from agentevolver.rollout.flows.engines import ChatEngine, Said
+from agentevolver.flows.base import AgentFlow
+from agentevolver.rollout.engines import ChatEngine, Said
+from agentevolver.rollout.policy import EngineError, Generated
 from agentevolver.rollout.rows import to_outputs
-from agentevolver.schema import StopReason
-from context_manager.base import ContextLimits, ContextTemplate, SideCall
+from agentevolver.types import StopReason
 from context_manager.options import ContextOptions
+from context_manager.template import ContextLimits, ContextTemplate, SideCall
 from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
 
 SEEN = [("user", "o" * 50, False)]

@@ -1,0 +1,1 @@
+"""The built-in stand-ins: the seed policy, and the rule-based teacher of offline runs."""

@@ -1,0 +1,173 @@
+"""A noisy demonstrator of PocketWorld: it knows the format and the tools, but not what is peculiar to a site.
+
+What it does at each call, with probabilities in `Habits`: follow its plan as far as it believes to know the site; slip (a random call, a
+changed argument, an early `done`); after an error, take the lesson or not. A hint, if shown, mostly becomes what it believes. It reads
+values it needs (ids, prices, PIN) only after the call that shows them, since its plan asks for them first.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentevolver.builtin.seed.hints import draw_hint, with_hint
+from env_service.base import Message
+from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.lexicon import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
+from env_service.environments.pocket.quirks import Quirks, adapt, quirks_of, reorder
+from env_service.environments.pocket.tools import TOOLS, Tool
+
+N_NAMES = 100
+_POLITE = ("please {}", "{} please", "{} now", "can you {}", "i want you to {}", "task : {}", "your task : {}", "hi , {}", "do this : {}")
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Probabilities: of a slip at each call, of taking the lesson of an error and else of insisting on the same call, of being shown
+    a hint, of following it, of a polite wording, of an episode without a task, and of guessing a site's quirk other than the usual."""
+
+    slip: float = 0.08
+    fix: float = 0.2
+    insist: float = 0.4
+    hint: float = 0.6
+    follow: float = 0.94
+    polite: float = 0.15
+    explore: float = 0.04
+    guess: float = 0.15
+
+    def at_first(self) -> Habits:
+        """The habits of the demonstrations to begin with: hardly any slips, mostly hints, and lessons taken.
+
+        Copying names, ids and numbers is learnt from these in half the steps it takes among noise.
+        """
+        return replace(self, slip=self.slip / 4, fix=max(self.fix, 0.7), hint=max(self.hint, 0.7), polite=self.polite / 3)
+
+
+_USUAL = Quirks(guard="none", pay="name", login="open", plan="name", look="free")
+_GUESSES: dict[str, tuple[str, ...]] = {
+    "guard": ("doc", "yes"),
+    "pay": ("amount",),
+    "login": ("pin",),
+    "plan": ("day",),
+    "look": ("first",),
+}
+_ERRORS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (r"err read doc", {"guard": "doc"}),
+    (r"err add yes", {"guard": "yes"}),
+    (r"err login first", {"login": "pin"}),
+    (r"err find \S+ first", {"look": "first"}),
+    (r"err use bank\.pay AMOUNT", {"pay": "amount"}),
+    (r"err use bank\.pay NAME", {"pay": "name"}),
+    (r"err use cal\.add DAY", {"plan": "day"}),
+    (r"err use cal\.add NAME", {"plan": "name"}),
+)
+
+
+def demonstrate(task_id: str, rng: random.Random, habits: Habits) -> list[Message]:
+    """One episode of a task as a conversation that ends with an assistant message; `task_id` must have a reference solution.
+
+    The site's name is replaced by a made-up one: what holds on a site must be read from a hint or an error, not learnt by name.
+    """
+    if rng.random() < habits.explore:
+        return _explore(task_id, rng)
+    env = PocketEnv(task_id, "demo", {"slack": 2})
+    messages = env.get_init_state()["state"]
+    messages[0]["content"] = f"site k{rng.randrange(N_NAMES)}"
+    if rng.random() < habits.polite:
+        messages[-1]["content"] = rng.choice(_POLITE).format(messages[-1]["content"])
+    believed = {q: rng.choice(_GUESSES[q]) for q in _GUESSES if rng.random() < habits.guess}
+    if rng.random() < habits.hint:
+        hint, told = draw_hint(rng, task_id)
+        messages[-1]["content"] = with_hint(messages[-1]["content"], hint)
+        if rng.random() < habits.follow:
+            believed |= {q: str(getattr(env.world.quirks, q)) for q in told}
+    return _act(env, messages, rng, habits, replace(_USUAL, **believed))  # type: ignore[arg-type]
+
+
+def _act(env: PocketEnv, messages: list[Message], rng: random.Random, habits: Habits, believed: Quirks) -> list[Message]:
+    assert env.task is not None
+    rest, done = list(env.task.plan), list[Call]()
+    while True:
+        queue = adapt(rest, believed, env.world.pin, done)
+        intended = queue[0] if queue else Call("done")
+        call = slip(intended, env, rng) if rng.random() < habits.slip else intended
+        observation, over = _step(env, messages, call)
+        if over:
+            return messages
+        if call != intended:
+            continue
+        if observation.startswith("err"):
+            lesson = next((quirk for pattern, quirk in _ERRORS if re.match(pattern, observation)), None)
+            if lesson is not None and rng.random() < habits.fix:
+                believed = replace(believed, **lesson)
+                continue
+            if rng.random() < habits.insist:
+                continue
+            if call.tool == "bank.bal":
+                rest = [Call("done")]
+                continue
+        done.append(call)
+        if rest and call == reorder(rest[0], believed):
+            rest.pop(0)
+
+
+def _step(env: PocketEnv, messages: list[Message], call: Call) -> tuple[str, bool]:
+    messages.append({"role": "assistant", "content": str(call)})
+    result = env.step(messages[-1])
+    if not result["is_terminated"]:
+        messages.extend(result["state"])
+    return result["state"][0]["content"], result["is_terminated"]
+
+
+def slip(intended: Call, env: PocketEnv, rng: random.Random) -> Call:
+    """Something else than what was intended: a random call, one changed argument, or an early end."""
+    kind = rng.random()
+    if kind < 0.15:
+        return Call("done")
+    if kind < 0.5 and intended.args and intended.tool not in ("done", "doc"):
+        at = rng.randrange(len(intended.args))
+        old = intended.args[at]
+        pool = next((p for p in (WORDS, NAMES, TAGS, DAYS) if old in p), None)
+        other = rng.choice(pool) if pool else f"{old[0] if old[0] in 'neom' else ''}{rng.randint(1, 9)}"
+        return Call(intended.tool, (*intended.args[:at], other, *intended.args[at + 1 :]))
+    return random_call(env, rng)
+
+
+def random_call(env: PocketEnv, rng: random.Random) -> Call:
+    """Some tool with arguments of the right kinds."""
+    tool = rng.choice([t for t in TOOLS.values() if t.name != "done"])
+    return Call(tool.name, tuple(_random_argument(tool, i, env, rng) for i in range(len(tool.params))))
+
+
+def _random_argument(tool: Tool, index: int, env: PocketEnv, rng: random.Random) -> str:
+    tables = env.world.tables
+    kind = tool.params[index].kind
+    ids = {"note": list(tables.notes), "cal": list(tables.meetings), "mail": list(tables.mails), "shop": list(tables.orders)}
+    pools: dict[str, list[str]] = {
+        "word": list(WORDS),
+        "name": list(NAMES),
+        "tag": list(TAGS),
+        "day": list(DAYS),
+        "text": list(WORDS),
+        "tool": list(TOOLS),
+        "hour": [str(h) for h in range(FIRST_HOUR, LAST_HOUR + 1)],
+        "id": ids.get(tool.app) or [f"n{rng.randint(1, 9)}"],
+    }
+    return rng.choice(pools.get(kind) or [str(n) for n in range(1, 10)])
+
+
+def _explore(task_id: str, rng: random.Random) -> list[Message]:
+    _, site, seed = task_id.split(".")
+    env = PocketEnv(f"open.{site}.{seed}", "demo", {"explore_steps": rng.randint(3, 8)})
+    messages = env.get_init_state()["state"]
+    messages[0]["content"] = f"site k{rng.randrange(N_NAMES)}"
+    while True:
+        left = env.max_steps - env.steps
+        call = Call("done") if left == 1 and rng.random() < 0.8 else random_call(env, rng)
+        if rng.random() < 0.3:
+            call = adapt([call], quirks_of(env.world.site), env.world.pin)[0] if call.tool != "done" else call
+        if _step(env, messages, call)[1]:
+            return messages

@@ -1,0 +1,236 @@
+"""The synthesiser: tasks out of an exploration's transcript.
+
+Every value of a task's solution stands in the transcript, or is free to choose, and whatever the site wants of the calls in it was
+learnt there. A seeded share of the tasks is hallucinated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from agentevolver.builtin.teacher.calls import CHANGES, LOOKUPS, Call, canonical, write_call
+from agentevolver.builtin.teacher.goals import Impossible, next_call
+from agentevolver.builtin.teacher.hallucinating import hallucinate
+from agentevolver.builtin.teacher.intents import KINDS, Intent, normal, read_intent, write_query
+from agentevolver.builtin.teacher.observed import NeedLook, Seen, see
+from agentevolver.builtin.teacher.prompt import Draws, NotUnderstood, Prompt
+from agentevolver.builtin.teacher.rules import RULES, concerns
+
+Slots = dict[str, str]
+_LONGEST = 24
+_WEIGHTS = {"easy": (3.0, 2.0, 1.0, 0.5), "medium": (1.0, 2.0, 2.0, 1.0), "hard": (1.0, 1.2, 1.6, 2.0)}
+
+
+def tasks(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+    """`synthesiser/tasks`: as many tasks as wanted, as far as the transcript proves them."""
+    prompt.text("opening")
+    seen = see(prompt.sections, prompt.steps())
+    existing = [line.removeprefix("- ") for line in prompt.sections.get("existing", "").splitlines() if line.strip()]
+    made: list[dict[str, Any]] = []
+    wanted = _count(prompt)
+    taken = [set(normal(query).split()) for query in existing]
+    for intent, calls in _chosen(seen, existing, _weights(prompt.sections.get("preference", "")), draws):
+        if len(made) >= wanted:
+            break
+        query = write_query(intent, draws.rng.randrange(2))
+        if any(_overlap(set(normal(query).split()), words) >= 0.8 for words in taken):
+            continue
+        taken.append(set(normal(query).split()))
+        made.append(_task(query, intent, calls, seen, draws, digest(prompt.text("transcript"))))
+    return {"tasks": made}
+
+
+def digest(transcript: str) -> str:
+    """Return what the record of mistakes calls a transcript by: the same query and solution may be right in another world."""
+    return hashlib.sha256(transcript.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _count(prompt: Prompt) -> int:
+    text = prompt.sections.get("count", "5").strip()
+    if not text.isdecimal():
+        raise NotUnderstood(f"synthesiser/tasks: <count> must be a whole number, not {text[:40]!r}")
+    return int(text)
+
+
+def _task(query: str, intent: Intent, calls: list[Call], seen: Seen, draws: Draws, source: str) -> dict[str, Any]:
+    confidence = round(0.98 - 0.04 * KINDS[intent.kind].level - 0.05 * draws.rng.random(), 2)
+    mistake = draws.errs(draws.rates.hallucinated)
+    if mistake:
+        kind, query, calls = hallucinate(query, intent, calls, seen, draws)
+    solution = [write_call(call, seen.syntax) for call in calls]
+    if mistake:
+        draws.plant(kind, query=query, solution=solution, transcript=source)
+    return {"query": query, "solution": solution, "confidence": confidence}
+
+
+def _weights(preference: str) -> tuple[float, ...]:
+    return next((weights for name, weights in _WEIGHTS.items() if name in preference.lower()), (1.0, 1.0, 1.0, 1.0))
+
+
+def _overlap(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other) if one | other else 1.0
+
+
+def _chosen(seen: Seen, existing: list[str], weights: tuple[float, ...], draws: Draws) -> Iterator[tuple[Intent, list[Call]]]:
+    """Yield grounded tasks, each of another kind while there are kinds left; kinds that exist already come later."""
+    had = [intent.kind for query in existing if (intent := read_intent(query)) is not None]
+    for _ in range(3):
+        left = {kind: weights[KINDS[kind].level - 1] / (1 + 2 * had.count(kind)) for kind in KINDS}
+        while left:
+            kind = draws.pick(list(left.items()))
+            del left[kind]
+            slots = _SLOTS[kind](seen, draws)
+            calls = grounded(Intent(kind, slots), seen) if slots is not None else None
+            if calls is not None and slots is not None:
+                yield Intent(kind, slots), calls
+
+
+def grounded(intent: Intent, seen: Seen) -> list[Call] | None:
+    """Return the calls that do a task from the start, None if the transcript does not prove that they would."""
+    episode = Seen(rules=seen.rules.copy())
+    calls: list[Call] = []
+    while len(calls) < _LONGEST:
+        try:
+            call = next_call(intent, episode)
+            if call.tool in LOOKUPS:
+                episode.facts.take(call, seen.facts.look(call))
+        except (NeedLook, Impossible):
+            return None
+        if call.tool in CHANGES:
+            episode.effects.append(canonical(call))
+        episode.worked.add(call)
+        calls.append(call)
+        if call.tool == "done":
+            used = {c.tool for c in calls}
+            proven = all(seen.rules.get(rule) is not None for rule in RULES if concerns(rule, used))
+            return calls if proven and (episode.effects or call.args) else None
+    return None
+
+
+# ---- what fills a kind's wording, drawn from what was seen; None if nothing does ----
+
+
+def _any(seen: Seen, draws: Draws, kind: str) -> str | None:
+    table = {"NAME": ("cal", "mail"), "WORD": ("note", "order")}.get(kind, ())
+    words = seen.words.get(kind) or sorted({row[1] for t in table for row in seen.facts.rows[t].values()})
+    return draws.rng.choice(words) if words else None
+
+
+def _row(seen: Seen, draws: Draws, table: str) -> tuple[str, ...] | None:
+    rows = list(seen.facts.rows[table].values())
+    return draws.rng.choice(rows) if rows else None
+
+
+def _product(seen: Seen, draws: Draws) -> tuple[str, int, int] | None:
+    products = [(word, *product) for word, product in seen.facts.products.items() if product is not None]
+    return draws.rng.choice(products) if products else None
+
+
+def _answered(seen: Seen, draws: Draws, tool: str, least: int, most: int) -> str | None:
+    calls = [c for c in seen.facts.answered if c.tool == tool and least <= len(seen.facts.look(c)) <= most]
+    return draws.rng.choice(sorted(c.args[0] for c in calls)) if calls else None
+
+
+def _free(**kinds: str) -> Callable[[Seen, Draws], Slots | None]:
+    """Slots that any word of a kind fills; N stands for an amount, H for an hour."""
+
+    def draw(seen: Seen, draws: Draws) -> Slots | None:
+        out: Slots = {}
+        for slot, kind in kinds.items():
+            value = {"N": str(draws.rng.randint(2, 9)), "H": str(draws.rng.randint(1, 9))}.get(kind) or _any(seen, draws, kind)
+            if value is None:
+                return None
+            out[slot] = value
+        return out
+
+    return draw
+
+
+def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, Draws], Slots | None]:
+    """The thing or person of a seen row, and free words; a free tag or day differs from the row's, a free name from its person."""
+
+    def draw(seen: Seen, draws: Draws) -> Slots | None:
+        row, rest = _row(seen, draws, table), _free(**others)(seen, draws)
+        if row is None or rest is None or any(value in row for value in rest.values()):
+            return None
+        return {slot: row[1], **rest}
+
+    return draw
+
+
+def _of_product(seen: Seen, draws: Draws) -> Slots | None:
+    product = _product(seen, draws)
+    return None if product is None else {"w": product[0]}
+
+
+def _buy(seen: Seen, draws: Draws) -> Slots | None:
+    product = _product(seen, draws)
+    if product is None:
+        return None
+    purse = seen.facts.balance if seen.facts.balance is not None else 20
+    most = min(product[2], purse // product[1])
+    return {"w": product[0], "n": str(draws.rng.randint(1, most))} if most > 0 else None
+
+
+def _pay_price(seen: Seen, draws: Draws) -> Slots | None:
+    product, name = _product(seen, draws), _any(seen, draws, "NAME")
+    return None if product is None or name is None else {"w": product[0], "p": name}
+
+
+def _if_price(seen: Seen, draws: Draws) -> Slots | None:
+    product, tag = _product(seen, draws), _any(seen, draws, "TAG")
+    if product is None or tag is None or product[2] < 1:
+        return None
+    n = product[1] + draws.rng.randint(1, 4) if draws.rng.random() < 0.5 else max(1, product[1] - draws.rng.randint(0, 3))
+    return {"w": product[0], "n": str(n), "t": tag}
+
+
+def _on_day(most: int, least: int = 0, **others: str) -> Callable[[Seen, Draws], Slots | None]:
+    def draw(seen: Seen, draws: Draws) -> Slots | None:
+        day, rest = _answered(seen, draws, "cal.list", least, most), _free(**others)(seen, draws)
+        return None if day is None or rest is None else {"d": day, **rest}
+
+    return draw
+
+
+def _with_tag(least: int, most: int) -> Callable[[Seen, Draws], Slots | None]:
+    def draw(seen: Seen, draws: Draws) -> Slots | None:
+        tag = _answered(seen, draws, "note.list", least, most)
+        return None if tag is None else {"t": tag}
+
+    return draw
+
+
+def _if_rich(seen: Seen, draws: Draws) -> Slots | None:
+    rest = _free(p="NAME", m="N", w="WORD")(seen, draws)
+    return None if rest is None else {**rest, "n": str(draws.rng.choice((40, 50, 60)))}
+
+
+_SLOTS: dict[str, Callable[[Seen, Draws], Slots | None]] = {
+    "note_add": _free(w="WORD", t="TAG"),
+    "price": _of_product,
+    "note_which": _of_row("note", "w"),
+    "cal_when": _of_row("cal", "p"),
+    "mail_send": _free(p="NAME", w="WORD"),
+    "mail_what": _of_row("mail", "p"),
+    "note_retag": _of_row("note", "w", t="TAG"),
+    "cal_move": _of_row("cal", "p", d="DAY"),
+    "note_count": _with_tag(0, 9),
+    "cal_add": _free(p="NAME", d="DAY", h="H"),
+    "mail_pass": _of_row("mail", "p", q="NAME"),
+    "balance": lambda seen, draws: {},
+    "pay": _free(p="NAME", n="N"),
+    "note_del": _of_row("note", "w"),
+    "cal_del": _of_row("cal", "p"),
+    "mail_del": _of_row("mail", "p"),
+    "refund": _of_row("order", "w"),
+    "buy": _buy,
+    "pay_price": _pay_price,
+    "pay_met": _on_day(1, 1, n="N"),
+    "del_tag": _with_tag(1, 2),
+    "if_price": _if_price,
+    "if_free": _on_day(9, p="NAME", h="H", w="WORD"),
+    "if_rich": _if_rich,
+}

@@ -1,0 +1,183 @@
+"""The layers of a configuration: verl's defaults, ours, the device group, an experiment's yaml, the command line.
+
+Each layer is refused with a one-line `ConfigError` when it cannot be read or names a key that nobody would read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib.util
+import pickle
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from agentevolver.config import devices
+from agentevolver.errors import ConfigError
+
+CONFIG_DIR = Path(__file__).resolve().parent
+
+# Mappings whose keys belong to someone else (vLLM's arguments, a model's config, an environment's parameters): any key is taken.
+FREE_FORM = (
+    "actor_rollout_ref.model.override_config",
+    "actor_rollout_ref.rollout.engine_kwargs",
+    "actor_rollout_ref.actor.fsdp_config.mixed_precision",
+    "actor_rollout_ref.ref.fsdp_config.mixed_precision",
+    "data.apply_chat_template_kwargs",
+    "data.train_filter",
+    "data.val_filter",
+    "device_env",
+    "env_service.env_params",
+    "env_service.val_env_params",
+    "exp_manager.scout.filter",
+    "llm.roles",
+    "llm.sampling",
+    "ray_kwargs.ray_init",
+    "task_manager.explore_env_params",
+    "trainer.v1.sampler.sampler_kwargs",
+)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return an experiment's yaml as a mapping; raises ConfigError when it is missing or is not one."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file, give an experiment's yaml (examples/basic.yaml, say) to --conf")
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as yaml: {one_line(error)}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: holds a {type(content).__name__}, an experiment's yaml is a mapping of keys")
+    for key in ("defaults", "hydra"):
+        if key in content:
+            raise ConfigError(f"{path}: remove `{key}`, the layers are composed by the launcher")
+    return {str(key): value for key, value in content.items()}
+
+
+def read_overrides(items: list[str]) -> dict[str, Any]:
+    """Return `key=value` items as a mapping; raises ConfigError for an item of another form."""
+    for item in items:
+        if "=" not in item or item.startswith(("=", "-")):
+            raise ConfigError(f"{item!r} is not an override, write key=value (trainer.total_epochs=2, say)")
+    try:
+        content = OmegaConf.to_container(OmegaConf.from_dotlist(items), resolve=False)
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
+        raise ConfigError(f"the command line's overrides cannot be read: {one_line(error)}") from error
+    return dict(content) if isinstance(content, dict) else {}  # type: ignore[arg-type]
+
+
+def take_device(experiment: dict[str, Any], command_line: dict[str, Any]) -> devices.Device:
+    """Remove `device` from the layers and return the device group that it stands for, `auto` resolved; raises ConfigError for another."""
+    told = [layer.pop("device", None) for layer in (command_line, experiment)]
+    chosen = told[0] or told[1] or "auto"
+    if chosen == "auto":
+        paths = ("actor_rollout_ref.model.path", "env_service.env_type")
+        model, environment = (select(command_line, path) or select(experiment, path) for path in paths)
+        return devices.automatic(model, environment)
+    for device in devices.DEVICES:
+        if chosen == device:
+            return device
+    raise ConfigError(f"device: {chosen!r} is not known, write auto, {', '.join(devices.DEVICES[:-1])} or {devices.DEVICES[-1]}")
+
+
+def compose_defaults(device: str) -> DictConfig:
+    """Return verl's defaults under ours under the device group; raises ConfigError when verl is not installed."""
+    OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)
+    OmegaConf.register_new_resolver("visible_gpus", devices.visible_gpus, replace=True)
+    OmegaConf.register_new_resolver("larger", max, replace=True)
+    OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
+    OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
+    pickled = _compose(CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]")
+    config: DictConfig = pickle.loads(pickled)
+    return config
+
+
+def compose_verl() -> DictConfig:
+    """Return verl's defaults alone; raises ConfigError when verl is not installed."""
+    config: DictConfig = pickle.loads(_compose(_verl_config_dir(), "ppo_trainer"))
+    return config
+
+
+def _verl_config_dir() -> Path:
+    verl = importlib.util.find_spec("verl")
+    if verl is None or not verl.submodule_search_locations:
+        raise ConfigError("verl is not installed in this Python: run `bash install.sh`, then use .venv/bin/python")
+    return Path(verl.submodule_search_locations[0]) / "trainer" / "config"
+
+
+@functools.cache  # half a second of CPU; pickled, since layers are laid over it in place, and loads is half of what a deep copy takes
+def _compose(folder: Path, name: str, *overrides: str) -> bytes:
+    with initialize_config_dir(str(folder), version_base=None):
+        try:
+            return pickle.dumps(compose(name, overrides=list(overrides)))
+        except HydraException as error:
+            raise ConfigError(f"the defaults cannot be composed: {one_line(error)}") from error
+
+
+def _seed_policy() -> str:
+    from agentevolver.builtin.seed import seed_policy_path
+
+    return str(seed_policy_path())
+
+
+def merge(config: DictConfig, layer: Mapping[str, Any], source: str) -> None:
+    """Lay one more layer over a configuration, in place; `source` names it in the error."""
+    try:
+        OmegaConf.set_struct(config, False)
+        config.merge_with(OmegaConf.create(dict(layer)))
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{source}: {one_line(error)}") from error
+
+
+def paths(tree: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted path of every key of a tree, inner ones included."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            path = f"{prefix}{key}"
+            yield path
+            yield from paths(value, f"{path}.")
+
+
+def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) -> None:
+    """Raise ConfigError for the first key of a layer that the configuration does not have (with the nearest name), or that would
+    replace a section by a value."""
+    known = list(paths(OmegaConf.to_container(config, resolve=False)))
+    names = set(known)
+    sections = {name.rpartition(".")[0] for name in names} - {""}
+    for path in paths(layer):
+        if any(path.startswith(f"{free}.") for free in FREE_FORM):
+            continue
+        if path not in names:
+            raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")
+        if path in sections and not isinstance(select(layer, path), Mapping):
+            raise ConfigError(f"{source}: `{path}` is a section, write {path}.<key>")
+
+
+def select(tree: Any, path: str, default: Any = None) -> Any:
+    """Return what stands at a dotted path of a plain tree, `default` if nothing does."""
+    for key in path.split("."):
+        if not isinstance(tree, Mapping) or key not in tree:
+            return default
+        tree = tree[key]
+    return tree
+
+
+def _nearest(path: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(path, known, n=1, cutoff=0.75)
+    if not close:
+        leaf = path.rpartition(".")[2]
+        leaves = {name.rpartition(".")[2]: name for name in known}
+        close = [leaves[match] for match in difflib.get_close_matches(leaf, list(leaves), n=1, cutoff=0.75)]
+    return f", did you mean `{close[0]}`?" if close else ", no key of that name is read"
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's text without line breaks."""
+    return " ".join(str(error).split())

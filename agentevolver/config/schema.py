@@ -1,0 +1,216 @@
+"""The sections of the configuration that are ours, as frozen models. `agentevolver.config.checks` fills and checks them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from advantage_processor.settings import AttributionSettings
+from agentevolver.config.devices import Device
+from agentevolver.llm.settings import LLMSettings, Role
+from experience_manager.settings import ExperienceSettings
+from task_manager.settings import TaskManagerSettings
+
+OLD_TEMPLATE_NAMES = {"linear": "causal", "linear_think": "reasoning", "context_selfclip": "self_managed"}
+CONTEXT_TEMPLATES = ("reasoning", "sliding_window", "self_managed", *sorted(set(OLD_TEMPLATE_NAMES) - {"linear"}), "causal", "linear")
+AGENT_FLOWS = ("react", "planner_executor")
+# What the built-in teacher can play roles for; of the long variant it can only keep an agent's notes.
+TEACHER_ENVIRONMENTS = ("pocket",)
+TEACHER_NOTES = (*TEACHER_ENVIRONMENTS, "pocket_long")
+_SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+_SHORTENING = ("sliding_window", "self_managed")
+# Keys of `rollout` that only some of the built-in templates or flows read, and which.
+READ_BY_TEMPLATE: dict[str, tuple[str, ...]] = {
+    "context_trigger_tokens": _SHORTENING,
+    "context_keep_turns": _SHORTENING,
+    "summary_tokens": _SHORTENING,
+    "train_context_calls": _SHORTENING,
+    "summary_by": ("sliding_window",),
+    "think_style": ("reasoning",),
+    "think_hint": ("reasoning",),
+}
+READ_BY_FLOW: dict[str, tuple[str, ...]] = {"max_plans": ("planner_executor",)}
+
+
+class Section(BaseModel):
+    """A section: unknown keys are refused, values cannot be changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _known(value: str, names: tuple[str, ...]) -> str:
+    """Return a name that is known or the place of a class; raises ValueError that says what else to write."""
+    if value not in names and re.fullmatch(_SPEC, value) is None:
+        near = difflib.get_close_matches(value, names, n=1)
+        listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+        raise ValueError(f"write {listed}, or package.module:Class" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return value
+
+
+class RolloutSettings(Section):
+    """Our keys of `actor_rollout_ref.rollout` (and `multi_turn.max_steps`)."""
+
+    context_template: str = Field(description="how the conversation is kept: a name or package.module:Class")
+    agent_flow: str = Field(description="how the agent acts: a name or package.module:Class; a task's metadata may name another")
+    max_steps: int = Field(ge=1, description="actions of an episode")
+    max_env_len: int = Field(ge=8, description="tokens of one observation")
+    max_env_worker: int = Field(ge=1, description="episodes in flight at once, per agent loop worker")
+    sparse: bool = Field(description="graded 0 or 1 instead of by the dense score")
+    use_qwen3: bool = Field(description="append /no_think to what the environment says")
+    max_rollout_tries: int = Field(ge=1, description="attempts at one rollout")
+    step_timeout_s: float = Field(gt=0, description="seconds of one model call")
+    observation_role: Literal["user", "tool"] | None = Field(description="role of what the environment says; null: its own")
+    max_samples_per_trajectory: int | None = Field(ge=1, description="training samples of a trajectory; null: all")
+    sample_choice: Literal["spread", "first", "last"] | None = Field(description="which samples are kept; null: spread")
+    context_trigger_tokens: int | None = Field(ge=1, description="prompt length at which older turns give way; null: 3/4 of the room")
+    context_keep_turns: int | None = Field(ge=1, description="newest turns that stay as they are; null: 3")
+    summary_tokens: int | None = Field(ge=1, description="tokens of a summary or note; null: 1/8 of the room")
+    summary_by: Literal["policy", "summariser", "nobody"] | None = Field(description="who writes summaries; null: policy")
+    train_context_calls: bool | None = Field(description="train on the policy's summaries and context decisions; null: true")
+    think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(description="how thoughts are marked; null: think")
+    think_hint: str | None = Field(description="added to the last opening message")
+    max_plans: int | None = Field(ge=1, description="plans of an episode, the first included; null: 4")
+
+    @field_validator("context_template")
+    @classmethod
+    def _template(cls, value: str) -> str:
+        return _known(value, CONTEXT_TEMPLATES)
+
+    @field_validator("agent_flow")
+    @classmethod
+    def _flow(cls, value: str) -> str:
+        return _known(value, AGENT_FLOWS)
+
+
+class EnvServiceSettings(Section):
+    """The section `env_service`."""
+
+    env_type: str = Field(min_length=1, description="the environment's name: built in, installed, or given by --env-module")
+    env_url: str = Field(
+        pattern=r"^https?://[^/]+(/.*)?$", description="the service; the launcher starts one if the address is local and none answers"
+    )
+    external: bool = Field(
+        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is external anyway"
+    )
+    env_params: dict[str, Any] = Field(description="passed to every episode's create; the environment says which keys it knows")
+    val_env_params: dict[str, Any] = Field(description="replaces keys of env_params in validation")
+    timeout_s: float = Field(gt=0, description="seconds one call may take")
+    unavailable_timeout_s: float = Field(
+        ge=0, description="seconds to wait for a service that does not answer, before a rollout is given up"
+    )
+    max_instances: int | None = Field(
+        default=None, ge=1, description="the service's cap when the launcher starts it; null: room for every episode in flight"
+    )
+    pass_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
+        default_factory=list, description="names of secret variables that environments may see when the launcher starts the service"
+    )
+
+
+class RaySettings(Section):
+    """The section `ray`: the cluster that a run starts or joins."""
+
+    address: str | None = Field(description="join the cluster at HOST:PORT; null: the launcher starts one for the run")
+    num_cpus: int = Field(ge=1, description="logical CPUs of the cluster that is started")
+    num_gpus: int = Field(ge=1, description="its logical GPUs: one a rank, also on a machine without any")
+    preload: bool = Field(description="import everything once, and fork the main job, Ray's workers and vLLM's engine; on a CPU alone")
+    dashboard: bool = Field(description="serve Ray's dashboard")
+    dashboard_port: int = Field(ge=0, le=65535, description="its port, or the first free one from there on; 0: any")
+    object_store_memory: int | None = Field(default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice")
+
+
+class TrainerSettings(Section):
+    """Our keys of `trainer`."""
+
+    max_failed_rollouts: float = Field(ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed")
+    max_failed_steps: int = Field(ge=1, description="failed steps in a row before the run stops; it stops at once if all rollouts failed")
+    deterministic: bool = Field(
+        description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a checkpoint holds the "
+        "pool of experience, and a resume takes it back; on a GPU the kernels must be asked for it too (docs/training.md)"
+    )
+    dump_samples: bool = Field(description="write every training row's tokens and numbers to samples/step_<n>.jsonl")
+
+
+class WatchdogSettings(Section):
+    """The section `watchdog`: when a phase of the run counts as stuck. Nothing is ever ended for it."""
+
+    enable: bool = Field(description="say it in the log, in status.json and in the metrics when a phase takes far too long")
+    floor_s: float = Field(gt=0, description="seconds below which no phase is too long")
+    factor: float = Field(ge=1, description="times its own usual duration after which a phase is too long")
+
+
+class RetentionSettings(Section):
+    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need. Null: all of it."""
+
+    plain_steps: int | None = Field(ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed")
+    folder_gb: float | None = Field(gt=0, description="size of each of these folders beyond which the oldest files are dropped")
+    log_mb: float | None = Field(gt=0, description="size of a log beyond which it is set aside and begun anew")
+    log_files: int | None = Field(ge=1, description="older pieces kept of a log, and runs whose failed workers' last words are kept")
+
+
+class DataSettings(Section):
+    """Our keys of `data`, and the seed."""
+
+    seed: int = Field(ge=0, description="the run's seed: the order of the tasks, and what every rollout samples")
+
+    train_split: str = Field(description="the environment's split that is trained on")
+    train_filter: dict[str, Any] = Field(description="passed to the environment when it lists its tasks")
+    val_splits: list[str] = Field(min_length=1, description="the splits that are validated on, each reported apart")
+    val_filter: dict[str, Any] = Field(description="the same for val_splits")
+
+
+class SizeSettings(Section):
+    """The numbers of verl's sections that we read or that must fit together."""
+
+    train_batch_size: int = Field(ge=1, description="tasks a step")
+    ppo_mini_batch_size: int = Field(ge=1, description="tasks per optimiser step")
+    n: int = Field(ge=1, description="rollouts of a task")
+    val_n: int = Field(ge=1, description="rollouts of a validation task")
+    max_prompt_length: int = Field(ge=1, description="tokens of the opening messages; a longer opening ends its rollout as context_full")
+    max_response_length: int = Field(ge=1, description="tokens of everything after them")
+    response_length: int = Field(ge=1, description="tokens of one reply; its reserve in the context guard")
+    max_model_len: int = Field(ge=2, description="tokens of prompt and reply of one call")
+    n_gpus_per_node: int = Field(ge=1, description="devices of a node; on the CPU processes")
+    nnodes: int = Field(ge=1, description="nodes")
+
+
+class Settings(Section):
+    """The typed view of everything that is ours in the configuration."""
+
+    rollout: RolloutSettings
+    env_service: EnvServiceSettings
+    ray: RaySettings
+    trainer: TrainerSettings
+    watchdog: WatchdogSettings
+    retention: RetentionSettings
+    data: DataSettings
+    sizes: SizeSettings
+    llm: LLMSettings
+    attribution: AttributionSettings
+    task_manager: TaskManagerSettings
+    exp_manager: ExperienceSettings
+    experiment_dir: Path = Field(description="where everything of the run is written")
+    shared_files: bool = Field(False, description="files of the run have the modes of the umask; false: their owner alone may read them")
+    device: Device = Field(description="the device group that was chosen; set by it, not by you (write `device`)")
+    device_env: dict[str, str] = Field(description="environment variables of every process of the run")
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that this run asks."""
+        attributing = self.attribution.active and self.attribution.attributor == "llm"
+        summarising = self.exp_manager.asks_summariser or self.rollout.summary_by == "summariser"
+        own = ((attributing, Role.ATTRIBUTOR), (summarising, Role.SUMMARISER))
+        return (*(role for asked, role in own if asked), *self.task_manager.roles)
+
+    @property
+    def roles_outside_rollouts(self) -> tuple[Role, ...]:
+        """The roles that this run asks also while no policy is served."""
+        return (*self.task_manager.making_roles, *((Role.SUMMARISER,) if self.exp_manager.asks_summariser else ()))
+
+    @property
+    def usage_ledger(self) -> Path:
+        """The file that keeps what the run spent on language models."""
+        return self.llm.ledger or self.experiment_dir / "llm_usage.sqlite"

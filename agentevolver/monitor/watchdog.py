@@ -1,0 +1,170 @@
+"""Says when a phase of a run takes far longer than it usually does, and what it waits for. It never ends anything.
+
+A phase is overdue after `max(floor_s, factor x the median of its earlier durations)` seconds; it is told then, and again after twice, four
+times ... that time. The text goes to the log, to `logs/watchdog.log` and to `status.json` of the experiment (the console shows it, and
+`--status`), the number of warnings to the metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentevolver.config.schema import WatchdogSettings
+
+logger = logging.getLogger(__name__)
+
+# Durations of a phase that are remembered.
+REMEMBERED = 16
+CHECK_S = 5.0
+Waits = Callable[[], str]
+
+
+@dataclass(slots=True)
+class _Phase:
+    name: str
+    began: float
+    waits: Waits | None
+    next_warning_s: float
+    warned: bool = False
+
+
+class Watchdog:
+    """Watches the phase that was entered last.
+
+    Args:
+        settings: the section `watchdog`.
+        log: a file that takes each warning as a line; None: none.
+        show: told the text of a warning, and None when the phase went on after all.
+        waits: says what is waited for, where a phase brings no answer of its own. Called in the watchdog's thread; may take seconds.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        settings: WatchdogSettings,
+        log: Path | None = None,
+        show: Callable[[str | None], None] = lambda text: None,
+        waits: Waits = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._show = show
+        self._waits = waits
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._phase: _Phase | None = None
+        self._durations: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
+        self._warnings = 0
+        self._told = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look every few seconds, in a thread of its own; does nothing where the section says `enable: false`."""
+        if self._settings.enable and self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self.leave()
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=CHECK_S)
+
+    def enter(self, name: str, waits: Waits | None = None) -> None:
+        """Say that a phase begins, and with it that the one before is over."""
+        self.leave()
+        with self._lock:
+            self._phase = _Phase(name, self._clock(), waits, self._limit(name))
+
+    def leave(self) -> None:
+        """Say that the phase is over; what follows is not watched."""
+        with self._lock:
+            phase, self._phase = self._phase, None
+            if phase is None:
+                return
+            seconds = self._clock() - phase.began
+            self._durations[phase.name].append(seconds)
+        if phase.warned:
+            self._say(f"{phase.name} is over after {seconds:.0f} s")
+            self._show(None)
+
+    @contextmanager
+    def phase(self, name: str, waits: Waits | None = None) -> Iterator[None]:
+        """Watch a block as a phase. One that it interrupts goes on afterwards, without the time of the block."""
+        with self._lock:
+            before, self._phase = self._phase, None
+        began = self._clock()
+        self.enter(name, waits)
+        try:
+            yield
+        finally:
+            self.leave()
+            if before is not None:
+                with self._lock:
+                    before.began += self._clock() - began
+                    self._phase = before
+
+    def check(self) -> str | None:
+        """Look once; returns the warning if there is one to give now."""
+        with self._lock:
+            phase = self._phase
+            if phase is None or (seconds := self._clock() - phase.began) < phase.next_warning_s:
+                return None
+            while phase.next_warning_s <= seconds:
+                phase.next_warning_s *= 2
+            phase.warned = True
+            self._warnings += 1
+            usual = self._usual(phase.name)
+        waits = (phase.waits or self._waits)()
+        text = f"{phase.name} takes {seconds:.0f} s by now" + (f" (usually {usual:.0f} s)" if usual is not None else "")
+        text += f"; it waits for {waits}" if waits else ""
+        with self._lock:
+            if self._phase is not phase:  # over while it was being asked what it waits for
+                return None
+        self._say(text)
+        self._show(text)
+        return text
+
+    def metrics(self) -> dict[str, float]:
+        """Return the warnings since the last time this was asked."""
+        if not self._settings.enable:
+            return {}
+        with self._lock:
+            new, self._told = self._warnings - self._told, self._warnings
+        return {"watchdog/warnings": float(new)}
+
+    def _usual(self, name: str) -> float | None:
+        durations = self._durations[name]
+        return statistics.median(durations) if durations else None
+
+    def _limit(self, name: str) -> float:
+        return max(self._settings.floor_s, self._settings.factor * (self._usual(name) or 0.0))
+
+    def _say(self, text: str) -> None:
+        logger.warning("%s", text)
+        if self._log is None:
+            return
+        try:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            with self._log.open("a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        except OSError as error:  # a full disk is no reason to stop watching
+            logger.warning("%s is not written on: %s", self._log, error.strerror)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(min(CHECK_S, self._settings.floor_s / 4)):
+            try:
+                self.check()
+            except OSError as error:  # status.json cannot be written
+                logger.warning("the warning could not be shown: %s", error)

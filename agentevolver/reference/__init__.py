@@ -1,1 +1,0 @@
-"""The configuration reference: every key, its default, its meaning, who reads it. `python -m agentevolver.reference` writes the page."""

@@ -1,0 +1,169 @@
+"""The episode as verl's agent loop: reads its task, runs one rollout, hands verl the outputs.
+
+verl makes one `Episode` per rollout; what a worker process shares between them (tokenizer, HTTP connections, limits) is made once
+per configuration and kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+from transformers import GenerationConfig
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+
+from advantage_processor.attributor import Attributor, judge_settings
+from agentevolver.config.checks import Settings, of_verl
+from agentevolver.flows.registry import flow_chooser
+from agentevolver.llm import LLM, Role
+from agentevolver.llm.client import PolicySource
+from agentevolver.rollout import groups
+from agentevolver.rollout.chat import role_summariser
+from agentevolver.rollout.engines import Summariser
+from agentevolver.rollout.policy import VerlEngine
+from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.rollout.rows import to_outputs
+from agentevolver.types import Task
+from agentevolver.utils import seeds
+from agentevolver.utils.inflight import BOARD, Watched
+from context_manager.chat import ChatRenderer
+from context_manager.registry import context_limits, context_options, template_class
+from env_service.client import AsyncEnvClient
+from experience_manager.settings import SCOUT_KEY
+from task_manager.graders.registry import Bench, Graders
+
+if TYPE_CHECKING:
+    from agentevolver.rollout.guidance import Guides
+
+
+# Calls of the environment service that an episode waits for.
+ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What the episodes of one worker process share."""
+
+    settings: Settings
+    runner: EpisodeRunner
+    slots: asyncio.Semaphore
+    eos_token_id: int
+    attributor: Attributor | None
+    guides: Guides | None
+
+
+_shared: dict[int, _Shared] = {}
+
+
+class Episode(AgentLoopBase):
+    """verl's agent loop for one rollout.
+
+    verl's own constructor is left out on purpose: it builds a tokenisation helper per rollout that this loop does not use.
+    """
+
+    def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
+        config: DictConfig = trainer_config.config
+        key = id(config)
+        if key not in _shared:
+            settings = of_verl(config)
+            # verl gives a request without a seed the replica's where vLLM is to be deterministic: a group's rollouts would all be the same.
+            seeded = settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism"))
+            engine = VerlEngine(server_manager, settings.rollout.step_timeout_s, seeded=seeded)
+            runner = make_runner(settings, engine, tokenizer, config.data.get("apply_chat_template_kwargs"))
+            slots = asyncio.Semaphore(settings.rollout.max_env_worker)
+            attributor = make_attributor(settings, engine.served)
+            _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, attributor, make_guides(settings))
+        self._shared = _shared[key]
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+        """Roll the row's task out and return its outputs, in order; a failed rollout returns one masked placeholder."""
+        shared = self._shared
+        task = Task.from_dict(row["task"])
+        service = shared.settings.env_service
+        validation = bool(task.metadata.get("validation"))
+        env_params = {**service.env_params, **(service.val_env_params if validation else {})}
+        rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
+        # verl names the groups of a validation at random; nothing may follow from that.
+        group_id = groups.name(seed, "validation", step, int(row["index"]), task.task_id) if validation else str(row["uid"])
+        guide = shared.guides.guide(task, group_id, rollout_id, step, groups.place(group_id)) if shared.guides is not None else None
+        with seeds.drawing(seed, group_id, rollout_id):
+            async with shared.slots:
+                with BOARD.call("rollouts"):
+                    rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
+            record = rollout.trajectory.to_dict()
+            if shared.guides is not None:
+                record |= shared.guides.record(rollout, wanted=guide is not None)
+            if shared.attributor is not None and not validation and not task.metadata.get(SCOUT_KEY):
+                # Outside of the slots: the next episode runs while the judge reads this one.
+                record["attribution"] = (await shared.attributor.attribute(record, step=step)).to_dict()
+        return to_outputs(rollout, record, shared.eos_token_id, step - 1, validation=validation)
+
+
+def make_guides(settings: Settings) -> Guides | None:
+    """Return who guides rollouts, None where the configuration wants none guided. The trainer has started the actor by then."""
+    if not settings.exp_manager.guides:
+        return None
+    # Not above: runs without guidance need no index in every worker.
+    from agentevolver.rollout.guidance import Guides
+    from experience_manager.actor import Guide, find_actor
+
+    source = Guide(find_actor(settings.experiment_dir), settings.exp_manager)
+    return Guides(settings.exp_manager, source, settings.sizes.n, settings.sizes.val_n)
+
+
+def make_attributor(settings: Settings, policy: PolicySource | None = None) -> Attributor | None:
+    """Return what asks the judge for step labels, None where the configuration wants no labels."""
+    if Role.ATTRIBUTOR not in settings.roles:
+        return None
+    llm = judge_settings(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), settings.attribution)
+    return Attributor(settings.attribution, LLM(llm, policy=policy), group_size=settings.sizes.n, endpoint=llm.endpoint(Role.ATTRIBUTOR))
+
+
+def make_graders(settings: Settings, policy: PolicySource | None = None) -> Graders | None:
+    """Return who grades training tasks, None where the environment grades all of them."""
+    if not settings.task_manager.grades_otherwise:
+        return None
+    llm = LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy) if Role.JUDGE in settings.roles else None
+    section = settings.task_manager
+    return Graders(Bench(section.grader, llm, settings.rollout.sparse, section.max_observation_chars))
+
+
+def make_summariser(settings: Settings, policy: PolicySource | None = None) -> Summariser | None:
+    """Return who writes the summaries of contexts, None where the configuration asks no role for them."""
+    if settings.rollout.summary_by != "summariser":
+        return None
+    return role_summariser(LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy))
+
+
+def stop_ids(model: str) -> tuple[int, ...]:
+    """Return the ids at which the engine ends a reply, as the model's generation config has them; none if it has no such file."""
+    try:
+        ids = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        return ()
+    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+
+
+def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template_kwargs: Any = None) -> EpisodeRunner:
+    """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders and summariser.
+
+    Raises ConfigError for a template or flow that cannot be used.
+    """
+    rollout, sizes, service = settings.rollout, settings.sizes, settings.env_service
+    renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), stop_ids(tokenizer.name_or_path))
+    limits = context_limits(rollout, sizes)
+    policy = RolloutPolicy(
+        env_type=service.env_type,
+        max_steps=rollout.max_steps,
+        max_tries=rollout.max_rollout_tries,
+        sparse=rollout.sparse,
+        unavailable_timeout_s=service.unavailable_timeout_s,
+        no_think=rollout.use_qwen3,
+    )
+    template, options = template_class(rollout.context_template), context_options(rollout)
+    client: Any = Watched(AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), f"environment {service.env_type}:", ENV_CALLS)
+    graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
+    watched: Any = Watched(engine, "the policy:", ("generate",))
+    return EpisodeRunner(policy, client, watched, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser, graders)

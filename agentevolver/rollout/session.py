@@ -1,0 +1,161 @@
+"""A session in an environment: asks the policy, carries its actions out, and records every call as a step.
+
+Steps are numbered through the episode, the policy's plans, summaries and context decisions among them, so that each sampled token
+has the step it belongs to; the environment counts its own actions alone. Failures are not caught here: `EngineError` (also for a
+summary that a role's model could not write) and `EnvServiceError` fail the attempt, `ContextFull` ends it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentevolver.flows.base import Answer, has_failed
+from agentevolver.rollout.engines import ChatEngine, Summariser
+from agentevolver.rollout.policy import Engine, EngineError, Generated
+from agentevolver.types import Step
+from agentevolver.utils import seeds
+from context_manager.template import ContextTemplate, SideCall
+
+if TYPE_CHECKING:
+    from agentevolver.rollout.rollout import EnvClient
+
+T = TypeVar("T")
+Message = dict[str, Any]
+
+# More calls than any template needs before one prompt: a template that goes on asking would never let the policy act.
+MAX_SIDE_CALLS = 8
+
+
+@dataclass(slots=True)
+class LiveSession:
+    """One episode on one instance.
+
+    Args:
+        context: what the policy sees.
+        engine: the policy, or a chat model in its place.
+        client: the environment service.
+        instance_id: the instance; also the request id of every call.
+        sampling_params: of every call.
+        max_steps: actions of the episode.
+        shown: how what is not the policy's is put to it (`/no_think`, say).
+        summariser: the role's model that writes summaries, if the template asks for it.
+    """
+
+    context: ContextTemplate
+    engine: Engine | ChatEngine
+    client: EnvClient
+    instance_id: str
+    sampling_params: dict[str, Any]
+    max_steps: int
+    shown: Callable[[Message], Message]
+    summariser: Summariser | None = None
+    steps: list[Step] = field(default_factory=list)
+    actions: int = 0
+    versions: set[int] = field(default_factory=set)
+    generate_s: float = 0.0
+    env_s: float = 0.0
+    _said: Step | None = None
+
+    async def ask(self, kind: str = "action") -> str:
+        """Make the calls that the context wants first, then let the policy speak."""
+        self._close_step()
+        await self._keep_house()
+        prompt_ids = self.context.next_prompt()
+        index, length = len(self.steps), len(prompt_ids)
+        generated, seconds = await self._sample(prompt_ids, self.context.chat, self.context.limits.max_new_tokens)
+        text = self.context.record(generated.ids, generated.log_probs, index, kind)
+        self._said = self._step(index, kind, text, length, generated.ids, seconds)
+        return text
+
+    async def act(self, text: str) -> Answer:
+        """Give the environment an action and the policy its answer."""
+        if self._said is None:
+            raise RuntimeError("a flow must `ask` before each `act`: an action that the policy did not say cannot be trained on")
+        before = self.env_s
+        message = {"role": "assistant", "content": self.context.action(text)}
+        result = await self.timed(self.client.step(self.instance_id, message, step_index=self.actions))
+        self.actions += 1
+        observation = self.context.observe([self.shown(answer) for answer in result["state"]])
+        reward, over = float(result["reward"]), bool(result["is_terminated"])
+        self._said = replace(self._said, observation=observation, reward=reward, env_s=round(self.env_s - before, 4))
+        self._close_step()
+        return Answer(observation, reward, over, has_failed(observation, result.get("info") or {}))
+
+    def tell(self, text: str) -> None:
+        """Add an instruction."""
+        self.context.tell(str(self.shown({"role": "user", "content": text})["content"]))
+
+    def pin(self) -> None:
+        """Keep what was said last in sight."""
+        self.context.pin()
+
+    def close(self) -> None:
+        """Close the last step, if the policy spoke and did not act."""
+        self._close_step()
+
+    async def timed(self, call: Awaitable[T]) -> T:
+        """Await a call of the environment service and count its time."""
+        before = time.perf_counter()
+        try:
+            return await call
+        finally:
+            self.env_s += time.perf_counter() - before
+
+    async def _keep_house(self) -> None:
+        for _ in range(MAX_SIDE_CALLS):
+            call = self.context.housekeeping()
+            if call is None:
+                return
+            await self._side_call(call)
+        raise RuntimeError(f"{type(self.context).__name__} asked for {MAX_SIDE_CALLS} calls in a row and would go on")
+
+    async def _side_call(self, call: SideCall) -> None:
+        if call.by == "summariser":
+            if self.summariser is None:
+                raise RuntimeError("the context wants a summary of the summariser, and no model plays that role here")
+            self.context.settle(call, await self.summariser(call.messages, call.max_new_tokens))
+            return
+        generated, seconds = await self._sample(list(call.prompt_ids), lambda: call.messages, call.max_new_tokens)
+        index = len(self.steps)
+        text = self.context.answer(call, generated.ids, generated.log_probs, index)
+        self.steps.append(self._step(index, call.kind, text, len(call.prompt_ids), generated.ids, seconds))
+
+    async def _sample(self, prompt_ids: list[int], messages: Callable[[], list[Message]], max_new_tokens: int) -> tuple[Generated, float]:
+        """Return what was sampled and the seconds it took."""
+        room = min(max_new_tokens, self.context.limits.max_model_len - len(prompt_ids))
+        sampling = {**self.sampling_params, "max_tokens": room}
+        before = time.perf_counter()
+        if isinstance(self.engine, ChatEngine):
+            generated = await self._converse(self.engine, messages(), sampling)
+        else:
+            if (draws := seeds.current()) is not None:
+                sampling["seed"] = draws.seed("policy")
+            generated = await self.engine.generate(self.instance_id, prompt_ids, sampling)
+            self.versions.update((generated.min_version, generated.max_version))
+        seconds = time.perf_counter() - before
+        self.generate_s += seconds
+        return generated, seconds
+
+    async def _converse(self, engine: ChatEngine, messages: list[Message], sampling: dict[str, Any]) -> Generated:
+        said = await engine.converse(self.instance_id, messages, sampling)
+        renderer = self.context.renderer
+        # JSON may hold half a character (a lone surrogate), which can neither be encoded nor sent on.
+        ids = [
+            *renderer.encode(said.text.encode("utf-8", "replace").decode()),
+            *([] if said.truncated else [renderer.tokenizer.eos_token_id]),
+        ]
+        if not ids:
+            raise EngineError("the model's reply was cut before its first word")
+        return Generated(ids, [0.0] * len(ids), 0, 0)
+
+    def _step(self, index: int, kind: str, text: str, prompt_tokens: int, ids: Sequence[int], seconds: float) -> Step:
+        truncated = not self.context.renderer.ends_turn(ids)
+        return Step(index, text, "", 0.0, prompt_tokens, len(ids), truncated, round(seconds, 4), 0.0, kind)
+
+    def _close_step(self) -> None:
+        if self._said is not None:
+            self.steps.append(self._said)
+            self._said = None

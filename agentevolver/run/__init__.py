@@ -1,0 +1,1 @@
+"""The main job of a run, phase by phase."""

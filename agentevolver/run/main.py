@@ -1,0 +1,170 @@
+"""The main job: `python -m agentevolver.run.main --config experiments/<project>/<experiment>/config.yaml`.
+
+Lists the tasks, hands the configuration to verl and runs the trainer, with a console beside it. The launcher starts it; it needs
+the environment service and the Ray cluster that the configuration names. Errors that have a cause of their own are one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from agentevolver.config.checks import ConfigError, Settings, for_verl, from_config
+from agentevolver.config.load import one_line
+from agentevolver.errors import TrainingFailed
+from agentevolver.monitor.console import Console
+from agentevolver.monitor.log import Status
+from agentevolver.run.probe import probe
+from agentevolver.types import Task
+from agentevolver.utils import net
+from agentevolver.utils.secrets import adopt_secrets
+from context_manager.chat import ChatRenderer
+from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
+from task_manager.tasks import environment_tasks, read_tasks, write_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the main job; returns the exit code (2: configuration, 1: the run failed)."""
+    parser = argparse.ArgumentParser(prog="python -m agentevolver.run.main", description="Train on a composed configuration.")
+    parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml, as the launcher wrote it")
+    arguments = parser.parse_args(argv)
+    try:
+        config = OmegaConf.load(arguments.config)
+        assert isinstance(config, DictConfig)
+        settings = from_config(config)
+        if not settings.shared_files:
+            os.umask(0o077)
+        adopt_secrets()
+        logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        check_stages(settings)
+        prepare(config, settings)
+        _train(config, settings)
+    except ConfigError as error:
+        print(f"configuration: {error}", file=sys.stderr)
+        return 2
+    except (EnvServiceError, TrainingFailed, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def prepare(config: DictConfig, settings: Settings) -> None:
+    """Have the tasks of the run and look at what will be done with them, in the order of what it costs: listing and opening them is free,
+    making synthetic ones is not.
+
+    Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
+    """
+    originals, validation = list_tasks(config, settings)
+    section = settings.task_manager
+    trained = originals if section.mixture.use_original_tasks else []
+    unmade = [replace(task, open_query=True) for task in originals] if section.makes_tasks else []
+    renderer = make_renderer(config)
+    check_episodes(settings, [*trained, *unmade, *validation], renderer)
+    synthetic: list[Task] = []
+    if section.draws_epochs:
+        from agentevolver import questioning
+
+        synthetic = questioning.prepare(settings, originals)
+        check_episodes(settings, synthetic, renderer)
+    if settings.exp_manager.enabled:
+        from agentevolver.trainer import experience_manager as navigating
+
+        navigating.prepare(settings, [*trained, *synthetic, *validation])
+
+
+def list_tasks(config: DictConfig, settings: Settings) -> tuple[list[Task], list[Task]]:
+    """Write the experiment's task files, unless a run before this one did, and point verl's dataset at them.
+
+    Returns the environment's own tasks: those of the training split, and those that are validated on.
+    """
+    folder = settings.experiment_dir.resolve() / "tasks"
+    train, validation = folder / "train.jsonl", folder / "val.jsonl"
+    if not (train.exists() and validation.exists()):
+        Status(settings.experiment_dir).set("listing the tasks")
+        asyncio.run(_list_tasks(settings, train, validation))
+    with open_dict(config):
+        config.data.train_files = str(train)
+        config.data.val_files = str(validation)
+    return read_tasks(train), read_tasks(validation)
+
+
+async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None:
+    service, data = settings.env_service, settings.data
+    async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+        try:
+            grader = settings.task_manager.grader.original_grader
+            tasks = await environment_tasks(client, service.env_type, data.train_split, params=data.train_filter, evaluator=grader)
+            held_out = [
+                task
+                for split in data.val_splits
+                for task in await environment_tasks(client, service.env_type, split, validation=True, params=data.val_filter)
+            ]
+        except (ValueError, EnvRequestError) as error:
+            raise ConfigError(f"the splits in data.train_split and data.val_splits cannot be listed: {error}") from error
+    write_tasks(train, tasks)
+    write_tasks(validation, held_out)
+
+
+def check_stages(settings: Settings) -> None:
+    """Make the advantage stages once; raises ConfigError for one that does not exist or does not take its options."""
+    from advantage_processor.pipeline import Processor, StageError
+
+    try:
+        Processor(settings.attribution, hybrid_data=settings.task_manager.mixture.is_hybrid)
+    except StageError as error:
+        raise ConfigError(f"attribution_driven_credit_assignment.stages: {error}") from error
+
+
+def make_renderer(config: DictConfig) -> ChatRenderer:
+    """Return what turns messages into the policy's tokens; raises ConfigError where there is no tokenizer."""
+    from transformers import AutoTokenizer
+
+    model = config.actor_rollout_ref.model
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model.tokenizer_path or model.path, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}") from error
+    return ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
+
+
+def check_episodes(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> None:
+    """Open a few episodes of the tasks; raises ConfigError for what would only fail after the engines have started."""
+    if tasks:
+        Status(settings.experiment_dir).set("opening a few episodes")
+        longest = asyncio.run(probe(settings, tasks, renderer))
+        logger.info("the longest of the probed openings has %d tokens", longest)
+
+
+def _log_path(settings: Settings) -> Path:
+    folder = settings.experiment_dir / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "driver.log"
+
+
+def _train(config: DictConfig, settings: Settings) -> None:
+    """Hand over to verl. torch, ray and verl are imported here, after everything that can be wrong cheaply."""
+    log = _log_path(settings)
+    if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
+        os.environ.update(net.ON_LOOPBACK)  # for the private cluster, before Ray is imported
+    with Console(settings.experiment_dir), log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        from agentevolver.trainer.run import run
+
+        run(for_verl(config), settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,290 @@
+"""The experience manager of a training run, as the trainer sees it: started, fed with rollouts, asked for its metrics, closed.
+
+A step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What a rollout may be told does not
+depend on how fast the summariser is: where the run is to be deterministic, rollouts begin when what was handed over before is in the pool
+(`settle`); elsewhere nothing makes a step wait. What happens before training (the warm start) and before the last validation (the scouts)
+may wait, and is not done again by a run that goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from agentevolver.config.checks import Settings
+from agentevolver.errors import TrainingFailed, last_line
+from agentevolver.types import Task
+from agentevolver.utils.files import read_jsonl, write_json, write_jsonl
+
+logger = logging.getLogger(__name__)
+
+Record = dict[str, Any]
+# Rolls tasks out without guidance, so many times each, and returns the trajectories' records.
+RollOut = Callable[[Sequence[Task], int], list[Record]]
+
+START_TIMEOUT_S = 120.0
+# How often a lost actor is asked whether it is back.
+RETRY_S = 0.5
+# For what a step's rollouts came to, when the step ends: they were handed over seconds before.
+COLLECT_TIMEOUT_S = 2.0
+# And where the metrics are not to depend on it: what is waited for then is counters in a file.
+COLLECT_WHOLE_S = 120.0
+CLOSE_TIMEOUT_S = 60.0
+# Tasks that are rolled out and distilled before the next ones: what a run that is killed has to repeat at most.
+CHUNK = 32
+
+
+class Navigation:
+    """Starts the experience manager's actor and speaks with it.
+
+    Args:
+        settings: the run's.
+        held_out: ids of the evaluation's tasks, which are never learned from.
+    """
+
+    def __init__(self, settings: Settings, held_out: Iterable[str]) -> None:
+        # Not above: runs without experience need no index.
+        from experience_manager.actor import start_actor
+
+        section, self._directory = settings.exp_manager, settings.experiment_dir.resolve()
+        self._rollouts = section.init_rollouts
+        self._waits = settings.trainer.deterministic
+        # A pool of the run's own goes back with a checkpoint; one that others write into does not.
+        self._owns_pool = section.backend == "embedded" and section.store is None
+        self._pending: list[Any] = []
+        self._early: dict[str, float] = {}
+        self._actor = start_actor(
+            section.model_copy(update={"store": section.store.resolve()}) if section.store is not None else section,
+            settings.llm.model_copy(update={"ledger": settings.usage_ledger.resolve()}),
+            self._directory,
+            held_out=held_out,
+            seed=settings.data.seed,
+            # The experiment's folder is on this node.
+            scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
+        )
+
+    @property
+    def actors(self) -> tuple[Any, ...]:
+        """The actor, to be asked what it waits for."""
+        return (self._actor,)
+
+    def wait(self) -> None:
+        """Wait until the pool is open; raises TrainingFailed if it cannot be."""
+        try:
+            ray.get(self._actor.__ray_ready__.remote(), timeout=START_TIMEOUT_S)
+        except RayError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise TrainingFailed(f"the experience manager could not be started: {lines[-1]}") from error
+
+    def settle(self) -> None:
+        """Wait until everything that was handed over is in the pool, where the run is to be deterministic."""
+        if self._waits:
+            self._early |= self.collect()
+            self._done(self._actor.settled.remote())
+
+    @property
+    def beginning(self) -> Path:
+        """Where the pool lies as it was before the first step."""
+        return self._directory / "experience" / "begin"
+
+    def save(self, folder: Path) -> None:
+        """Write the pool and what is known of it into a checkpoint, where the run is to be deterministic.
+
+        Raises TrainingFailed: what would go on from there would not be the same run.
+        """
+        if self._waits and self._owns_pool:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.settle()
+            try:
+                self._surely(lambda: self._actor.save.remote(str(folder.resolve())))
+            except RayError as error:
+                raise TrainingFailed(f"the experience pool could not be written into {folder}: {_reason(error)}") from error
+
+    def restore(self, folder: Path) -> bool:
+        """Make the pool what it was when it was saved there, where the run is to be deterministic.
+
+        A later state, edits of a person among it, is kept in a file of its own, which a warning names. Returns whether it was saved there.
+
+        Raises TrainingFailed: it was saved there, and something cannot be read or written.
+        """
+        if not (self._waits and self._owns_pool):
+            return False
+        self.wait()
+        asides = (self._directory / f"experience.superseded-{number}.sqlite" for number in count(1))
+        aside = next(path for path in asides if not path.exists())
+        try:
+            restored = bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
+        except RayError as error:
+            raise TrainingFailed(f"the experience pool could not be set back to what it was in {folder}: {_reason(error)}") from error
+        if aside.exists():
+            logger.warning("the experience pool was set back to what it was in %s; its later state is in %s", folder, aside)
+        return restored
+
+    def _filled(self, name: str, done: Sequence[str]) -> Path:
+        return self._directory / "experience" / f"{name}_{len(done)}"
+
+    def submit(self, step: int, records: Sequence[Record]) -> None:
+        """Hand over the rollouts of a training step."""
+        self._pending.append(self._actor.record_step.remote(step, list(records)))
+
+    def collect(self) -> dict[str, float]:
+        """Return what is known by now of the rollouts that were handed over, and once what happened before the first step."""
+        metrics, self._early = self._early, {}
+        done, self._pending = (
+            ray.wait(self._pending, num_returns=len(self._pending), timeout=COLLECT_WHOLE_S if self._waits else COLLECT_TIMEOUT_S)
+            if self._pending
+            else ([], [])
+        )
+        for reference in done:
+            metrics |= self._result(reference)
+        if self._pending:
+            metrics["exp_manager/late_records"] = float(len(self._pending))
+        return metrics
+
+    def fill(
+        self, name: str, tasks: Sequence[Task], roll_out: RollOut, tell: Callable[[int, int], None], *, step: int | None = None
+    ) -> None:
+        """Roll tasks out, distil what happened, and remember which ones it was, so that it is done once.
+
+        Args:
+            name: of this filling, also in its files and metrics.
+            tasks: what to roll out.
+            roll_out: how.
+            tell: told after every few tasks how many are done, and of how many.
+            step: the one that it is done for, each time anew; then the pool is what it came to also where it was done before, by a run
+                that went on from an earlier checkpoint since. None: once in all.
+        """
+        key = name if step is None else f"{name}_{step}"
+        path = self._directory / "experience" / f"{key}.json"
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        done: list[str] = known.get("tasks", [])
+        # By the file of their trajectories: tasks that were rolled out, and not distilled in full.
+        owed: dict[str, list[str]] = known.get("undistilled", {})
+        left = [task for task in tasks if task.task_id not in set(done)]
+        # What a chunk taught that was cut off is taught again.
+        if (left or step is not None) and not self.restore(self._filled(key, done)) and left:
+            self.save(self._filled(key, done))
+        for start in range(0, len(left), CHUNK):
+            tell(len(done), len(tasks))
+            chunk = left[start : start + CHUNK]
+            records = roll_out(chunk, self._rollouts)
+            rolled = f"{key}_{len(done)}.jsonl"
+            write_jsonl(self._directory / "trajectories" / rolled, records)
+            metrics, undistilled = self._distilled(records)
+            before = self._filled(key, done)
+            done += [task.task_id for task in chunk]
+            owed |= {rolled: undistilled} if undistilled else {}
+            self.save(self._filled(key, done))
+            graded = [record for record in records if record["outcome"] is not None]
+            if graded:
+                metrics[f"exp_manager/{name}/success"] = sum(r["outcome"]["success"] for r in graded) / len(graded)
+            self._early |= metrics
+            write_json(path, {"tasks": done, "metrics": metrics, "undistilled": owed})
+            shutil.rmtree(before, ignore_errors=True)
+        if owed:
+            owed = self._try_again(name, owed)
+            self.save(self._filled(key, done))
+            write_json(path, {"tasks": done, "metrics": self._early, "undistilled": owed})
+
+    def _try_again(self, name: str, owed: dict[str, list[str]]) -> dict[str, list[str]]:
+        """Distil rollouts once more of which calls were lost; returns what is still owed, and counts its tasks."""
+        still: dict[str, list[str]] = {}
+        for rolled, tasks in owed.items():
+            records = [
+                record for record in read_jsonl(self._directory / "trajectories" / rolled) if record["task"]["task_id"] in set(tasks)
+            ]
+            metrics, undistilled = self._distilled(records)
+            self._early |= metrics
+            still |= {rolled: undistilled} if undistilled else {}
+        count = sum(map(len, still.values()))
+        self._early[f"exp_manager/{name}/undistilled"] = float(count)
+        if count:
+            files = ", ".join(still)
+            logger.warning(
+                "%s: rollouts of %d tasks were not distilled in full, twice (%s in trajectories/): see that the summariser answers, and "
+                "run `python -m experience_manager distill` on them with this run's --config",
+                *(name, count, files),
+            )
+        return still
+
+    def _distilled(self, records: Sequence[Record]) -> tuple[dict[str, float], list[str]]:
+        """Return the metrics of distilling rollouts, and the tasks of which it did not succeed in full."""
+        try:
+            filling = ray.get(self._actor.warm_start.remote(list(records)))
+        except RayError as error:
+            return self._lost(error), list(dict.fromkeys(record["task"]["task_id"] for record in records))
+        return dict(filling.metrics), list(filling.undistilled)
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Let what is being distilled be finished in time, and close the pool. Raises nothing."""
+        try:
+            ray.get(self._actor.close.remote(timeout_s), timeout=timeout_s + COLLECT_TIMEOUT_S)
+        except RayError as error:
+            logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
+
+    def _surely(self, call: Callable[[], Any]) -> Any:
+        """Return what a call comes to; it is made again where the actor's process was lost, until Ray has started it again.
+
+        Raises RayError: what the call raised, or the actor did not come back in `START_TIMEOUT_S`.
+        """
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                return ray.get(call())
+            except RayActorError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(RETRY_S)
+
+    def _done(self, reference: Any) -> None:
+        """Wait for a call; training goes on without it if it fails."""
+        try:
+            ray.get(reference)
+        except RayError as error:
+            logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
+
+    def _result(self, reference: Any) -> dict[str, float]:
+        try:
+            metrics: dict[str, float] = ray.get(reference)
+        except RayError as error:
+            return self._lost(error)
+        return metrics
+
+    @staticmethod
+    def _lost(error: RayError) -> dict[str, float]:
+        # Training goes on without it: rollouts are unguided and say why, the metric shows that something is wrong.
+        logger.warning("the experience manager failed: %s", " ".join(str(error).split())[-400:])
+        return {"exp_manager/errors": 1.0}
+
+
+def _reason(error: RayError) -> str:
+    """Return in one line what the actor's method raised, or what became of the actor."""
+    return last_line(getattr(error, "cause", None) or error)
+
+
+def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:
+    """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in `credit.assign`."""
+    flags = {record["trajectory_id"]: (bool(record["guided"]), bool(record["stripped"])) for record in records}
+    return [flags[key.rpartition("_")[0]] for key in keys]
+
+
+def rollout_flags(records: Sequence[Record]) -> dict[str, float]:
+    """Return the metrics of a step's rollouts that set the guided apart from the others; failed ones are left out."""
+    graded = [record for record in records if record["outcome"] is not None]
+    metrics = {"exp_manager/unanswered": float(sum(record["guidance_wanted"] and not record["guided"] for record in records))}
+    for name, wanted in (("guided", True), ("unguided", False)):
+        outcomes = [record["outcome"] for record in graded if record["guided"] is wanted]
+        metrics[f"exp_manager/{name}/rollouts"] = float(len(outcomes))
+        if outcomes:
+            metrics[f"exp_manager/{name}/success"] = sum(outcome["success"] for outcome in outcomes) / len(outcomes)
+    return metrics

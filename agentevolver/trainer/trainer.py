@@ -1,0 +1,412 @@
+"""The trainer: verl's synchronous V1 trainer, registered as `trainer.v1.trainer_mode=agentevolver`.
+
+What it adds to verl's: rollouts that failed take no part in any statistic or gradient, and end the run when there are too many;
+trajectories and metrics are on disk before the step goes on; validation is averaged exactly. verl's loop itself is untouched.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf, open_dict
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1 import register_trainer
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.tracking import Tracking
+
+from advantage_processor.pipeline import Processor
+from agentevolver.checkpoints.resume import DATA
+from agentevolver.config.checks import of_verl
+from agentevolver.monitor.log import RunLog, Status, supersede_metrics
+from agentevolver.monitor.retention import Retention
+from agentevolver.monitor.watchdog import Watchdog
+from agentevolver.rollout import groups
+from agentevolver.synthetic import funnel_metrics
+from agentevolver.trainer.checkpoint import finish, kept, make_room, pool_of, prepare_start, restore_state, save_state, writing
+from agentevolver.trainer.credit import assign
+from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, Navigation
+from agentevolver.trainer.experience_manager import scout_path, warm_start_path
+from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
+from agentevolver.trainer.order import Places, ordered, validation_order
+from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
+from agentevolver.trainer.samples import plain, put_advantages, sample_records, scale_synthetic, trained_on
+from agentevolver.trainer.tasks import TrainingTasks
+from agentevolver.trainer.timing import timed_whole
+from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
+from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
+from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
+from agentevolver.types import Task
+from agentevolver.utils.files import whole, write_jsonl
+from experience_manager.allocate import validation_rollouts
+from task_manager.dataset import ROLLOUTS_KEY, row_of
+from task_manager.tasks import read_tasks
+
+logger = logging.getLogger(__name__)
+
+# verl looks for finished rollouts every 2 s, which on short episodes is most of a step.
+POLL_INTERVAL_S = 0.02
+
+
+@register_trainer("agentevolver")
+@timed_whole
+class EvolverTrainer(PPOTrainerSync):
+    """verl's `PPOTrainerSync` with our records, our validation and our treatment of failed rollouts."""
+
+    def __init__(self, config: Any) -> None:
+        self.settings = of_verl(config)
+        self.directory = self.settings.experiment_dir
+        self.status = Status(self.directory)
+        self._failures = FailureGuard(self.settings.trainer.max_failed_rollouts, self.settings.trainer.max_failed_steps)
+        self._rollout_metrics: dict[str, float] = {}
+        self._trajectories: list[dict[str, Any]] = []
+        self._is_hybrid = self.settings.task_manager.mixture.is_hybrid
+        attribution = self.settings.attribution
+        self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
+        self._tasks: TrainingTasks | None = None
+        self._navigation: Navigation | None = None
+        self._retention = Retention(self.directory, self.settings.retention)
+        self._places = Places(self.settings.data.seed)
+        self._save_due, self._sealed_s = False, 0.0
+        self._watchdog = Watchdog(self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits)
+        super().__init__(config)
+
+    _compute_old_log_prob = watched("log-probs of the actor", WORKERS, PPOTrainerSync._compute_old_log_prob)
+    _compute_ref_log_prob = watched("log-probs of the reference", WORKERS, PPOTrainerSync._compute_ref_log_prob)
+    on_init_end = watched("weights into vLLM", WEIGHTS, PPOTrainerSync.on_init_end)
+
+    def _waits(self) -> str:
+        manager = getattr(self, "agent_loop_manager", None)
+        return described_waits(
+            manager.agent_loop_workers if manager is not None else (), self._navigation.actors if self._navigation else ()
+        )
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        self.trainer_mode = "sync"  # a name of our own must not turn verl's synchronous behaviour off
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = POLL_INTERVAL_S
+        buffer.sample = ordered(buffer.sample)
+        return buffer
+
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        prompts = super()._next_train_batch(num_prompts)
+        self._places.name(prompts, self.global_steps)
+        return prompts
+
+    @property
+    def logger(self) -> RunLog:
+        """Where verl's loop logs a step's metrics."""
+        return self._run_log
+
+    @logger.setter
+    def logger(self, backend: Tracking) -> None:
+        self._run_log = RunLog(self.directory, backend, self._step_is_told)
+
+    def _setup(self) -> None:
+        self.status.set("loading the policy and starting vLLM")
+        self._watchdog.start()
+        self._watchdog.enter("starting", lambda: STARTING)
+        experience = self.settings.exp_manager
+        if experience.enabled:
+            self._navigation = Navigation(self.settings, [task.task_id for task in read_tasks(Path(self.config.data.val_files))])
+        super()._setup()
+        if self._navigation is not None:
+            self._navigation.wait()
+        actor = self.config.actor_rollout_ref.actor
+        if experience.kl_to == "old":  # `for_verl` turned it off, so that verl makes no reference
+            actor = OmegaConf.merge(actor, {"use_kl_loss": True})
+        self.actor_rollout_wg.set_loss_fn(partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to=experience.kl_to))
+        self._watchdog.leave()
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """Fill the pool of experience where that is wanted, and train; what runs in the background ends with it."""
+        self.agent_loop_manager = agent_loop_manager
+        in_time = 0.0
+        try:
+            if self.settings.exp_manager.init_exp_before_training and self.global_steps == 0:
+                self._fill_pool("warm_start", warm_start_path(self.settings))
+            if self._navigation is not None and self.global_steps == 0:
+                self._navigation.save(self._navigation.beginning)
+            if not self.settings.exp_manager.init_exp_only:
+                super().fit(agent_loop_manager)
+            in_time = CLOSE_TIMEOUT_S
+        finally:
+            if self._tasks is not None:
+                self._tasks.close()
+            if self._navigation is not None:
+                self._navigation.close(in_time)
+            self._watchdog.close()
+
+    def _fill_pool(self, name: str, path: Path, step: int | None = None) -> None:
+        if self._navigation is None:
+            return
+
+        def tell(done: int, total: int) -> None:
+            self._watchdog.enter(f"filling the experience pool ({name})")
+            self.status.set(f"filling the experience pool ({name}): {done} of {total} tasks", step=self.global_steps)
+
+        self._navigation.fill(name, read_tasks(path), partial(self._roll_out, name), tell, step=step)
+        self._watchdog.leave()
+
+    def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[dict[str, Any]]:
+        """Roll tasks out n times each with the policy as it is, sampled as in training, and return the records of what happened."""
+        rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
+        seed, step = self.settings.data.seed, self.global_steps
+        rows["uid"] = np.array([groups.name(seed, name, step, place, task.task_id) for place, task in enumerate(tasks)], dtype=object)
+        prompts = tu.get_tensordict(rows)
+        tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
+        tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in tasks]
+        tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
+        self.agent_loop_manager.generate_sequences(prompts)
+        batch, _ = self.replay_buffer.sample(global_steps=self.global_steps, partition_id="train", batch_size=len(tasks))
+        records = self._trajectories_of(batch)[1]
+        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+        self._failures.check(records)
+        return records
+
+    def _trajectories_of(self, batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return what each row says beside its tensors, and the records of the rollouts, in order."""
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        extra = [plain(fields) for fields in data["extra_fields"]]
+        trajectories = [fields["trajectory"] for fields in extra if "trajectory" in fields]
+        return extra, sorted(trajectories, key=lambda t: (t["group_id"], t["rollout_id"]))
+
+    def _init_dataloader(self) -> None:
+        """verl's, and in the place of its training loader ours where epochs are a mixture or follow a curriculum."""
+        super()._init_dataloader()
+        if self.settings.exp_manager.val_rollout_mode == "both":
+            self.val_dataset.rollouts = sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
+        if not self.settings.task_manager.draws_epochs:
+            return
+        data, trainer = self.config.data, self.config.trainer
+        self._tasks = TrainingTasks(self.settings, Path(data.train_files))
+        self.train_dataset = self._tasks.dataset
+        self.train_dataloader = self._tasks.dataset.loader(data.get("gen_batch_size") or data.train_batch_size, collate_fn)
+        self.steps_per_epoch = len(self.train_dataset) // data.train_batch_size
+        self.total_training_steps = trainer.total_training_steps or self.steps_per_epoch * trainer.total_epochs
+        # The learning-rate schedule counts optimiser steps, as verl's own does.
+        with open_dict(self.config):
+            for section in ("actor_rollout_ref.actor.optim", "critic.optim"):
+                if OmegaConf.select(self.config, section):
+                    OmegaConf.update(self.config, f"{section}.total_training_steps", self.total_training_steps * self.parameter_sync_step)
+
+    @property
+    def _checkpoint(self) -> Path:
+        return Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
+
+    def _save_checkpoint(self) -> None:
+        """verl's part, while vLLM has left the memory to the trainer. It counts once the step is over and its metrics are on disk."""
+        with self._watchdog.phase("checkpoint", lambda: DISK), writing(self._checkpoint):
+            make_room(self._checkpoint, kept(self.config.trainer))
+            super()._save_checkpoint()
+        self._save_due = True
+
+    def _step_is_told(self) -> None:
+        if self._save_due:
+            self._save_due = False
+            self._seal_checkpoint()
+
+    def _seal_checkpoint(self) -> None:
+        """The rest of a checkpoint, as it is after the step and its validation: the loader, the pool, our own state."""
+        began, folder = time.perf_counter(), self._checkpoint
+        with self._watchdog.phase("checkpoint", lambda: DISK), writing(folder):
+            with whole(folder / DATA) as draft:
+                torch.save(self.train_dataloader.state_dict(), draft)
+            if self._navigation is not None:
+                self._navigation.save(folder)
+            save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
+            finish(folder, kept(self.config.trainer))
+        self._sealed_s = time.perf_counter() - began
+
+    def _load_checkpoint(self) -> None:
+        trainer = self.config.trainer
+        own, validates = trainer.resume_mode == "auto", bool(trainer.get("val_only", False))
+        prepare_start(trainer, self.directory)
+        super()._load_checkpoint()
+        # A run that starts over repeats the validation before the first step as well; one that only validates repeats nothing.
+        repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
+        saved = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
+        starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
+        if (own or starts_over) and self._navigation is not None:
+            self._navigation.restore(saved if self.global_steps > 0 else self._navigation.beginning)
+        if self.global_steps > 0:
+            logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
+            folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
+            self._failures.in_a_row = restore_state(folder, pool=pool)
+            # A run that goes on was validated when it stopped; one that only validates is there for that.
+            trainer.val_before_train = validates
+
+    def on_validate_begin(self) -> None:
+        is_last = self.global_steps >= self.total_training_steps or self.config.trainer.get("val_only", False)
+        if is_last and self.settings.exp_manager.scout.split is not None:
+            self._fill_pool("scout", scout_path(self.settings), self.global_steps)
+        prompts, n = len(self.val_dataset), sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
+        self.status.set(f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps)
+        self._phase_began = time.perf_counter()
+        self._settle_experience()
+        self._watchdog.enter("validation")
+
+    def on_validate_end(self) -> None:
+        self._watchdog.leave()
+
+    def _settle_experience(self) -> None:
+        if self._navigation is not None:
+            with self._watchdog.phase("experience of the step before"):
+                self._navigation.settle()
+
+    def on_step_begin(self) -> None:
+        if self._sealed_s:
+            self.timing_raw["between_steps/seal_checkpoint"], self._sealed_s = self._sealed_s, 0.0
+        self._settle_experience()
+        self._watchdog.enter("rollouts")
+        self.status.set("training", step=self.global_steps, total_steps=self.total_training_steps)
+
+    def on_step_end(self) -> None:
+        with self._watchdog.phase("weights into vLLM", lambda: WEIGHTS):
+            super().on_step_end()
+        if self._tasks is not None and self.global_steps < self.total_training_steps:
+            self._tasks.end_step(self.global_steps, self.steps_per_epoch)
+        self._retention.tidy(self.global_steps)
+
+    def on_sample_begin(self) -> None:
+        self._phase_began = time.perf_counter()
+
+    def on_sample_end(self) -> None:
+        self._watchdog.leave()
+        super().on_sample_end()
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
+        """verl's first look at a step's rollouts, hence ours: record them, check them, withdraw those that failed."""
+        gen_s = time.perf_counter() - self._phase_began
+        extra, trajectories = self._trajectories_of(batch)
+        self._trajectories = trajectories
+        self._write_trajectories()
+        self._failures.check(trajectories)
+        lonely = lonely_groups(trajectories)
+        withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or key.split("_")[0] in lonely]
+        self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
+        if self._tasks is not None:
+            self._rollout_metrics |= self._tasks.record(trajectories)
+        if self._navigation is not None:
+            self._navigation.submit(self.global_steps, trajectories)
+        self._withdraw(batch, withdrawn)
+        return super()._balance_batch(batch, metrics, **kwargs)
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        """Equal mini-batches on every rank, of our size; a critic's mini-batches are verl's."""
+        self._ranks = dp_size
+        needed = required_multiple(self.config.actor_rollout_ref, dp_size, optimiser_steps(self.config))
+        return math.lcm(needed, super()._get_required_batch_multiple(dp_size)) if self.use_critic else needed
+
+    def _withdraw(self, batch: KVBatchMeta, rows: list[int]) -> None:
+        """Take rows out of the gradient (mask), the group statistics (a group of their own) and verl's metrics (padding)."""
+        if not rows:
+            return
+        keys = [batch.keys[i] for i in rows]
+        mask = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])["response_mask"]
+        zeros = torch.nested.as_nested_tensor([torch.zeros_like(row) for row in mask.unbind()], layout=torch.jagged)
+        fields = TensorDict({"response_mask": zeros, "loss_mask": zeros.clone()}, batch_size=len(keys))
+        fields["uid"] = [f"withdrawn-{key}" for key in keys]
+        # With the tags, which every later put of verl's returns as they lie in the queue.
+        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=[{"is_padding": True}] * len(keys))
+        for i in rows:
+            batch.tags[i]["is_padding"] = True
+
+    def _write_trajectories(self) -> None:
+        write_jsonl(self.directory / "trajectories" / f"step_{self.global_steps}.jsonl", self._trajectories)
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """verl's, then step credit over it where the configuration wants that, and the scale of synthetic tasks in a hybrid mixture."""
+        self._watchdog.enter("advantages")
+        batch = super()._compute_advantage(batch, metrics)
+        if self._processor is not None:
+            self._assign_credit(batch, metrics, self._processor)
+        if self._is_hybrid and not self.settings.attribution.enable:
+            scale_synthetic(batch, self._trajectories)
+        self._watchdog.leave()
+        return batch
+
+    def _assign_credit(self, batch: KVBatchMeta, metrics: dict[str, Any], processor: Processor) -> None:
+        keys = [batch.keys[i] for i in trained_on(batch)]
+        if not keys:
+            return
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+        step_ids = [plain(fields)["step_ids"] for fields in data["extra_fields"]]
+        credit = assign(processor, self.global_steps, self._trajectories, keys, step_ids)
+        metrics.update(credit.metrics)
+        if self.settings.attribution.enable:
+            put_advantages(batch, keys, credit.advantages)
+        self._write_trajectories()
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """verl's, with mini-batches of as many tasks' rows as the configuration says, and columns that our loss reads."""
+        rows, actor, rollout = trained_on(batch), self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+        if self.settings.exp_manager.guides_training:
+            usual = float(actor.clip_ratio_high)
+            metrics.update(tell_guided_apart(batch, rows, self._trajectories, self.settings.exp_manager, usual))
+        if self.settings.trainer.dump_samples:
+            records = sample_records(batch, guided=self.settings.exp_manager.guides_training)
+            write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", records)
+        steps = optimiser_steps(self.config)
+        with self._watchdog.phase("update", lambda: WORKERS):
+            arrange(batch, rows, self._ranks, steps, actor.data_loader_seed + self.global_steps if actor.shuffle else None)
+            metrics.update(update_actor(self.actor_rollout_wg, batch, actor, steps, rollout.temperature))
+        if self.settings.exp_manager.guides_training:
+            done = finish_metrics(metrics)
+            metrics.clear()
+            metrics.update(done)
+        return batch
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
+        metrics.update(self._rollout_metrics | self._watchdog.metrics())
+        if self._tasks is not None and self.global_steps == 1:
+            metrics.update(funnel_metrics(self.settings))
+        if self._navigation is not None:
+            metrics.update(self._navigation.collect())
+
+    def _val_metrics_update(
+        self,
+        data_sources: list[str],
+        sample_uids: list[str],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        sample_turns: list[int],
+        expected_acc_counts: Any = None,
+    ) -> dict[str, float]:
+        """Replace verl's bootstrap by exact averages, and keep the validation's trajectories."""
+        order = validation_order(reward_extra_infos_dict["trajectory"])
+        infos = {name: [column[i] for i in order] for name, column in reward_extra_infos_dict.items()}
+        data_sources, sample_uids = [data_sources[i] for i in order], [sample_uids[i] for i in order]
+        sample_turns = [sample_turns[i] for i in order]
+        trajectories = infos["trajectory"]
+        write_jsonl(self.directory / "validation" / f"step_{self.global_steps}.jsonl", trajectories)
+        self._failures.check(trajectories)
+        masked = [bool(value) for value in infos["masked"]]
+        values = {"reward": infos["reward"], "success": infos["success"]}
+        sources, prompts = [str(source) for source in data_sources], [str(uid) for uid in sample_uids]
+        n, section = self.settings.sizes.val_n, self.settings.exp_manager
+        if section.guides:
+            wanted, of_both = [trajectory["guidance_wanted"] for trajectory in infos["trajectory"]], validation_rollouts(section, n)
+            metrics = validation_metrics_apart(sources, prompts, values, masked, wanted, of_both)
+        else:
+            metrics = validation_metrics(sources, prompts, values, masked, n)
+        if self._navigation is not None:
+            metrics |= self._navigation.collect()
+        turns = [turn for turn, failed in zip(sample_turns, masked, strict=True) if not failed]
+        metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
+        metrics["val-aux/never_acted"] = float(turns.count(0))
+        metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
+        return metrics

@@ -1,0 +1,229 @@
+"""The base of every context template: it edits what the policy will see next, and records what the engine saw.
+
+Two structures carry it (paper 2.5). The *live timeline* is the mutable conversation as the policy will next see it (`timeline.py`). The
+*snapshots* are the model calls, each frozen as it happened (`snapshots.py`). Training samples come from the snapshots alone, so that what
+is trained on is what was sampled, whatever a template does to the timeline.
+
+A template is a subclass that overrides some of the hooks at the end of the class. It calls no model: where it wants one asked (for a
+summary, say) it says so in `housekeeping`, and whoever runs the episode makes the call, records it and brings the answer to `settle`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from agentevolver.types import TrainingSample
+from context_manager.chat import ChatRenderer
+from context_manager.options import ContextFull, ContextLimits, ContextOptions
+from context_manager.samples import Runs, SampleLimits, SnapshotRecorder, runs
+from context_manager.timeline import LiveTimeline, Message
+
+__all__ = ["ContextFull", "ContextLimits", "ContextOptions", "ContextTemplate", "LiveTimeline", "Message", "SideCall"]
+
+
+@dataclass(frozen=True, slots=True)
+class SideCall:
+    """A model call that a template wants made before the next prompt.
+
+    Args:
+        kind: what it is for: the `kind` of the step that it becomes.
+        messages: the call as chat messages.
+        max_new_tokens: of the answer.
+        prompt_ids: the same as ids, if the policy is asked.
+        shown: the numbers of the messages in it.
+        by: who is asked.
+    """
+
+    kind: str
+    messages: list[dict[str, Any]]
+    max_new_tokens: int
+    prompt_ids: list[int]
+    shown: Runs = ()
+    by: Literal["policy", "summariser"] = "policy"
+
+
+class ContextTemplate:
+    """One episode's context.
+
+    The order of calls is `start`; then for each reply of the policy `housekeeping` (with `answer` or `settle` for each call that it
+    returns), `next_prompt`, `record`; after an action `observe`; at the end `samples`.
+
+    Class attributes: `reads` names the optional keys (`options.ContextOptions`) that the template reads; `append_only` says that it
+    never edits the timeline, which makes do with chat templates that cannot be taken apart.
+    """
+
+    reads: ClassVar[frozenset[str]] = frozenset()
+    append_only: ClassVar[bool] = False
+
+    def __init__(self, renderer: ChatRenderer, limits: ContextLimits, options: ContextOptions | None = None) -> None:
+        self.renderer = renderer
+        self.limits = limits
+        self.options = options or ContextOptions()
+        self.recorder = SnapshotRecorder()
+        self.messages: list[dict[str, Any]] = []
+        self.edits: list[dict[str, Any]] = []
+        self.dropped: Counter[str] = Counter()
+        self.timeline: LiveTimeline
+        self._sent: tuple[list[int], Runs] | None = None
+        self._pinned = 0
+
+    # ---- what an episode calls ----
+
+    def start(self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """Take the opening messages.
+
+        Args:
+            messages: what the policy sees first.
+            training_opening: what stands in their place in the training samples (the same without guidance, say); None: the same.
+
+        Raises:
+            ContextFull: they exceed `max_prompt_tokens`.
+            ChatTemplateError: the chat template will not do for this context template.
+        """
+        opening = self.opening([dict(message) for message in messages])
+        training = None if training_opening is None else self.opening([dict(message) for message in training_opening])
+        self.timeline = LiveTimeline(self.renderer, opening, training, append_only=self.append_only)
+        self.messages = [dict(message) for message in opening]
+        if self.timeline.opening_length > self.limits.max_prompt_tokens:
+            raise ContextFull(
+                f"the opening messages have {self.timeline.opening_length} tokens, data.max_prompt_length allows "
+                f"{self.limits.max_prompt_tokens}"
+            )
+
+    def next_prompt(self) -> list[int]:
+        """Return the ids to send next. Raises ContextFull when they and the reply's reserve do not fit."""
+        self.edit()
+        prompt_ids = self.timeline.prompt()
+        if len(prompt_ids) > self.room:
+            response = len(prompt_ids) - self.timeline.opening_length + self.limits.max_new_tokens
+            total = len(prompt_ids) + self.limits.max_new_tokens
+            raise ContextFull(f"the next call needs {response} response tokens and {total} in all")
+        self._sent = prompt_ids, runs(self.timeline.messages)
+        return list(prompt_ids)
+
+    def record(self, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int, kind: str = "action") -> str:
+        """Freeze the reply to the last prompt and return its text.
+
+        `log_probs` has one number per sampled id. Raises RuntimeError for a second reply to one prompt.
+        """
+        if self._sent is None:
+            raise RuntimeError("record a reply after the next_prompt that it answers")
+        prompt_ids, shown = self._sent
+        self._sent = None
+        self.recorder.record(prompt_ids, sampled_ids, log_probs, step=step, kind=kind, shown=shown)
+        text = self.renderer.text(sampled_ids)
+        self.messages.append({"role": "assistant", "content": text})
+        remembered = self.remembered(text, sampled_ids)
+        self.timeline.said(sampled_ids, text, step, None if remembered == text else remembered)
+        self.replied(text)
+        return text
+
+    def answer(self, call: SideCall, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int) -> str:
+        """Freeze the policy's answer to a side call, act on it, and return its text."""
+        trained = self.options.train_context_calls is not False
+        self.recorder.record(call.prompt_ids, sampled_ids, log_probs, step=step, kind=call.kind, shown=call.shown, trained=trained)
+        text = self.renderer.text(sampled_ids)
+        self.settle(call, text)
+        return text
+
+    def observe(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Append what the environment answered, cut to the observation limit, and return that text, without what the template adds."""
+        role, texts = self.options.observation_role, []
+        for message in messages:
+            clipped = {**message, "content": self.renderer.clip(str(message.get("content") or ""), self.limits.max_observation_tokens)}
+            if role is not None and clipped["role"] in ("user", "tool"):
+                clipped["role"] = role
+            shown = self.shown(clipped, self.timeline.last_number + 1)
+            self.timeline.add(shown)
+            self.messages.append(shown)
+            texts.append(clipped["content"])
+        return "\n".join(texts)
+
+    def tell(self, text: str) -> None:
+        """Append an instruction of the agent flow's, as the user would give it: to what the user said just before, if that is the last
+        message, since many chat templates want the roles to alternate."""
+        last = self.timeline.messages[-1] if self.timeline.messages else None
+        if last is not None and last.role == "user" and self.messages[-1]["content"] == last.content:
+            message = {**self.messages.pop(), "content": f"{last.content}\n\n{text}"}
+            self.timeline.rewrite(last, message["content"])
+        else:
+            message = {"role": "user", "content": text}
+            self.timeline.add(message)
+        self.messages.append(message)
+
+    def pin(self) -> None:
+        """Keep the policy's last message when others are dropped, and no longer the one that was kept before. Raises RuntimeError if
+        it has not spoken yet."""
+        said = [message for message in self.timeline.messages if message.ids is not None]
+        if not said:
+            raise RuntimeError("nothing to pin: the policy has not spoken yet")
+        before = [message for message in self.timeline.messages if message.number == self._pinned]
+        for message in before:
+            self.timeline.pin(message, False)
+        self._pinned = self.timeline.pin(said[-1]).number
+
+    def chat(self) -> list[dict[str, Any]]:
+        """Return the last prompt as chat messages."""
+        return self.timeline.chat()
+
+    def samples(self) -> list[TrainingSample]:
+        """Return the training samples, in order; empty if the policy never spoke. `dropped` then counts those left out, by name."""
+        limits = SampleLimits(
+            self.limits.max_prompt_tokens,
+            self.limits.max_response_tokens,
+            self.options.max_samples_per_trajectory,
+            self.options.sample_choice or "spread",
+        )
+        samples, self.dropped = self.recorder.samples(limits, self.timeline.opening_ids, self.timeline.training_ids)
+        return samples
+
+    # ---- what templates use ----
+
+    @property
+    def room(self) -> int:
+        """The longest prompt that leaves the reserve of a reply."""
+        return self.total - self.limits.max_new_tokens
+
+    @property
+    def total(self) -> int:
+        """The most tokens that a prompt and its reply may have together."""
+        return min(self.limits.max_model_len, self.timeline.opening_length + self.limits.max_response_tokens)
+
+    def note_edit(self, kind: str, messages: Sequence[Message], text: str = "") -> None:
+        """Write down, for the trajectory's record, what was done to the timeline."""
+        edit = {"calls": len(self.recorder.snapshots), "kind": kind, "messages": [list(run) for run in runs(messages)], "text": text}
+        self.edits.append(edit)
+
+    # ---- hooks: what a template may override ----
+
+    def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the opening messages as they shall be shown; the training opening passes here too."""
+        return messages
+
+    def shown(self, message: dict[str, Any], number: int) -> dict[str, Any]:
+        """Return what the environment said as it shall be shown; `number` is the one that it gets in the timeline."""
+        return message
+
+    def remembered(self, text: str, sampled_ids: Sequence[int]) -> str:
+        """Return a reply as later prompts show it: the same text keeps the ids that were sampled."""
+        return text
+
+    def action(self, text: str) -> str:
+        """Return the part of a reply that the environment is given."""
+        return text
+
+    def replied(self, text: str) -> None:
+        """React to a reply, which now is the timeline's last message."""
+
+    def edit(self) -> None:
+        """Change the timeline before a prompt is made of it."""
+
+    def housekeeping(self) -> SideCall | None:
+        """Return a call that must be made before the next prompt, or None. Asked again after each that was settled."""
+        return None
+
+    def settle(self, call: SideCall, text: str) -> None:
+        """Act on the answer to a side call."""

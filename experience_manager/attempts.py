@@ -1,0 +1,119 @@
+"""Finished rollouts as the experience manager sees them: what was asked, done and achieved, without the guidance that some of them had.
+
+Reads the records that a run writes (`Trajectory.to_dict()`) and the messages that AgentEvolver sends to a service. A rollout that did not
+happen is nothing to learn from and is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentevolver.utils.openings import without_query
+from experience_manager.guide import Message, without
+
+_HAPPENED = ("finished", "max_steps", "context_full")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One rollout. `steps` are (index, action, observation)."""
+
+    task_id: str
+    trajectory_id: str
+    opening: str
+    task: str
+    steps: tuple[tuple[int, str, str], ...]
+    score: float
+    success: bool
+    group_id: str = ""
+    validation: bool = False
+    guided: bool = False
+
+
+Group = Sequence[Attempt]
+
+
+def read_attempts(records: Iterable[Mapping[str, Any]], success_threshold: float | None = None) -> list[Attempt]:
+    """Return the rollouts among a run's records that happened and were graded.
+
+    Args:
+        records: `Trajectory.to_dict()`, with what guided it under `guidance` (`Injection.to_dict()`).
+        success_threshold: score from which a rollout succeeded; None: what its grader said.
+    """
+    attempts = []
+    for record in records:
+        outcome, task = record.get("outcome"), record["task"]
+        if outcome is None or record["stop_reason"] not in _HAPPENED:
+            continue
+        guidance = record.get("guidance")
+        opening, query = opening_and_task(without(record["messages"], guidance), task.get("query"))
+        score = float(outcome["score"])
+        attempts.append(
+            Attempt(
+                task_id=str(task["task_id"]),
+                trajectory_id=str(record["trajectory_id"]),
+                opening=opening,
+                task=query,
+                steps=tuple((int(step["index"]), str(step["action"]), str(step["observation"])) for step in record["steps"]),
+                score=score,
+                success=bool(outcome["success"]) if success_threshold is None else score >= success_threshold,
+                group_id=str(record.get("group_id", "")),
+                validation=bool((task.get("metadata") or {}).get("validation")),
+                guided=bool(guidance),
+            )
+        )
+    return attempts
+
+
+def from_messages(
+    messages: Sequence[Message], score: float, *, success_threshold: float, task_id: str = "", query: str = "", trajectory_id: str = ""
+) -> Attempt:
+    """Return a rollout that is known by its messages alone; tasks without an id are told apart by their opening."""
+    opening, task = opening_and_task(messages, query or None)
+    steps: list[tuple[int, str, str]] = []
+    for message in messages:
+        text = _content(message)
+        if message["role"] == "assistant":
+            steps.append((len(steps), text, ""))
+        elif steps:
+            index, action, observation = steps[-1]
+            steps[-1] = (index, action, f"{observation}\n{text}" if observation else text)
+    return Attempt(task_id or name_of_task(opening, task), trajectory_id, opening, task, tuple(steps), score, score >= success_threshold)
+
+
+def name_of_task(opening: str, task: str) -> str:
+    """Return what a task without an id is known as."""
+    return "opening-" + hashlib.sha256(f"{opening}\0{task}".encode()).hexdigest()[:16]
+
+
+def opening_and_task(messages: Sequence[Message], query: str | None = None) -> tuple[str, str]:
+    """Return what was said beside the task, and the task: `query` if it has a wording of its own, else the last opening message."""
+    opening = []
+    for message in messages:
+        if message["role"] == "assistant":
+            break
+        opening.append(_content(message))
+    *rules, last = opening or [""]
+    if query and query in last:
+        return without_query([{"content": text} for text in opening], query), query
+    return "\n\n".join(rules), query or last
+
+
+def group_by_task(attempts: Iterable[Attempt], size: int) -> list[list[Attempt]]:
+    """Return the rollouts of each task together, at most `size` in a group, tasks in the order in which they come."""
+    by_task: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        by_task.setdefault(attempt.task_id, []).append(attempt)
+    return [of_task[i : i + size] for of_task in by_task.values() for i in range(0, len(of_task), size)]
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    text = str(content or "")
+    calls = message.get("tool_calls")
+    return f"{text}\n{calls}".strip() if calls else text

@@ -1,0 +1,226 @@
+"""Distillation: what a group of finished rollouts teaches, as experiences that a judge has let through.
+
+    group -> successes | failures | best against worst  (extraction)  -> screen -> judge -> experiences
+
+Rollouts of validation, and of tasks that are held out, are refused here whoever sends them. Every call to the model may fail: what it
+would have given is then missing and counted by the kind of failure, the rest goes on; nothing that was not judged is kept. What each
+stage took and left is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from agentevolver.llm import (
+    BudgetExceeded,
+    LLMContextOverflow,
+    LLMError,
+    LLMFiltered,
+    LLMRefused,
+    LLMReplyError,
+    LLMTimeout,
+    LLMUnavailable,
+    Role,
+)
+from agentevolver.utils import seeds
+from experience_manager import prompts, replies, screen
+from experience_manager.attempts import Attempt, Group
+from experience_manager.experience import Category, Experience
+from experience_manager.places import BETWEEN, mentions, places_in
+from experience_manager.settings import DistillationSettings
+
+logger = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
+# What a lost call is counted as, the first kind that it is.
+_CALLS: tuple[tuple[type[LLMError], str], ...] = (
+    (LLMFiltered, "calls_filtered"),
+    (LLMContextOverflow, "calls_too_long"),
+    (LLMRefused, "calls_refused"),
+    (LLMTimeout, "calls_timed_out"),
+    (LLMUnavailable, "calls_unavailable"),
+    (LLMReplyError, "calls_unusable"),
+)
+
+
+class Summariser(Protocol):
+    """What is used of `agentevolver.llm.LLM`."""
+
+    async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M: ...
+
+
+@dataclass(slots=True)
+class Distilled:
+    """Experiences of a group, and how many each stage took and left.
+
+    `exhausted` says that the budget for models is spent, `interrupted` that calls were lost which may succeed another time, `problem` what
+    was wrong with the last call that was lost.
+    """
+
+    experiences: list[Experience] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    exhausted: bool = False
+    interrupted: bool = False
+    problem: str = ""
+
+
+Build = Callable[[prompts.Limits], prompts.Messages]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An extraction: what is asked, and the attempts that it is asked about; its results are judged in the light of the first."""
+
+    category: Category
+    build: Build
+    attempts: tuple[Attempt, ...]
+
+
+class Distiller:
+    """Distils groups. Safe for many at once on one event loop."""
+
+    def __init__(self, llm: Summariser, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()) -> None:
+        """Take the model that summarises, `author` as its name in records, and the ids of tasks that must not be learned from."""
+        self._llm = llm
+        self._settings = settings
+        self._limits = prompts.Limits(settings.max_chars, settings.max_transcript_chars)
+        self._author = author
+        self._held_out = frozenset(held_out)
+
+    async def distil(self, group: Group, step: int | None = None) -> Distilled:
+        """Return what a group teaches; raises nothing but cancellation."""
+        result = Distilled()
+        attempts = [a for a in group if not a.validation and a.task_id not in self._held_out and a.steps]
+        result.counts["groups"] += 1
+        result.counts["rollouts"] += len(attempts)
+        result.counts["refused"] += len(group) - len(attempts)
+        sources = self._sources(attempts)
+        drafts = await asyncio.gather(*(self._extract(source, step, result) for source in sources))
+        # What was drawn from one attempt is judged in one call, which reads its transcript once.
+        of_attempt: dict[Attempt, list[Experience]] = {}
+        for source, drawn in zip(sources, drafts, strict=True):
+            of_attempt.setdefault(source.attempts[0], []).extend(drawn)
+        judged = await asyncio.gather(*(self._judge(of, attempt, result) for attempt, of in of_attempt.items()))
+        turns = {attempt: iter(of) for attempt, of in zip(of_attempt, judged, strict=True)}
+        in_order = [next(turns[source.attempts[0]]) for source, drawn in zip(sources, drafts, strict=True) for _ in drawn]
+        result.experiences = [experience for experience in in_order if experience is not None]
+        return result
+
+    def _sources(self, attempts: Sequence[Attempt]) -> list[_Source]:
+        limit = self._settings.max_experiences
+        most = self._settings.max_per_kind or len(attempts)
+        ranked = sorted(attempts, key=lambda a: (-a.score, len(a.steps), a.trajectory_id))
+        successes = [a for a in ranked if a.success][:most]
+        failures = [a for a in reversed(ranked) if not a.success][:most]
+        sources = [
+            _Source(category, partial(prompts.extract, attempt, limit), (attempt,))
+            for category, chosen in ((Category.SUCCESS, successes), (Category.FAILURE, failures))
+            for attempt in chosen
+        ]
+        if self._settings.comparative and ranked and ranked[0].score > ranked[-1].score:
+            pair = (ranked[0], ranked[-1])
+            sources.append(_Source(Category.COMPARATIVE, partial(prompts.compare, *pair, limit), pair))
+        return sources
+
+    async def _extract(self, source: _Source, step: int | None, result: Distilled) -> list[Experience]:
+        """Return what a source gives, screened."""
+        reply = await self._ask(source.build, replies.Proposals, result)
+        if isinstance(reply, LLMError):
+            result.counts["failed_extraction"] += 1
+            return []
+        if reply.left_out:
+            result.counts["malformed"] += reply.left_out
+        kept = []
+        for number, proposal in enumerate(reply.experiences[: self._settings.max_experiences]):
+            result.counts[f"extracted_{source.category.value}"] += 1
+            experience = self._experience(proposal, number, source, step)
+            problem = screen.problem_with(experience.when_to_use, experience.content) or screen.problem_with_text(experience.scope)
+            if problem is None:
+                kept.append(experience)
+            else:
+                result.counts["screened"] += 1
+                logger.info("an experience of task %s was screened out: %s", source.attempts[0].task_id, problem)
+        return kept
+
+    def _experience(self, proposal: replies.Proposal, number: int, source: _Source, step: int | None) -> Experience:
+        first = source.attempts[0]
+        said, told = screen.tidy(proposal.scope), f"{first.opening}\n{first.task}"
+        experience = Experience(
+            when_to_use=screen.tidy(proposal.when_to_use),
+            content=screen.tidy(proposal.content),
+            # A place that neither opening nor task names could never be recognised again.
+            scope=f" {BETWEEN} ".join(place for place in places_in(said) if mentions(told, place)),
+            category=source.category,
+            validation_score=0.0,
+            confidence=proposal.confidence,
+            author=self._author,
+            step=step,
+            task_query=first.task,
+            task_ids=tuple(dict.fromkeys(attempt.task_id for attempt in source.attempts)),
+            trajectory_ids=tuple(attempt.trajectory_id for attempt in source.attempts if attempt.trajectory_id),
+            tags=tuple(screen.tidy(tag)[:60] for tag in proposal.tags[:8]),
+        )
+        return experience if (draws := seeds.current()) is None else replace(experience, id=_named(draws, experience, number))
+
+    async def _judge(self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled) -> list[Experience | None]:
+        """Return each experience with its score if it is worth keeping, None if it is not, or could not be judged."""
+        if not self._settings.validate_by_llm:
+            result.counts["valid"] += len(drafts)
+            return [replace(draft, validation_score=draft.confidence) for draft in drafts]
+        judged = []
+        for draft, judgement in zip(drafts, await self._judgements(drafts, attempt, result) if drafts else (), strict=True):
+            valid = judgement is not None and judgement.valid and judgement.score >= self._settings.min_score
+            result.counts["failed_validation" if judgement is None else "valid" if valid else "invalid"] += 1
+            judged.append(replace(draft, validation_score=judgement.score) if valid and judgement is not None else None)
+        return judged
+
+    async def _judgements(self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled) -> list[replies.Judgement | None]:
+        """Return what the judge says of each, None where it said nothing that can be used."""
+        reply = await self._ask(partial(prompts.validate, drafts, attempt), replies.Judgements, result)
+        if isinstance(reply, LLMFiltered) and len(drafts) > 1:
+            # A filter that takes offence at one of them is no word on the others.
+            alone = await asyncio.gather(*(self._judgements([draft], attempt, result) for draft in drafts))
+            return [judgement for of_one in alone for judgement in of_one]
+        return [None] * len(drafts) if isinstance(reply, LLMError) else reply.of(len(drafts))
+
+    async def _ask(self, build: Build, schema: type[M], result: Distilled) -> M | LLMError:
+        """Return the model's reply, or the error (counted by its kind) where there is none that can be used.
+
+        A prompt that is too long for the model is shortened and sent once more.
+        """
+        if result.exhausted:
+            return BudgetExceeded("the budget was spent before")
+        try:
+            try:
+                return await self._llm.structured(Role.SUMMARISER, build(self._limits), schema)
+            except LLMContextOverflow as error:
+                shorter = prompts.shorter(build, self._limits, error.limit_tokens)
+                if shorter is None:
+                    raise
+            result.counts["calls_shortened"] += 1
+            return await self._llm.structured(Role.SUMMARISER, shorter, schema)
+        except BudgetExceeded as error:
+            result.exhausted = result.interrupted = True
+            result.problem = " ".join(str(error).split())
+            logger.warning("distillation ends here: %s", error)
+            return error
+        except LLMError as error:
+            name = next((name for kind, name in _CALLS if isinstance(error, kind)), "calls_failed")
+            result.counts[name] += 1
+            result.problem = " ".join(str(error).split())
+            result.interrupted |= not isinstance(error, LLMFiltered | LLMContextOverflow | LLMReplyError)
+            logger.warning("a call of the summariser is lost (%s): %s", name, error)
+            return error
+
+
+def _named(draws: seeds.Draws, experience: Experience, number: int) -> str:
+    """Return an id that follows from what an experience says, and of which rollouts of which run it is the how manieth."""
+    said = (experience.category.value, experience.scope, experience.when_to_use, experience.content)
+    return seeds.digest(draws.run_seed, "experience", *experience.trajectory_ids, number, *said).hex()

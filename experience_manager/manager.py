@@ -1,0 +1,290 @@
+"""What a training run asks of the experience manager: guidance for a rollout, and what to make of a step's rollouts.
+
+    guide     before a rollout that is to be guided; answered once a task and step, for the whole group
+    injected  after the guidance has really been put into a conversation
+    record_step, warm_start  with finished rollouts: counters, distillation in the background, pruning
+
+Nothing here fails a rollout or a step: what goes wrong is an unguided rollout whose `problem` says why, and a metric. Validation rollouts
+are neither counted nor learned from. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from agentevolver.embeddings import EncoderUnavailable
+from agentevolver.utils import seeds
+from agentevolver.utils.files import move, write_json
+from experience_manager.allocate import keeps_guidance
+from experience_manager.attempts import Attempt, Group, group_by_task, read_attempts
+from experience_manager.backend import Backend, Settled
+from experience_manager.background import Background, Receipt
+from experience_manager.distill import Distilled
+from experience_manager.errors import ExperienceError, StoreCorrupt
+from experience_manager.guide import Guidance
+from experience_manager.retrieve import Question, Retrieved
+from experience_manager.settings import ExperienceSettings
+
+logger = logging.getLogger(__name__)
+FAILURES = (ExperienceError, EncoderUnavailable)
+# Injections that arrive together are counted in one transaction.
+GATHER_S = 0.05
+# A worker that died has said nothing; nobody waits longer for that.
+TOLD_WITHIN_S = 2.0
+# What a checkpoint holds of the experience manager.
+POOL_COPY, STATE = "experience.sqlite", "experience.json"
+# Steps whose answers are kept: rollouts of a step that has passed do not ask any more.
+KEPT_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What came of filling the pool: metrics as of a step, and the tasks of which calls were lost that another time may bring."""
+
+    metrics: dict[str, float]
+    undistilled: tuple[str, ...] = ()
+
+
+class Navigator:
+    """The experience manager of a run."""
+
+    def __init__(self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0) -> None:
+        """Start nothing; `seed` is the run's, from which follows what language models of ours are asked with."""
+        self.settings = settings
+        self.backend = backend
+        self._seed = seed
+        options = settings.distillation
+        self.background = Background(self._distil, backend.keep, capacity=options.queue_groups, concurrency=options.concurrency)
+        self._answers: dict[tuple[bool, int, int, str, str], asyncio.Task[Guidance]] = {}
+        self._waiting: list[str] = []
+        self._flush: asyncio.Task[None] | None = None
+        self._counts: Counter[str] = Counter()
+        self._costs: list[float] = []
+        self._told: set[str] = set()
+        self._summary_s = 0.0
+
+    async def guide(self, question: Question) -> Guidance:
+        """Return guidance for a task, the same for all rollouts of its group in a step. Raises nothing but cancellation."""
+        _, task = question.opening_and_task
+        key = (question.validation, question.step, question.place, question.task_id, task)
+        if key not in self._answers:
+            self._forget_before(question.step)
+            self._answers[key] = asyncio.create_task(self._answer(question))
+        return await asyncio.shield(self._answers[key])
+
+    async def injected(self, experience_ids: Iterable[str], *, validation: bool = False) -> None:
+        """Take note that guidance was put into a rollout; counted soon after, in one go with others'."""
+        self._counts["guided_val_rollouts" if validation else "guided_rollouts"] += 1
+        if validation:
+            return
+        self._waiting += experience_ids
+        if self._flush is None or self._flush.done():
+            self._flush = asyncio.create_task(self._count_soon())
+
+    async def record_step(self, step: int, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Take in the training rollouts of a finished step, and return the metrics since the last call.
+
+        Args:
+            step: the number of the training step.
+            records: `Trajectory.to_dict()` of its rollouts, `guidance` among them where there was some.
+        """
+        records = [record for record in records if not (record["task"].get("metadata") or {}).get("validation")]
+        attempts = read_attempts(records, self.settings.distillation.success_threshold)
+        await self._told_of(sum(bool(record.get("guidance")) for record in records))
+        await self._flushed()
+        await self._guarded(self.backend.settle(_settled(records, attempts)), "settle_errors")
+        reme, pruning = self.settings.reme, self.settings.pruning
+        if pruning.every_steps and step % pruning.every_steps == 0:
+            self._counts["pruned"] += await self._guarded(self.backend.prune(), "prune_errors") or 0
+        # Before this step's groups are queued: what will have become of them by now is a matter of time.
+        metrics = await self.metrics()
+        if reme.enable_summarizer and reme.updated_freq and step % reme.updated_freq == 0:
+            self.background.submit(self._groups(attempts), step)
+        return metrics
+
+    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> Filling:
+        """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled, or could not be."""
+        receipts: list[tuple[Group, Receipt]] = []
+        for group in self._groups(read_attempts(records, self.settings.distillation.success_threshold)):
+            receipts.append((group, await self.background.put(group, 0)))
+        await self.background.drain()
+        left = (attempt.task_id for group, receipt in receipts if not receipt.result() for attempt in group)
+        return Filling(await self.metrics(), tuple(dict.fromkeys(left)))
+
+    async def metrics(self) -> dict[str, float]:
+        """Return what happened since the last call, and the state of pool and queue. Counts of distillation are totals."""
+        size = await self._guarded(self.backend.size(), "size_errors")
+        counts, self._counts = self._counts, Counter()
+        costs, self._costs = self._costs, []
+        summary_s, self._summary_s = self.background.seconds - self._summary_s, self.background.seconds
+        out = {
+            f"exp_manager/{name}": float(counts[name]) for name in sorted({*counts, "guided_rollouts", "retrievals", "retrieval_errors"})
+        }
+        out |= {f"exp_manager/distil/{name}": float(count) for name, count in sorted(self.background.counts.items())}
+        out |= {"exp_manager/distil/waiting": float(self.background.waiting), "exp_manager/summary": summary_s}
+        if size is not None:
+            out["exp_manager/pool_size"] = float(size)
+        if costs:
+            out |= {
+                "exp_manager/context_cost_avg": sum(costs) / len(costs),
+                "exp_manager/context_cost_max": max(costs),
+                "exp_manager/context_cost_min": min(costs),
+            }
+        return out
+
+    async def settled(self) -> None:
+        """Return when everything that was handed over is in the pool: what is asked afterwards does not depend on how fast that was."""
+        await self._flushed()
+        await self.background.drain()
+
+    async def save(self, folder: Path) -> None:
+        """Write pool and counts into a folder, once all that was handed over is in the pool.
+
+        What has its name there is whole and on the disk. Raises ExperienceError, OSError.
+        """
+        await self.settled()
+        draft = folder / f".{POOL_COPY}.{os.getpid()}"
+        draft.unlink(missing_ok=True)
+        try:
+            if await self.backend.copy_to(draft):
+                await asyncio.to_thread(move, draft, folder / POOL_COPY)
+        finally:
+            draft.unlink(missing_ok=True)
+        state = {"counts": self._counts, "costs": self._costs, "distilled": self.background.counts, "seconds": self.background.seconds}
+        write_json(folder / STATE, state | {"reported_s": self._summary_s})
+
+    async def restore(self, folder: Path, aside: Path) -> bool:
+        """Make pool and counts what they were when they were saved; another state of the pool is copied to `aside`.
+
+        Returns whether there was anything to restore. Raises ExperienceError, OSError.
+        """
+        if not (folder / STATE).exists():
+            return False
+        try:
+            state = orjson.loads((folder / STATE).read_bytes())
+            counts, costs, distilled = Counter(state["counts"]), list(state["costs"]), Counter(state["distilled"])
+            seconds, reported_s = float(state["seconds"]), float(state["reported_s"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreCorrupt(f"{folder / STATE} is damaged ({type(error).__name__}: {error})") from error
+        if (folder / POOL_COPY).exists():
+            await self.backend.restore(folder / POOL_COPY, aside)
+        self._counts, self._costs, self._summary_s = counts, costs, reported_s
+        self.background.counts, self.background.seconds = distilled, seconds
+        return True
+
+    async def aclose(self, timeout_s: float = 60.0) -> None:
+        """Count what is left to count, finish distilling what can be finished in time, close the pool."""
+        await self._flushed()
+        await self.background.close(timeout_s)
+        for answer in self._answers.values():
+            answer.cancel()
+        await asyncio.gather(*self._answers.values(), return_exceptions=True)
+        await self._guarded(self.backend.aclose(), "close_errors")
+
+    async def _distil(self, group: Group, step: int | None) -> Distilled:
+        with seeds.drawing(self._seed, "distil", step or 0, *(attempt.trajectory_id for attempt in group)):
+            return await self.backend.distil(group, step)
+
+    async def _answer(self, question: Question) -> Guidance:
+        settings, started = self.settings, time.perf_counter()
+        keep = not question.validation and keeps_guidance(settings.train_sample_mode, settings.train_sample_keepratio, question.place)
+        self._counts["retrievals"] += 1
+        try:
+            with seeds.drawing(self._seed, "guide", question.validation, question.step, question.place, question.task_id):
+                found = await asyncio.wait_for(self.backend.retrieve(question), settings.retrieval.timeout_s)
+        except TimeoutError:
+            return self._failed(f"no answer within {self.settings.retrieval.timeout_s:g} s")
+        except FAILURES as error:
+            return self._failed(str(error))
+        except Exception as error:
+            # A fault of ours or of a library may cost this task its guidance, not the run.
+            return self._failed(f"{type(error).__name__}: {error}", error)
+        self._costs.append(time.perf_counter() - started)
+        return self._guidance(found, keep)
+
+    def _guidance(self, found: Retrieved, keep: bool) -> Guidance:
+        for note in found.notes:
+            self._counts[note] += 1
+        if not found.text.strip():
+            self._counts["retrieved_empty"] += 1
+            return Guidance(problem="empty")
+        return Guidance(found.text, tuple(experience.id for experience in found.experiences), keep)
+
+    def _failed(self, problem: str, fault: Exception | None = None) -> Guidance:
+        self._counts["retrieval_errors"] += 1
+        self._tell(f"rollouts go on without guidance: {problem}", fault)
+        return Guidance(problem=problem)
+
+    def _tell(self, message: str, fault: Exception | None = None) -> None:
+        """Log a problem once, not for every task of every step; a fault of ours with where it happened."""
+        if message not in self._told:
+            self._told.add(message)
+            logger.warning("%s", message, exc_info=fault)
+
+    def _forget_before(self, step: int) -> None:
+        old = [key for key, answer in self._answers.items() if key[1] <= step - KEPT_STEPS and answer.done()]
+        for key in old:
+            del self._answers[key]
+
+    def _groups(self, attempts: list[Attempt]) -> list[list[Attempt]]:
+        if self.settings.distillation.grouping == "batch":
+            return [attempts] if attempts else []
+        return group_by_task(attempts, self.settings.summary_batch_size)
+
+    async def _told_of(self, guided: int) -> None:
+        """Wait until the rollouts have said of so many that they were guided, on ways that may be slower than the trainer's."""
+        deadline = time.monotonic() + TOLD_WITHIN_S
+        while self._counts["guided_rollouts"] < guided and time.monotonic() < deadline:
+            await asyncio.sleep(GATHER_S)
+
+    async def _count_soon(self) -> None:
+        await asyncio.sleep(GATHER_S)
+        # Others may come while these are being counted, and start no task of their own.
+        while self._waiting:
+            ids, self._waiting = self._waiting, []
+            await self._guarded(self.backend.used(ids), "use_errors")
+
+    async def _flushed(self) -> None:
+        while self._flush is not None and not self._flush.done():
+            await asyncio.shield(self._flush)
+
+    async def _guarded(self, call: Any, name: str) -> Any:
+        """Return what a call to the backend returns, None and a count if it fails."""
+        try:
+            return await call
+        except FAILURES as error:
+            self._tell(str(error))
+        except Exception as error:
+            # As in retrieval: a fault costs what was to be done, not the step.
+            self._tell(f"{type(error).__name__}: {error}", error)
+        self._counts[name] += 1
+        return None
+
+
+def _settled(records: Sequence[Mapping[str, Any]], attempts: Sequence[Attempt]) -> list[Settled]:
+    """Return what came of each guided rollout, beside its unguided siblings."""
+    happened = {attempt.trajectory_id: attempt for attempt in attempts}
+    siblings: dict[str, list[bool]] = {}
+    for attempt in attempts:
+        if not attempt.guided:
+            siblings.setdefault(attempt.group_id, []).append(attempt.success)
+    settled = []
+    for record in records:
+        guidance = record.get("guidance")
+        if not guidance:
+            continue
+        ids, done = tuple(guidance["experience_ids"]), happened.get(str(record["trajectory_id"]))
+        others = siblings.get(done.group_id, []) if done is not None else []
+        lift = done.success - sum(others) / len(others) if done is not None and others else None
+        settled.append(Settled(ids, done.success if done is not None else None, lift))
+    return settled

@@ -1,0 +1,162 @@
+"""The queries that exist, for telling whether a new one does: kept tasks, and evaluation tasks that must never be trained on.
+
+Adding is one step: between looking for a duplicate and adding, nothing else is added, so two equal proposals that are verified at the same
+time cannot both be kept. Embeddings are computed in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentevolver.embeddings import Encoder, Vectors
+from task_manager.filters.lexical import LexicalIndex, words
+from task_manager.filters.semantic import SemanticIndex
+from task_manager.settings import DeduplicationSettings
+
+ALL_WORLDS = ""
+# Queries that are embedded at once where many are taken up.
+BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Why a query is not new: `kind` of similarity, to what, how much."""
+
+    kind: Literal["lexical", "semantic"]
+    against: Literal["pool", "evaluation"]
+    query: str
+    similarity: float
+
+    def __str__(self) -> str:
+        what = "an evaluation task" if self.against == "evaluation" else "a kept task"
+        return f"{self.kind} similarity {self.similarity:.3f} to {what}: {self.query}"
+
+
+class _Index:
+    """Queries of one scope, numbered alike in both indexes."""
+
+    def __init__(self, jaccard: float, corpus: Sequence[str] = ()) -> None:
+        self.queries: list[str] = []
+        self._lexical = LexicalIndex(jaccard, corpus)
+        self._semantic: SemanticIndex | None = None
+        # Who has a word; only where there are no vectors, since only then neighbours are told by words.
+        self._having: dict[str, array[int]] = {}
+
+    def add(self, query: str, vector: Vectors | None) -> None:
+        self.queries.append(query)
+        self._lexical.add(query)
+        if vector is not None:
+            if self._semantic is None:
+                self._semantic = SemanticIndex(vector.shape[0])
+            self._semantic.add(vector[None, :])
+        else:
+            for word in words(query):
+                self._having.setdefault(word, array("i")).append(len(self.queries) - 1)
+
+    def clash(self, query: str, vector: Vectors | None, cosine: float, against: Literal["pool", "evaluation"]) -> Clash | None:
+        match = self._lexical.find(query)
+        if match is not None:
+            return Clash("lexical", against, self.queries[match.row], match.similarity)
+        if vector is None or self._semantic is None:
+            return None
+        nearest = self._semantic.nearest(vector)
+        if nearest and nearest[0].similarity >= cosine:
+            return Clash("semantic", against, self.queries[nearest[0].row], nearest[0].similarity)
+        return None
+
+    def nearest(self, query: str, vector: Vectors | None, k: int) -> list[str]:
+        """Return the k nearest queries, by embedding if there are any, else by common words."""
+        if vector is not None and self._semantic is not None:
+            return [self.queries[match.row] for match in self._semantic.nearest(vector, k)]
+        rows = [self._having[word] for word in words(query) if word in self._having]
+        if not rows:
+            return self.queries[:k]
+        common = np.bincount(np.concatenate([np.frombuffer(some, np.int32) for some in rows]), minlength=len(self.queries))
+        # Of equal ones the first.
+        return [self.queries[row] for row in np.argsort(-common, kind="stable")[:k]]
+
+
+class Pool:
+    """Kept and evaluation queries.
+
+    Args:
+        settings: what counts as having a query already.
+        encoder: makes embeddings; None (or `settings.semantic` false) compares words only.
+        evaluation: queries that are trained on under no circumstances.
+    """
+
+    def __init__(self, settings: DeduplicationSettings, encoder: Encoder | None, evaluation: Sequence[str] = ()) -> None:
+        self._settings = settings
+        self._encoder = encoder if settings.semantic else None
+        self._scopes: dict[str, _Index] = {}
+        self._size = 0
+        self._held_out: _Index | None = None
+        if evaluation and settings.contamination != "off":
+            jaccard = settings.jaccard if settings.contamination == "all" else 1.0
+            self._held_out = _Index(jaccard, evaluation)
+            semantic = self._encoder if settings.contamination == "all" else None
+            vectors = None if semantic is None else semantic.encode(list(evaluation))
+            for row, query in enumerate(evaluation):
+                self._held_out.add(query, None if vectors is None else vectors[row])
+
+    def __len__(self) -> int:
+        return self._size
+
+    async def load(self, queries: Sequence[str], worlds: Sequence[str]) -> None:
+        """Add queries that were kept before, without comparing them."""
+        for start in range(0, len(queries), BLOCK):
+            some = queries[start : start + BLOCK]
+            vectors = await self._embed(some)
+            for row, (query, world) in enumerate(zip(some, worlds[start : start + BLOCK], strict=True)):
+                self._add(query, world, None if vectors is None else vectors[row])
+
+    async def clash(self, query: str, world: str) -> Clash | None:
+        """Return what a query duplicates, None if it is new. `world` is the start state's id."""
+        return self._clash(query, world, await self._embed_one(query))
+
+    async def take(self, query: str, world: str) -> Clash | None:
+        """Add a query if it is new; returns what it duplicates otherwise."""
+        vector = await self._embed_one(query)
+        found = self._clash(query, world, vector)
+        if found is None:
+            self._add(query, world, vector)
+        return found
+
+    async def neighbours(self, text: str, world: str, k: int) -> list[str]:
+        """Return the k kept queries that are nearest to a text, nearest first."""
+        index = self._scopes.get(self._scope(world))
+        if index is None or k == 0:
+            return []
+        return index.nearest(text, await self._embed_one(text), k)
+
+    def _scope(self, world: str) -> str:
+        return world if self._settings.scope == "world" else ALL_WORLDS
+
+    def _add(self, query: str, world: str, vector: Vectors | None) -> None:
+        scope = self._scope(world)
+        if scope not in self._scopes:
+            self._scopes[scope] = _Index(self._settings.jaccard)
+        self._scopes[scope].add(query, vector)
+        self._size += 1
+
+    def _clash(self, query: str, world: str, vector: Vectors | None) -> Clash | None:
+        cosine = self._settings.cosine
+        if self._held_out is not None and (found := self._held_out.clash(query, vector, cosine, "evaluation")) is not None:
+            return found
+        index = self._scopes.get(self._scope(world))
+        return index.clash(query, vector, cosine, "pool") if index is not None else None
+
+    async def _embed_one(self, query: str) -> Vectors | None:
+        vectors = await self._embed([query])
+        return None if vectors is None else vectors[0]
+
+    async def _embed(self, queries: Sequence[str]) -> Vectors | None:
+        if self._encoder is None or not queries:
+            return None
+        return await asyncio.to_thread(self._encoder.encode, list(queries))

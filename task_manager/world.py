@@ -1,0 +1,128 @@
+"""Carrying out a reference solution in a fresh instance of its world, and what that says of it.
+
+What the environment refuses is a finding. That the environment or its service fails is none: such errors (`EnvServiceError`) go to the
+caller, and the instance is released whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+from uuid import uuid4
+
+from agentevolver.utils.openings import Opening
+from env_service.client_errors import EnvServiceError
+from task_manager.actions import PlainFormat
+from task_manager.state import Change, StateCheck, WorldState, difference
+
+logger = logging.getLogger(__name__)
+
+
+class WorldClient(Protocol):
+    """What is used of `env_service.client.AsyncEnvClient`."""
+
+    async def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
+    ) -> Any: ...
+
+    async def step(self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...) -> Any: ...
+
+    async def get_tools_info(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> Any: ...
+
+    async def release_instance(self, instance_id: str) -> bool: ...
+
+    async def health(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where a task happens: the start state of a seed task, without its goal."""
+
+    env_type: str
+    seed_task_id: str
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Execution:
+    """What came of some actions. `refusals` are (index, why); `left_over` counts the actions after the end of the episode.
+
+    `told` says whether the environment says of each action what became of it; if not, there are no refusals for want of knowledge, and
+    that the episode ended is all that is known of its end. `answer` is the one that was given.
+    """
+
+    opening: Opening
+    actions: list[str] = field(default_factory=list)
+    observations: list[str] = field(default_factory=list)
+    refusals: list[tuple[int, str]] = field(default_factory=list)
+    finished: bool = False
+    left_over: int = 0
+    told: bool = True
+    answer: str | None = None
+    before: WorldState | None = None
+    after: WorldState | None = None
+
+    @property
+    def changes(self) -> list[Change] | None:
+        """What changed; None if the environment does not tell."""
+        if self.before is None or self.after is None:
+            return None
+        return difference(self.before.facts, self.after.facts)
+
+    @property
+    def check(self) -> StateCheck | None:
+        """The machine check made of it; None where the states do not suffice for one."""
+        if self.before is None or self.after is None or not self.after.exact:
+            return None
+        check = StateCheck.of(self.before, self.after)
+        return check if check.decides else None
+
+
+@asynccontextmanager
+async def open_world(client: WorldClient, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
+    """Open an instance without a goal; yields its id and opening, and releases it in the end."""
+    instance_id = f"{world.seed_task_id}-q-{uuid4().hex}"
+    try:
+        made = await client.create_instance(
+            world.env_type, world.seed_task_id, instance_id, {**world.params, **params, "is_open_query": True}
+        )
+        yield instance_id, Opening.of(made)
+    finally:
+        try:
+            await asyncio.shield(client.release_instance(instance_id))
+        except EnvServiceError as error:
+            logger.warning("instance %s could not be released, the service will expire it: %s", instance_id, error)
+
+
+async def execute(client: WorldClient, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
+    """Carry out actions in a fresh instance, up to the first that is refused or ends the episode."""
+    async with open_world(client, world, fmt.replay_params(len(actions))) as (instance_id, opening):
+        done = Execution(opening, before=await fmt.state(client, instance_id))
+        for index, action in enumerate(actions):
+            result = await client.step(instance_id, {"role": "assistant", "content": action}, step_index=index)
+            done.actions.append(action)
+            done.observations.append("\n".join(str(message["content"]) for message in result["state"]))
+            done.told = done.told and fmt.tells(result)
+            if result["info"].get("answer") is not None:
+                done.answer = str(result["info"]["answer"])
+            if (why := fmt.refusal(result)) is not None:
+                done.refusals.append((index, why))
+            if result["is_terminated"]:
+                done.finished = fmt.finished(result)
+                left = [action.strip() for action in actions[index + 1 :]]
+                # Where the world itself ended the episode, saying so behind it does nothing.
+                done.left_over = 0 if left == [fmt.closing(None)] else len(left)
+                break
+            if why is not None:
+                break
+        done.after = await fmt.state(client, instance_id)
+        if done.after is not None and done.actions and done.actions[-1].strip() == fmt.closing(None):
+            # What merely ends an episode is no answer, whatever words an environment wants for it.
+            done.after, done.answer = replace(done.after, answer=None, prose=False), None
+        elif done.after is not None and done.after.answer is not None:
+            done.answer = done.after.answer
+        return done

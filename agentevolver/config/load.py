@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config import devices
+from agentevolver.config.defaults import own_defaults
 from agentevolver.errors import ConfigError
 
 CONFIG_DIR = Path(__file__).resolve().parent
@@ -94,9 +95,14 @@ def compose_defaults(device: str) -> DictConfig:
     OmegaConf.register_new_resolver("larger", max, replace=True)
     OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
     OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)
-    pickled = _compose(CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]")
-    config: DictConfig = pickle.loads(pickled)
+    config: DictConfig = pickle.loads(_composed(device))
     return config
+
+
+@functools.cache
+def _composed(device: str) -> bytes:
+    pickled = _compose(CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]")
+    return pickle.dumps(OmegaConf.merge(own_defaults(), pickle.loads(pickled)))
 
 
 def compose_verl() -> DictConfig:

@@ -54,26 +54,26 @@ def _known(value: str, names: tuple[str, ...]) -> str:
 class RolloutSettings(Section):
     """Our keys of `actor_rollout_ref.rollout` (and `multi_turn.max_steps`)."""
 
-    context_template: str = Field(description="how the conversation is kept: a name or package.module:Class")
-    agent_flow: str = Field(description="how the agent acts: a name or package.module:Class; a task's metadata may name another")
-    max_steps: int = Field(ge=1, description="actions of an episode")
-    max_env_len: int = Field(ge=8, description="tokens of one observation")
-    max_env_worker: int = Field(ge=1, description="episodes in flight at once, per agent loop worker")
-    sparse: bool = Field(description="graded 0 or 1 instead of by the dense score")
-    use_qwen3: bool = Field(description="append /no_think to what the environment says")
-    max_rollout_tries: int = Field(ge=1, description="attempts at one rollout")
-    step_timeout_s: float = Field(gt=0, description="seconds of one model call")
-    observation_role: Literal["user", "tool"] | None = Field(description="role of what the environment says; null: its own")
-    max_samples_per_trajectory: int | None = Field(ge=1, description="training samples of a trajectory; null: all")
-    sample_choice: Literal["spread", "first", "last"] | None = Field(description="which samples are kept; null: spread")
-    context_trigger_tokens: int | None = Field(ge=1, description="prompt length at which older turns give way; null: 3/4 of the room")
-    context_keep_turns: int | None = Field(ge=1, description="newest turns that stay as they are; null: 3")
-    summary_tokens: int | None = Field(ge=1, description="tokens of a summary or note; null: 1/8 of the room")
-    summary_by: Literal["policy", "summariser", "nobody"] | None = Field(description="who writes summaries; null: policy")
-    train_context_calls: bool | None = Field(description="train on the policy's summaries and context decisions; null: true")
-    think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(description="how thoughts are marked; null: think")
-    think_hint: str | None = Field(description="added to the last opening message")
-    max_plans: int | None = Field(ge=1, description="plans of an episode, the first included; null: 4")
+    context_template: str = Field("causal", description="how the conversation is kept: a name or package.module:Class")
+    agent_flow: str = Field("react", description="how the agent acts: a name or package.module:Class; a task's metadata may name another")
+    max_steps: int = Field(30, ge=1, description="actions of an episode")
+    max_env_len: int = Field(4096, ge=8, description="tokens of one observation")
+    max_env_worker: int = Field(256, ge=1, description="episodes in flight at once, per agent loop worker")
+    sparse: bool = Field(True, description="graded 0 or 1 instead of by the dense score")
+    use_qwen3: bool = Field(False, description="append /no_think to what the environment says")
+    max_rollout_tries: int = Field(3, ge=1, description="attempts at one rollout")
+    step_timeout_s: float = Field(600, gt=0, description="seconds of one model call")
+    observation_role: Literal["user", "tool"] | None = Field(None, description="role of what the environment says; null: its own")
+    max_samples_per_trajectory: int | None = Field(None, ge=1, description="training samples of a trajectory; null: all")
+    sample_choice: Literal["spread", "first", "last"] | None = Field(None, description="which samples are kept; null: spread")
+    context_trigger_tokens: int | None = Field(None, ge=1, description="prompt length at which older turns give way; null: 3/4 of the room")
+    context_keep_turns: int | None = Field(None, ge=1, description="newest turns that stay as they are; null: 3")
+    summary_tokens: int | None = Field(None, ge=1, description="tokens of a summary or note; null: 1/8 of the room")
+    summary_by: Literal["policy", "summariser", "nobody"] | None = Field(None, description="who writes summaries; null: policy")
+    train_context_calls: bool | None = Field(None, description="train on the policy's summaries and context decisions; null: true")
+    think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(None, description="how thoughts are marked; null: think")
+    think_hint: str | None = Field(None, description="added to the last opening message")
+    max_plans: int | None = Field(None, ge=1, description="plans of an episode, the first included; null: 4")
 
     @field_validator("context_template")
     @classmethod
@@ -89,18 +89,22 @@ class RolloutSettings(Section):
 class EnvServiceSettings(Section):
     """The section `env_service`."""
 
-    env_type: str = Field(min_length=1, description="the environment's name: built in, installed, or given by --env-module")
+    env_type: str = Field("appworld", min_length=1, description="the environment's name: built in, installed, or given by --env-module")
     env_url: str = Field(
-        pattern=r"^https?://[^/]+(/.*)?$", description="the service; the launcher starts one if the address is local and none answers"
+        "http://127.0.0.1:8080",
+        pattern=r"^https?://[^/]+(/.*)?$",
+        description="the service; the launcher starts one if the address is local and none answers",
     )
     external: bool = Field(
-        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is external anyway"
+        False, description="use the service at env_url, whoever has started it, and start none; an address elsewhere is external anyway"
     )
-    env_params: dict[str, Any] = Field(description="passed to every episode's create; the environment says which keys it knows")
-    val_env_params: dict[str, Any] = Field(description="replaces keys of env_params in validation")
-    timeout_s: float = Field(gt=0, description="seconds one call may take")
+    env_params: dict[str, Any] = Field(
+        default_factory=dict, description="passed to every episode's create; the environment says which keys it knows"
+    )
+    val_env_params: dict[str, Any] = Field(default_factory=dict, description="replaces keys of env_params in validation")
+    timeout_s: float = Field(300, gt=0, description="seconds one call may take")
     unavailable_timeout_s: float = Field(
-        ge=0, description="seconds to wait for a service that does not answer, before a rollout is given up"
+        120, ge=0, description="seconds to wait for a service that does not answer, before a rollout is given up"
     )
     max_instances: int | None = Field(
         default=None, ge=1, description="the service's cap when the launcher starts it; null: room for every episode in flight"
@@ -113,53 +117,62 @@ class EnvServiceSettings(Section):
 class RaySettings(Section):
     """The section `ray`: the cluster that a run starts or joins."""
 
-    address: str | None = Field(description="join the cluster at HOST:PORT; null: the launcher starts one for the run")
-    num_cpus: int = Field(ge=1, description="logical CPUs of the cluster that is started")
-    num_gpus: int = Field(ge=1, description="its logical GPUs: one a rank, also on a machine without any")
-    preload: bool = Field(description="import everything once, and fork the main job, Ray's workers and vLLM's engine; on a CPU alone")
-    dashboard: bool = Field(description="serve Ray's dashboard")
-    dashboard_port: int = Field(ge=0, le=65535, description="its port, or the first free one from there on; 0: any")
+    address: str | None = Field(None, description="join the cluster at HOST:PORT; null: the launcher starts one for the run")
+    num_cpus: int = Field(32, ge=1, description="logical CPUs of the cluster that is started")
+    num_gpus: int = Field(1, ge=1, description="its logical GPUs: one a rank, also on a machine without any")
+    preload: bool = Field(
+        False, description="import everything once, and fork the main job, Ray's workers and vLLM's engine; on a CPU alone"
+    )
+    dashboard: bool = Field(True, description="serve Ray's dashboard")
+    dashboard_port: int = Field(8265, ge=0, le=65535, description="its port, or the first free one from there on; 0: any")
     object_store_memory: int | None = Field(default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice")
 
 
 class TrainerSettings(Section):
     """Our keys of `trainer`."""
 
-    max_failed_rollouts: float = Field(ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed")
-    max_failed_steps: int = Field(ge=1, description="failed steps in a row before the run stops; it stops at once if all rollouts failed")
-    deterministic: bool = Field(
-        description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a checkpoint holds the "
-        "pool of experience, and a resume takes it back; on a GPU the kernels must be asked for it too (docs/training.md)"
+    max_failed_rollouts: float = Field(
+        0.5, ge=0, le=1, description="share of a step's rollouts that may fail before the step counts as failed"
     )
-    dump_samples: bool = Field(description="write every training row's tokens and numbers to samples/step_<n>.jsonl")
+    max_failed_steps: int = Field(
+        2, ge=1, description="failed steps in a row before the run stops; it stops at once if all rollouts failed"
+    )
+    deterministic: bool = Field(
+        False,
+        description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a checkpoint holds the "
+        "pool of experience, and a resume takes it back; on a GPU the kernels must be asked for it too (docs/training.md)",
+    )
+    dump_samples: bool = Field(False, description="write every training row's tokens and numbers to samples/step_<n>.jsonl")
 
 
 class WatchdogSettings(Section):
     """The section `watchdog`: when a phase of the run counts as stuck. Nothing is ever ended for it."""
 
-    enable: bool = Field(description="say it in the log, in status.json and in the metrics when a phase takes far too long")
-    floor_s: float = Field(gt=0, description="seconds below which no phase is too long")
-    factor: float = Field(ge=1, description="times its own usual duration after which a phase is too long")
+    enable: bool = Field(True, description="say it in the log, in status.json and in the metrics when a phase takes far too long")
+    floor_s: float = Field(600, gt=0, description="seconds below which no phase is too long")
+    factor: float = Field(5, ge=1, description="times its own usual duration after which a phase is too long")
 
 
 class RetentionSettings(Section):
     """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need. Null: all of it."""
 
-    plain_steps: int | None = Field(ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed")
-    folder_gb: float | None = Field(gt=0, description="size of each of these folders beyond which the oldest files are dropped")
-    log_mb: float | None = Field(gt=0, description="size of a log beyond which it is set aside and begun anew")
-    log_files: int | None = Field(ge=1, description="older pieces kept of a log, and runs whose failed workers' last words are kept")
+    plain_steps: int | None = Field(100, ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed")
+    folder_gb: float | None = Field(10, gt=0, description="size of each of these folders beyond which the oldest files are dropped")
+    log_mb: float | None = Field(64, gt=0, description="size of a log beyond which it is set aside and begun anew")
+    log_files: int | None = Field(4, ge=1, description="older pieces kept of a log, and runs whose failed workers' last words are kept")
 
 
 class DataSettings(Section):
     """Our keys of `data`, and the seed."""
 
-    seed: int = Field(ge=0, description="the run's seed: the order of the tasks, and what every rollout samples")
+    seed: int = Field(1, ge=0, description="the run's seed: the order of the tasks, and what every rollout samples")
 
-    train_split: str = Field(description="the environment's split that is trained on")
-    train_filter: dict[str, Any] = Field(description="passed to the environment when it lists its tasks")
-    val_splits: list[str] = Field(min_length=1, description="the splits that are validated on, each reported apart")
-    val_filter: dict[str, Any] = Field(description="the same for val_splits")
+    train_split: str = Field("train", description="the environment's split that is trained on")
+    train_filter: dict[str, Any] = Field(default_factory=dict, description="passed to the environment when it lists its tasks")
+    val_splits: list[str] = Field(
+        default_factory=lambda: ["dev"], min_length=1, description="the splits that are validated on, each reported apart"
+    )
+    val_filter: dict[str, Any] = Field(default_factory=dict, description="the same for val_splits")
 
 
 class SizeSettings(Section):

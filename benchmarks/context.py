@@ -37,8 +37,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from context_manager.chat import ChatRenderer
-from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits, ContextTemplate
 
 ROOT = Path(__file__).parents[1]
@@ -105,7 +105,7 @@ def run_template(name: str, script: Script, tokens: int, window: int, turns: int
     wide = 10**7
     short = name in ("sliding_window", "self_managed")
     limits = ContextLimits(wide, window if short else wide, wide, 256, 4_096)
-    context: ContextTemplate = TEMPLATES[name](ChatRenderer(script.tokenizer), limits, ContextOptions())
+    context: ContextTemplate = TEMPLATES[name](ChatRenderer(script.tokenizer), limits, ContextSettings())
     plan = [script.turn(tokens, name == "reasoning") for _ in range(turns)]
     summary = script.closed(script.text(100))
     context.start(OPENING)

@@ -37,16 +37,16 @@ from agentevolver.rollout.rollout import EpisodeRunner, Rollout, RolloutPolicy
 from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from context_manager.registry import TEMPLATES
-from context_manager.template import ContextLimits, ContextOptions
+from context_manager.template import ContextLimits, ContextSettings
 from env_service.environments.pocket import PocketLongEnv
 from env_service.environments.pocket.oracle import long_reference
 
 LIMITS = ContextLimits(160, 480, 640, 32, 96)
 SHORTENING = {"context_keep_turns": 8, "summary_tokens": 32}
-WAYS: dict[str, tuple[str, ContextOptions]] = {
-    "causal": ("causal", ContextOptions()),
-    "sliding_window": ("sliding_window", ContextOptions(**SHORTENING, summary_by="summariser")),  # type: ignore[arg-type]
-    "self_managed": ("self_managed", ContextOptions(**SHORTENING)),  # type: ignore[arg-type]
+WAYS: dict[str, tuple[str, ContextSettings]] = {
+    "causal": ("causal", ContextSettings()),
+    "sliding_window": ("sliding_window", ContextSettings(**SHORTENING, summary_by="summariser")),  # type: ignore[arg-type]
+    "self_managed": ("self_managed", ContextSettings(**SHORTENING)),  # type: ignore[arg-type]
 }
 
 

@@ -5,16 +5,14 @@ A name that cannot be used, or an optional key that the template does not read, 
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import fields
-
-from agentevolver.config.schema import OLD_TEMPLATE_NAMES, RolloutSettings, SizeSettings
 from agentevolver.errors import ConfigError
+from agentevolver.utils.names import load_class
 from context_manager.causal import CausalTemplate
 from context_manager.reasoning import ReasoningTemplate
 from context_manager.self_managed import SelfManagedTemplate
+from context_manager.settings import OLD_TEMPLATE_NAMES, ContextSettings
 from context_manager.sliding_window import SlidingWindowTemplate
-from context_manager.template import ContextLimits, ContextOptions, ContextTemplate
+from context_manager.template import ContextTemplate
 
 TEMPLATES: dict[str, type[ContextTemplate]] = {
     "causal": CausalTemplate,
@@ -23,7 +21,7 @@ TEMPLATES: dict[str, type[ContextTemplate]] = {
     "self_managed": SelfManagedTemplate,
 }
 # What every template reads.
-COMMON = frozenset({"observation_role", "max_samples_per_trajectory", "sample_choice"})
+COMMON = frozenset({"context_template", "observation_role", "max_samples_per_trajectory", "sample_choice"})
 
 
 def template_class(name: str) -> type[ContextTemplate]:
@@ -31,33 +29,21 @@ def template_class(name: str) -> type[ContextTemplate]:
     built_in = TEMPLATES.get(OLD_TEMPLATE_NAMES.get(name, name))
     if built_in is not None:
         return built_in
-    module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        known = ", ".join([*TEMPLATES, *OLD_TEMPLATE_NAMES])
-        raise ConfigError(f"context_template = {name}: {error}; write one of {known}, or package.module:Class") from error
-    if not (isinstance(found, type) and issubclass(found, ContextTemplate)):
-        raise ConfigError(f"context_template = {name}: {found!r} is not a subclass of context_manager.template.ContextTemplate")
-    return found
+        return load_class(name, ContextTemplate, (*TEMPLATES, *OLD_TEMPLATE_NAMES))
+    except ValueError as error:
+        raise ConfigError(f"context_template = {name}: {error}") from error
 
 
-def context_options(settings: RolloutSettings) -> ContextOptions:
-    """Return the optional keys of a configuration, checked against what its template reads. Raises ConfigError."""
-    options = ContextOptions(**{field.name: getattr(settings, field.name) for field in fields(ContextOptions)})
-    reads = template_class(settings.context_template).reads | COMMON
-    for field in fields(ContextOptions):
-        if getattr(options, field.name) is not None and field.name not in reads:
-            raise ConfigError(f"actor_rollout_ref.rollout.{field.name} is not read by the template {settings.context_template}: remove it")
-    return options
-
-
-def context_limits(rollout: RolloutSettings, sizes: SizeSettings) -> ContextLimits:
-    """Return the limits of a configuration's conversations, in tokens."""
-    return ContextLimits(
-        max_prompt_tokens=sizes.max_prompt_length,
-        max_response_tokens=sizes.max_response_length,
-        max_model_len=sizes.max_model_len,
-        max_new_tokens=sizes.response_length,
-        max_observation_tokens=rollout.max_env_len,
-    )
+def checked_template(settings: ContextSettings) -> type[ContextTemplate]:
+    """Return the template of a configuration. Raises ConfigError if there is none, or for a key that is set and that it does not read."""
+    template = template_class(settings.context_template)
+    for key in ContextSettings.model_fields:
+        if getattr(settings, key) is None or key in COMMON | template.reads:
+            continue
+        readers = " and ".join(name for name, other in TEMPLATES.items() if key in other.reads)
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.{key} is read by {readers} alone, context_template is {settings.context_template}: "
+            "remove the key, or choose another"
+        )
+    return template

@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Literal
 
 from agentevolver.types import TrainingSample
 from context_manager.chat import ChatRenderer
-from context_manager.options import ContextFull, ContextLimits, ContextOptions
 from context_manager.samples import Runs, SampleLimits, SnapshotRecorder, runs
+from context_manager.settings import ContextFull, ContextLimits, ContextSettings
 from context_manager.timeline import LiveTimeline, Message
 
-__all__ = ["ContextFull", "ContextLimits", "ContextOptions", "ContextTemplate", "LiveTimeline", "Message", "SideCall"]
+__all__ = ["ContextFull", "ContextLimits", "ContextSettings", "ContextTemplate", "LiveTimeline", "Message", "SideCall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,17 @@ class ContextTemplate:
     The order of calls is `start`; then for each reply of the policy `housekeeping` (with `answer` or `settle` for each call that it
     returns), `next_prompt`, `record`; after an action `observe`; at the end `samples`.
 
-    Class attributes: `reads` names the optional keys (`options.ContextOptions`) that the template reads; `append_only` says that it
+    Class attributes: `reads` names the optional keys (`settings.ContextSettings`) that the template reads; `append_only` says that it
     never edits the timeline, which makes do with chat templates that cannot be taken apart.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
     append_only: ClassVar[bool] = False
 
-    def __init__(self, renderer: ChatRenderer, limits: ContextLimits, options: ContextOptions | None = None) -> None:
+    def __init__(self, renderer: ChatRenderer, limits: ContextLimits, options: ContextSettings | None = None) -> None:
         self.renderer = renderer
         self.limits = limits
-        self.options = options or ContextOptions()
+        self.options = options or ContextSettings()
         self.recorder = SnapshotRecorder()
         self.messages: list[dict[str, Any]] = []
         self.edits: list[dict[str, Any]] = []

@@ -30,9 +30,6 @@ from agentevolver.config.load import (
 from agentevolver.config.loss_modes import check_loss
 from agentevolver.config.places import own_places, place_of
 from agentevolver.config.schema import (
-    OLD_TEMPLATE_NAMES,
-    READ_BY_FLOW,
-    READ_BY_TEMPLATE,
     TEACHER_ENVIRONMENTS,
     TEACHER_NOTES,
     EnvServiceSettings,
@@ -45,8 +42,10 @@ from agentevolver.config.schema import (
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.errors import ConfigError
+from agentevolver.flows.registry import checked_flow
 from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
 from agentevolver.utils.secrets import secret
+from context_manager.registry import checked_template
 from experience_manager.allocate import guided_count, validation_rollouts
 from experience_manager.settings import PRESETS, Preset, verl_overrides
 
@@ -251,17 +250,10 @@ def _check_rollout(rollout: RolloutSettings) -> None:
     """Refuse keys that the chosen template or flow would not read; a class of the user's own says itself which ones it reads."""
     if rollout.sample_choice is not None and rollout.max_samples_per_trajectory is None:
         raise ConfigError(f"{place_of('rollout.sample_choice')} has no effect without max_samples_per_trajectory: set that, or remove it")
-    template = OLD_TEMPLATE_NAMES.get(rollout.context_template, rollout.context_template)
-    for what, chosen, table in (
-        ("context_template", template, READ_BY_TEMPLATE),
-        ("agent_flow", rollout.agent_flow, READ_BY_FLOW),
-    ):
-        for key, readers in table.items():
-            if getattr(rollout, key) is not None and ":" not in chosen and chosen not in readers:
-                only = " and ".join(readers)
-                raise ConfigError(
-                    f"{place_of(f'rollout.{key}')} is read by {only} alone, {what} is {chosen}: remove the key, or choose another"
-                )
+    if ":" not in rollout.context_template:
+        checked_template(rollout)
+    if ":" not in rollout.agent_flow:
+        checked_flow(rollout)
 
 
 def _check_tasks(settings: Settings) -> None:

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from advantage_processor.settings import AttributionSettings
 from agentevolver.config.devices import Device
+from agentevolver.flows.settings import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
+from context_manager.settings import ContextLimits, ContextSettings
 from experience_manager.settings import ExperienceSettings
 from task_manager.settings import TaskManagerSettings
 
-OLD_TEMPLATE_NAMES = {"linear": "causal", "linear_think": "reasoning", "context_selfclip": "self_managed"}
-CONTEXT_TEMPLATES = ("reasoning", "sliding_window", "self_managed", *sorted(set(OLD_TEMPLATE_NAMES) - {"linear"}), "causal", "linear")
-AGENT_FLOWS = ("react", "planner_executor")
 # What the built-in teacher can play roles for; of the long variant it can only keep an agent's notes.
 TEACHER_ENVIRONMENTS = ("pocket",)
 TEACHER_NOTES = (*TEACHER_ENVIRONMENTS, "pocket_long")
-_SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
-_SHORTENING = ("sliding_window", "self_managed")
-# Keys of `rollout` that only some of the built-in templates or flows read, and which.
-READ_BY_TEMPLATE: dict[str, tuple[str, ...]] = {
-    "context_trigger_tokens": _SHORTENING,
-    "context_keep_turns": _SHORTENING,
-    "summary_tokens": _SHORTENING,
-    "train_context_calls": _SHORTENING,
-    "summary_by": ("sliding_window",),
-    "think_style": ("reasoning",),
-    "think_hint": ("reasoning",),
-}
-READ_BY_FLOW: dict[str, tuple[str, ...]] = {"max_plans": ("planner_executor",)}
 
 
 class Section(BaseModel):
@@ -42,20 +26,9 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _known(value: str, names: tuple[str, ...]) -> str:
-    """Return a name that is known or the place of a class; raises ValueError that says what else to write."""
-    if value not in names and re.fullmatch(_SPEC, value) is None:
-        near = difflib.get_close_matches(value, names, n=1)
-        listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
-        raise ValueError(f"write {listed}, or package.module:Class" + (f"; did you mean {near[0]!r}?" if near else ""))
-    return value
-
-
-class RolloutSettings(Section):
+class RolloutSettings(ContextSettings, FlowSettings, Section):
     """Our keys of `actor_rollout_ref.rollout` (and `multi_turn.max_steps`)."""
 
-    context_template: str = Field("causal", description="how the conversation is kept: a name or package.module:Class")
-    agent_flow: str = Field("react", description="how the agent acts: a name or package.module:Class; a task's metadata may name another")
     max_steps: int = Field(30, ge=1, description="actions of an episode")
     max_env_len: int = Field(4096, ge=8, description="tokens of one observation")
     max_env_worker: int = Field(256, ge=1, description="episodes in flight at once, per agent loop worker")
@@ -63,27 +36,6 @@ class RolloutSettings(Section):
     use_qwen3: bool = Field(False, description="append /no_think to what the environment says")
     max_rollout_tries: int = Field(3, ge=1, description="attempts at one rollout")
     step_timeout_s: float = Field(600, gt=0, description="seconds of one model call")
-    observation_role: Literal["user", "tool"] | None = Field(None, description="role of what the environment says; null: its own")
-    max_samples_per_trajectory: int | None = Field(None, ge=1, description="training samples of a trajectory; null: all")
-    sample_choice: Literal["spread", "first", "last"] | None = Field(None, description="which samples are kept; null: spread")
-    context_trigger_tokens: int | None = Field(None, ge=1, description="prompt length at which older turns give way; null: 3/4 of the room")
-    context_keep_turns: int | None = Field(None, ge=1, description="newest turns that stay as they are; null: 3")
-    summary_tokens: int | None = Field(None, ge=1, description="tokens of a summary or note; null: 1/8 of the room")
-    summary_by: Literal["policy", "summariser", "nobody"] | None = Field(None, description="who writes summaries; null: policy")
-    train_context_calls: bool | None = Field(None, description="train on the policy's summaries and context decisions; null: true")
-    think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(None, description="how thoughts are marked; null: think")
-    think_hint: str | None = Field(None, description="added to the last opening message")
-    max_plans: int | None = Field(None, ge=1, description="plans of an episode, the first included; null: 4")
-
-    @field_validator("context_template")
-    @classmethod
-    def _template(cls, value: str) -> str:
-        return _known(value, CONTEXT_TEMPLATES)
-
-    @field_validator("agent_flow")
-    @classmethod
-    def _flow(cls, value: str) -> str:
-        return _known(value, AGENT_FLOWS)
 
 
 class EnvServiceSettings(Section):
@@ -222,6 +174,17 @@ class Settings(Section):
     def roles_outside_rollouts(self) -> tuple[Role, ...]:
         """The roles that this run asks also while no policy is served."""
         return (*self.task_manager.making_roles, *((Role.SUMMARISER,) if self.exp_manager.asks_summariser else ()))
+
+    @property
+    def context_limits(self) -> ContextLimits:
+        """The token limits of an episode's conversation."""
+        return ContextLimits(
+            max_prompt_tokens=self.sizes.max_prompt_length,
+            max_response_tokens=self.sizes.max_response_length,
+            max_model_len=self.sizes.max_model_len,
+            max_new_tokens=self.sizes.response_length,
+            max_observation_tokens=self.rollout.max_env_len,
+        )
 
     @property
     def usage_ledger(self) -> Path:

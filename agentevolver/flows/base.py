@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from agentevolver.flows.settings import FlowSettings
 from agentevolver.types import StopReason
 
 _FAILED = re.compile(r"\s*(\[m\d+\]\s*)?[\[\"'`*]*(err|error|exception|traceback)\b", re.IGNORECASE)
@@ -54,23 +55,16 @@ class Session(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowOptions:
-    """The keys of `actor_rollout_ref.rollout` that flows may read. None leaves the choice to the flow."""
-
-    max_plans: int | None = None
-
-
 class AgentFlow(ABC):
     """How an agent acts. One object serves many episodes at once, so it keeps nothing of an episode.
 
-    `reads` names the keys of `FlowOptions` that the flow reads.
+    `reads` names the keys of `FlowSettings` that the flow reads.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, options: FlowOptions | None = None) -> None:
-        self.options = options or FlowOptions()
+    def __init__(self, options: FlowSettings | None = None) -> None:
+        self.options = options or FlowSettings()
 
     def opening(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the opening messages as the policy shall see them."""

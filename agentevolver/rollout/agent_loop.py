@@ -29,7 +29,7 @@ from agentevolver.types import Task
 from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD, Watched
 from context_manager.chat import ChatRenderer
-from context_manager.registry import context_limits, context_options, template_class
+from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
 from experience_manager.settings import SCOUT_KEY
 from task_manager.graders.registry import Bench, Graders
@@ -151,9 +151,8 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
 
     Raises ConfigError for a template or flow that cannot be used.
     """
-    rollout, sizes, service = settings.rollout, settings.sizes, settings.env_service
+    rollout, service = settings.rollout, settings.env_service
     renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), stop_ids(tokenizer.name_or_path))
-    limits = context_limits(rollout, sizes)
     policy = RolloutPolicy(
         env_type=service.env_type,
         max_steps=rollout.max_steps,
@@ -162,8 +161,8 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
         unavailable_timeout_s=service.unavailable_timeout_s,
         no_think=rollout.use_qwen3,
     )
-    template, options = template_class(rollout.context_template), context_options(rollout)
+    template, limits = checked_template(rollout), settings.context_limits
     client: Any = Watched(AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), f"environment {service.env_type}:", ENV_CALLS)
     graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
     watched: Any = Watched(engine, "the policy:", ("generate",))
-    return EpisodeRunner(policy, client, watched, lambda: template(renderer, limits, options), flow_chooser(rollout), summariser, graders)
+    return EpisodeRunner(policy, client, watched, lambda: template(renderer, limits, rollout), flow_chooser(rollout), summariser, graders)

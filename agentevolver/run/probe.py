@@ -12,7 +12,7 @@ from agentevolver.config.checks import ConfigError, Settings
 from agentevolver.types import Task
 from agentevolver.utils.openings import replace_query
 from context_manager.chat import ChatRenderer
-from context_manager.registry import context_limits, context_options, template_class
+from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient, EnvRequestError
 from task_manager.tasks import env_params_of, seed_of
 
@@ -87,7 +87,7 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
         if task.query is not None:
             opening = replace_query(opening, task.query, state.get("info"))
         rollout = settings.rollout
-        template = template_class(rollout.context_template)(renderer, context_limits(rollout, settings.sizes), context_options(rollout))
+        template = checked_template(rollout)(renderer, settings.context_limits, rollout)
         return len(renderer.opening(template.opening(opening)))
     finally:
         await client.release_instance(instance_id)

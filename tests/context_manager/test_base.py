@@ -2,8 +2,8 @@
 
 import pytest
 
-from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextFull, ContextLimits, ContextTemplate
 from tests.context_manager.episodes import begin, say, shown, turn
 
@@ -13,7 +13,7 @@ EVERY = pytest.mark.parametrize("template", [*TEMPLATES.values(), ContextTemplat
 @EVERY
 @pytest.mark.parametrize("role", ["user", "tool"])
 def test_the_role_of_what_the_environment_says_can_be_replaced(renderer, roomy, template, role):
-    context = begin(template, renderer, roomy, ContextOptions(observation_role=role))
+    context = begin(template, renderer, roomy, ContextSettings(observation_role=role))
     say(context, "act", 0)
     context.observe([{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}])
     assert [message["role"] for message in context.messages[-2:]] == [role, role]
@@ -101,7 +101,7 @@ def test_an_opening_over_its_limit_is_a_full_context_by_name(renderer, template)
 def test_messages_of_the_caller_are_never_changed(renderer, roomy, template):
     opening = [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}]
     observation = [{"role": "user", "content": "x" * 900}]
-    context = begin(template, renderer, roomy, ContextOptions(observation_role="tool"), opening=opening)
+    context = begin(template, renderer, roomy, ContextSettings(observation_role="tool"), opening=opening)
     say(context, "act", 0)
     context.observe(observation)
     assert opening == [{"role": "system", "content": "s"}, {"role": "user", "content": "go"}]
@@ -110,7 +110,7 @@ def test_messages_of_the_caller_are_never_changed(renderer, roomy, template):
 
 @pytest.mark.parametrize(("choice", "kept"), [(None, [0, 2, 4]), ("spread", [0, 2, 4]), ("first", [0, 1, 2]), ("last", [2, 3, 4])])
 def test_no_more_samples_than_allowed_and_the_rest_is_counted_by_name(renderer, roomy, choice, kept):
-    options = ContextOptions(max_samples_per_trajectory=3, sample_choice=choice)
+    options = ContextSettings(max_samples_per_trajectory=3, sample_choice=choice)
     context = begin(TEMPLATES["reasoning"], renderer, roomy, options)
     for step in range(5):
         turn(context, f"<think>t</think>act{step}", "seen", step)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.config.schema import AGENT_FLOWS, CONTEXT_TEMPLATES, RolloutSettings
+from agentevolver.config.schema import RolloutSettings
 from agentevolver.errors import ConfigError
 from agentevolver.flows.registry import flow_class
+from agentevolver.flows.settings import AGENT_FLOWS
 from agentevolver.llm import endpoint as endpoint_module
 from agentevolver.types import StopReason
-from context_manager.options import ContextOptions
 from context_manager.registry import template_class
+from context_manager.settings import CONTEXT_TEMPLATES, ContextSettings
 from context_manager.template import ContextLimits
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
@@ -36,7 +37,7 @@ def test_the_template_is_a_template_of_forty_lines_that_does_what_the_page_says(
     assert len(source.splitlines()) <= 40
     template = template_class("my_templates:FirstLines")
     limits = ContextLimits(100, 2_000, 3_000, 40, 200)
-    context = begin(template, renderer, limits, ContextOptions(context_trigger_tokens=500, context_keep_turns=2))
+    context = begin(template, renderer, limits, ContextSettings(context_trigger_tokens=500, context_keep_turns=2))
     for step in range(12):
         prompt = turn(context, f"act{step}\nmore", f"first{step}\n" + "o" * 60, step)
     assert context.edits and {edit["kind"] for edit in context.edits} == {"shorten"}
@@ -51,7 +52,7 @@ def test_the_template_trains_on_what_was_sampled_with_both_flows(monkeypatch, re
     example(monkeypatch, "my_templates", "class FirstLines")
     ids = [[*renderer.encode("act"), renderer.tokenizer.eos_token_id]]
     observations = [("user", "first\n" + "o" * 50, False), ("user", "err no\n" + "p" * 50, True)]
-    options = ContextOptions(context_trigger_tokens=400)
+    options = ContextSettings(context_trigger_tokens=400)
     for flow in ("react", "planner_executor"):
         played = play(renderer, template_class("my_templates:FirstLines"), flow, ids, observations, max_steps=12, options=options)
         for sample in played.rollout.samples:
@@ -87,7 +88,7 @@ async def test_an_episode_outside_training_runs_against_an_endpoint(monkeypatch)
 
 def test_the_page_names_every_template_flow_and_key():
     keys = {*RolloutSettings.model_fields} & {
-        *(field for field in ContextOptions.__dataclass_fields__),
+        *(field for field in ContextSettings.model_fields),
         *("max_plans", "max_env_len", "use_qwen3", "context_template", "agent_flow"),
     }
     assert len(keys) == 15

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_manager.chat import ChatRenderer
-from context_manager.options import ContextOptions
 from context_manager.reasoning import ReasoningTemplate
+from context_manager.settings import ContextSettings
 from context_manager.thoughts import STYLES, without_thought
 from tests.chat_tokenizers import CHATML, build_tokenizer
 from tests.context_manager.episodes import begin, say, shown, turn
@@ -81,7 +81,7 @@ def test_a_reply_that_begins_inside_a_thought_is_understood(qwen3_thinking, room
 def test_tags_that_are_special_tokens_are_seen_although_the_text_does_not_show_them(roomy):
     tokenizer = build_tokenizer(CHATML, "<|im_end|>")
     tokenizer.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
-    context = begin(ReasoningTemplate, ChatRenderer(tokenizer), roomy, ContextOptions(think_style="mistral"))
+    context = begin(ReasoningTemplate, ChatRenderer(tokenizer), roomy, ContextSettings(think_style="mistral"))
     turn(context, "[THINK]idea[/THINK]act", "seen", 0)
     assert context.messages[2]["content"] == "ideaact", "what decoding makes of it"
     assert context.action("ideaact") == "act"
@@ -91,7 +91,7 @@ def test_tags_that_are_special_tokens_are_seen_although_the_text_does_not_show_t
 @pytest.mark.parametrize("style", STYLES)
 def test_every_style_is_stripped(renderer, roomy, style):
     opening, closing = STYLES[style]
-    context = begin(ReasoningTemplate, renderer, roomy, ContextOptions(think_style=style))
+    context = begin(ReasoningTemplate, renderer, roomy, ContextSettings(think_style=style))
     turn(context, f"{opening} idea {closing} act", "seen", 0)
     prompt = shown(context, say(context, "x", 1))
     assert "idea" not in prompt and "assistant\nact<|im_end|>" in prompt
@@ -119,7 +119,7 @@ def test_what_a_reply_says_beyond_its_thoughts(text, inside, left):
 
 
 def test_the_hint_stands_in_the_last_opening_message_of_both_openings(renderer, roomy):
-    options = ContextOptions(think_hint="Think first.")
+    options = ContextSettings(think_hint="Think first.")
     training = [{"role": "user", "content": "bare"}]
     context = begin(ReasoningTemplate, renderer, roomy, options, training=training)
     assert context.messages[-1]["content"] == "go\n\nThink first." and "Think" not in context.messages[0]["content"]

@@ -1,18 +1,17 @@
 """Templates by name: the built-in ones, the old names, a user's own; and keys that a template does not read."""
 
 import sys
-from dataclasses import fields
 
 import pytest
 
 from agentevolver.config.checks import load
-from agentevolver.config.schema import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, READ_BY_TEMPLATE, RolloutSettings
+from agentevolver.config.schema import RolloutSettings
 from agentevolver.errors import ConfigError
 from context_manager.causal import CausalTemplate
-from context_manager.options import ContextOptions
 from context_manager.reasoning import ReasoningTemplate
-from context_manager.registry import COMMON, TEMPLATES, context_options, template_class
+from context_manager.registry import COMMON, TEMPLATES, checked_template, template_class
 from context_manager.self_managed import SelfManagedTemplate
+from context_manager.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, ContextSettings
 from context_manager.sliding_window import SlidingWindowTemplate
 from context_manager.template import ContextTemplate
 
@@ -49,7 +48,7 @@ def test_a_name_old_or_new_or_a_place_is_a_template(settings, name, expected):
         ("linea", "write one of causal, reasoning, .*linear_think"),
         ("no.such.module:Template", "No module named"),
         ("context_manager.causal:Nothing", "has no attribute 'Nothing'"),
-        ("context_manager.options:ContextOptions", "is not a subclass of context_manager.template.ContextTemplate"),
+        ("context_manager.settings:ContextSettings", "is not a subclass of context_manager.template.ContextTemplate"),
         ("context_manager.registry:TEMPLATES", "is not a subclass"),
         (":X", "write one of"),
     ],
@@ -59,19 +58,10 @@ def test_a_name_that_cannot_be_used_says_what_to_write(name, said):
         template_class(name)
 
 
-def test_the_configuration_and_the_templates_agree_on_names_and_on_who_reads_which_key():
+def test_the_configuration_and_the_templates_agree_on_names_and_every_optional_key_has_a_reader():
     assert set(TEMPLATES) | set(OLD_TEMPLATE_NAMES) == set(CONTEXT_TEMPLATES)
-    for key, readers in READ_BY_TEMPLATE.items():
-        assert {name for name, template in TEMPLATES.items() if key in template.reads} == set(readers), key
-    keys = {field.name for field in fields(ContextOptions)}
-    assert keys == COMMON | set(READ_BY_TEMPLATE), "each optional key is read by all or stands in the table"
-
-
-def test_options_are_what_was_set(settings):
-    chosen = settings(context_template="sliding_window", summary_tokens=64, sample_choice="last", max_samples_per_trajectory=3)
-    options = context_options(chosen)
-    assert options == ContextOptions(summary_tokens=64, sample_choice="last", max_samples_per_trajectory=3)
-    assert context_options(settings()) == ContextOptions()
+    read = {key for template in TEMPLATES.values() for key in template.reads}
+    assert set(ContextSettings.model_fields) == COMMON | read
 
 
 @pytest.fixture
@@ -88,9 +78,9 @@ def own_template(monkeypatch):
 def test_a_users_own_template_says_itself_which_keys_it_reads(own_template, settings):
     chosen = settings(context_template="own_templates:Own", summary_tokens=64)
     assert template_class(chosen.context_template) is own_template
-    assert context_options(chosen).summary_tokens == 64
-    with pytest.raises(ConfigError, match=rf"{ROLLOUT}\.think_hint is not read by the template own_templates:Own"):
-        context_options(settings(context_template="own_templates:Own", think_hint="x"))
+    assert checked_template(chosen) is own_template
+    with pytest.raises(ConfigError, match=rf"{ROLLOUT}\.think_hint is read by reasoning alone, context_template is own_templates:Own"):
+        checked_template(settings(context_template="own_templates:Own", think_hint="x"))
 
 
 def test_a_key_that_a_built_in_template_does_not_read_is_refused():

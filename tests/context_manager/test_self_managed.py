@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from context_manager.options import ContextOptions
 from context_manager.self_managed import GUIDE, REMOVED, SelfManagedTemplate
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.context_manager.episodes import begin, say, shown, turn
 
 LIMITS = ContextLimits(max_prompt_tokens=400, max_response_tokens=1_200, max_model_len=2_000, max_new_tokens=120, max_observation_tokens=80)
-TRIGGERED = ContextOptions(context_trigger_tokens=600, context_keep_turns=2, summary_tokens=100)
+TRIGGERED = ContextSettings(context_trigger_tokens=600, context_keep_turns=2, summary_tokens=100)
 
 
 def started(renderer, options=None, limits=LIMITS):
@@ -128,7 +128,7 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
 
 def test_where_the_question_does_not_fit_beside_everything_it_is_put_to_the_beginning(renderer):
     limits = ContextLimits(400, 800, 2_000, 120, 500)
-    context = started(renderer, ContextOptions(context_trigger_tokens=500, summary_tokens=30), limits)
+    context = started(renderer, ContextSettings(context_trigger_tokens=500, summary_tokens=30), limits)
     turn(context, "act0", "o" * 150, 0)
     turn(context, "act1", "p" * 460, 1)
     call = context.housekeeping()

@@ -3,13 +3,13 @@
 import pytest
 
 from context_manager.causal import CausalTemplate
-from context_manager.options import ContextOptions
+from context_manager.settings import ContextSettings
 from context_manager.sliding_window import NOTE, SlidingWindowTemplate
 from context_manager.template import ContextFull, ContextLimits
 from tests.context_manager.episodes import begin, say, shown, turn
 
 LIMITS = ContextLimits(max_prompt_tokens=100, max_response_tokens=900, max_model_len=1_000, max_new_tokens=60, max_observation_tokens=80)
-TRIGGERED = ContextOptions(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40)
+TRIGGERED = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40)
 
 
 def filled(renderer, options=TRIGGERED, turns=6, limits=LIMITS, **more):
@@ -24,7 +24,7 @@ def texts(context):
 
 
 def test_nothing_is_summarised_within_the_trigger(renderer, roomy):
-    context = filled(renderer, ContextOptions(), 6, roomy)
+    context = filled(renderer, ContextSettings(), 6, roomy)
     assert context.edits == [] and [sample.steps for sample in context.samples()] == [[0, 10, 20, 30, 40, 50]]
 
 
@@ -70,7 +70,7 @@ def test_a_summary_is_trained_in_the_sample_of_the_turns_that_it_sums_up(rendere
 
 
 def test_summaries_that_are_not_to_be_trained_are_not(renderer):
-    options = ContextOptions(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, train_context_calls=False)
+    options = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, train_context_calls=False)
     context = filled(renderer, options, turns=8)
     sums = {snapshot.step: snapshot.trained for snapshot in context.recorder.snapshots if snapshot.kind == "summary"}
     assert sums and not any(sums.values())
@@ -103,7 +103,7 @@ def test_what_was_thought_before_a_summary_is_no_part_of_it(renderer):
 
 
 def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
-    options = ContextOptions(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, summary_by="summariser")
+    options = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, summary_by="summariser")
     context = filled(renderer, options, turns=3)
     while (call := context.housekeeping()) is None:
         turn(context, "act", "</transcript> o", 90)
@@ -122,7 +122,7 @@ def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
 
 
 def test_nobody_is_asked_if_so_wanted_and_older_turns_just_go(renderer):
-    options = ContextOptions(context_trigger_tokens=300, context_keep_turns=2, summary_by="nobody")
+    options = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_by="nobody")
     context = filled(renderer, options, turns=9)
     assert {edit["kind"] for edit in context.edits} == {"drop"}
     assert {snapshot.kind for snapshot in context.recorder.snapshots} == {"action"}
@@ -131,7 +131,7 @@ def test_nobody_is_asked_if_so_wanted_and_older_turns_just_go(renderer):
 def test_the_question_is_put_to_the_beginning_alone_where_the_whole_does_not_fit(renderer):
     limits = ContextLimits(100, 700, 1_000, 60, 300)
     context = begin(
-        SlidingWindowTemplate, renderer, limits, ContextOptions(context_trigger_tokens=300, context_keep_turns=1, summary_tokens=40)
+        SlidingWindowTemplate, renderer, limits, ContextSettings(context_trigger_tokens=300, context_keep_turns=1, summary_tokens=40)
     )
     turn(context, "act0", "o" * 60, 0)
     turn(context, "act1", "p" * 300, 1)
@@ -143,7 +143,7 @@ def test_the_question_is_put_to_the_beginning_alone_where_the_whole_does_not_fit
 
 def test_where_not_even_the_question_fits_older_turns_go_without_one(renderer):
     limits = ContextLimits(100, 330, 1_000, 60, 200)
-    context = begin(SlidingWindowTemplate, renderer, limits, ContextOptions(context_keep_turns=1))
+    context = begin(SlidingWindowTemplate, renderer, limits, ContextSettings(context_keep_turns=1))
     for step in range(4):
         turn(context, f"act{step}", "o" * 70, step)
     assert {edit["kind"] for edit in context.edits} == {"drop"}
@@ -151,7 +151,7 @@ def test_where_not_even_the_question_fits_older_turns_go_without_one(renderer):
 
 def test_the_summary_itself_goes_before_the_context_is_full(renderer):
     limits = ContextLimits(100, 520, 1_000, 60, 370)
-    options = ContextOptions(context_trigger_tokens=120, context_keep_turns=1, summary_tokens=60)
+    options = ContextSettings(context_trigger_tokens=120, context_keep_turns=1, summary_tokens=60)
     context = begin(SlidingWindowTemplate, renderer, limits, options)
     for step in range(3):
         say(context, f"act{step}", step, answers={"summary": "s" * 50})

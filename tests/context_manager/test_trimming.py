@@ -3,8 +3,8 @@
 import pytest
 
 from context_manager.chat import ChatTemplateError
-from context_manager.options import ContextOptions
 from context_manager.self_managed import SelfManagedTemplate
+from context_manager.settings import ContextSettings
 from context_manager.sliding_window import SlidingWindowTemplate
 from context_manager.template import ContextFull, ContextLimits
 from context_manager.trimming import TrimmingTemplate
@@ -24,13 +24,13 @@ def test_the_trigger_is_what_was_set_within_the_room_or_three_quarters_of_it(ren
     context = grown(renderer, 0)
     assert context.room == context.timeline.opening_length + 600 - 40
     assert context.trigger == context.room * 3 // 4
-    assert grown(renderer, 0, options=ContextOptions(context_trigger_tokens=200)).trigger == 200
-    assert grown(renderer, 0, options=ContextOptions(context_trigger_tokens=9_999)).trigger == context.room
+    assert grown(renderer, 0, options=ContextSettings(context_trigger_tokens=200)).trigger == 200
+    assert grown(renderer, 0, options=ContextSettings(context_trigger_tokens=9_999)).trigger == context.room
 
 
 def test_a_note_is_what_was_set_or_an_eighth_of_the_room_and_never_more_than_a_reply(renderer):
-    assert grown(renderer, 0, options=ContextOptions(summary_tokens=30)).note_tokens == 30
-    assert grown(renderer, 0, options=ContextOptions(summary_tokens=300)).note_tokens == 40
+    assert grown(renderer, 0, options=ContextSettings(summary_tokens=30)).note_tokens == 30
+    assert grown(renderer, 0, options=ContextSettings(summary_tokens=300)).note_tokens == 40
     wide = ContextLimits(100, 600, 1_000, 400, 60)
     context = grown(renderer, 0, limits=wide)
     assert context.note_tokens == context.room // 8
@@ -45,7 +45,7 @@ def test_nothing_is_dropped_within_the_trigger(renderer):
 
 
 def test_the_newest_turns_stay_as_many_as_were_asked_for_if_they_fit(renderer):
-    options = ContextOptions(context_trigger_tokens=200, context_keep_turns=2)
+    options = ContextSettings(context_trigger_tokens=200, context_keep_turns=2)
     context = grown(renderer, options=options)
     context.fit()
     assert [message.content for message in context.timeline.messages] == ["act4", "seen4", "act5", "seen5"]
@@ -53,13 +53,13 @@ def test_the_newest_turns_stay_as_many_as_were_asked_for_if_they_fit(renderer):
 
 
 def test_fewer_turns_stay_where_more_do_not_fit_and_one_always_does(renderer):
-    context = begin(TrimmingTemplate, renderer, TIGHT, ContextOptions(context_trigger_tokens=200, context_keep_turns=5))
+    context = begin(TrimmingTemplate, renderer, TIGHT, ContextSettings(context_trigger_tokens=200, context_keep_turns=5))
     for step in range(5):
         turn(context, f"act{step}", "o" * 60, step)
     context.fit()
     assert [message.content for message in context.timeline.messages] == ["act4", "o" * 60]
     assert len(context.timeline.prompt()) <= 200
-    tiny = begin(TrimmingTemplate, renderer, TIGHT, ContextOptions(context_trigger_tokens=1))
+    tiny = begin(TrimmingTemplate, renderer, TIGHT, ContextSettings(context_trigger_tokens=1))
     for step in range(3):
         turn(tiny, f"act{step}", "seen", step)
     tiny.fit()

@@ -11,7 +11,7 @@ from agentevolver.flows.planner_executor import PlannerExecutorFlow
 from agentevolver.flows.react import ReactFlow
 from context_manager.chat import ChatRenderer
 from context_manager.registry import TEMPLATES
-from context_manager.template import ContextLimits, ContextOptions, ContextTemplate
+from context_manager.template import ContextLimits, ContextSettings, ContextTemplate
 from context_manager.thoughts import STYLES
 
 # The seed policy writes no think tags. What it says before a tool's dot is taken for a thought, so that replies are rewritten.
@@ -24,7 +24,7 @@ class EachInTurn(ContextTemplate):
     reads: ClassVar[frozenset[str]] = frozenset[str]().union(*(template.reads for template in TEMPLATES.values()))
     _names = itertools.cycle(TEMPLATES)
 
-    def __new__(cls, renderer: ChatRenderer, limits: ContextLimits, options: ContextOptions) -> Any:
+    def __new__(cls, renderer: ChatRenderer, limits: ContextLimits, options: ContextSettings) -> Any:
         name = next(cls._names)
         made = TEMPLATES[name](renderer, limits, replace(options, think_style="dot" if name == "reasoning" else None))
         made.note_edit("template", [], name)

@@ -1,1 +1,1 @@
-"""The configuration reference: every key, its default, its meaning, who reads it. `python -m agentevolver.config.reference` writes the page."""
+"""The configuration reference: every key, its default, its meaning, who reads it; `python -m agentevolver.config.reference` writes it."""

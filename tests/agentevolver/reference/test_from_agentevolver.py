@@ -11,10 +11,10 @@ from agentevolver.config.load import compose_defaults, paths, refuse_unknown
 from agentevolver.config.reference.keys import sections
 from agentevolver.config.reference.page import our_paths
 from agentevolver.config.reference.readers import ROOT
-from agentevolver.config.schema import OLD_TEMPLATE_NAMES
 from agentevolver.errors import ConfigError
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role
+from context_manager.settings import OLD_TEMPLATE_NAMES
 
 PAGE = (ROOT / "docs" / "from_agentevolver.md").read_text(encoding="utf-8")
 

@@ -8,8 +8,8 @@ from agentevolver.flows.react import ReactFlow
 from agentevolver.rollout.policy import Generated
 from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
 from agentevolver.types import Task
-from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 
 TASK = Task(task_id="t", env_type="fake")
@@ -80,7 +80,7 @@ def play(
     made = []
 
     def new_context():
-        made.append((TEMPLATES[template] if isinstance(template, str) else template)(renderer, limits, options or ContextOptions()))
+        made.append((TEMPLATES[template] if isinstance(template, str) else template)(renderer, limits, options or ContextSettings()))
         return made[-1]
 
     policy = RolloutPolicy("fake", max_steps, 1, True, 0.0)

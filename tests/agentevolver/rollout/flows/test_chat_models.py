@@ -7,8 +7,8 @@ from agentevolver.llm import endpoint as endpoint_module
 from agentevolver.rollout.chat import LLMEngine, plain_renderer, role_summariser
 from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
 from agentevolver.types import StopReason, Task
-from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEnv
@@ -33,7 +33,7 @@ async def roll(llm, template="causal", flow="react", *, options=None, steps=4, e
         RolloutPolicy("fake", steps, 1, True, 0.0),
         env,
         LLMEngine(llm, Role.EXPLORER),
-        lambda: TEMPLATES[template](plain_renderer(), LIMITS, options or ContextOptions()),
+        lambda: TEMPLATES[template](plain_renderer(), LIMITS, options or ContextSettings()),
         lambda task: FLOWS[flow],
         **more,
     )
@@ -73,7 +73,7 @@ async def test_summaries_of_the_summarisers_model_take_the_place_of_older_turns(
     def reply(number, body):
         return Said("the summary" if body["model"] == "sum" else "act")
 
-    options = ContextOptions(summary_by="summariser", summary_tokens=30)
+    options = ContextSettings(summary_by="summariser", summary_tokens=30)
     async with FaultyServer(reply) as server, LLM(settings(server, roles={"summariser": {"model": "sum"}})) as llm:
         rollout, _ = await roll(llm, "sliding_window", options=options, steps=12, summariser=role_summariser(llm))
     sums = [request.body for request in server.requests if request.body["model"] == "sum"]

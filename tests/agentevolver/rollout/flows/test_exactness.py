@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentevolver.types import StopReason
-from context_manager.options import ContextOptions
 from context_manager.registry import TEMPLATES
 from context_manager.samples import SampleLimits
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from experience_manager.guide import Guidance, Injection
 from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEngine, play
@@ -129,7 +129,7 @@ def test_what_is_not_trained_on_was_dropped_by_a_stated_rule_and_counted(rendere
     if overlong:  # an engine that does not keep to the limit it was given
         ids[-1] = [65] * (limits.max_response_tokens + 1)
     engine = Unbounded(ids) if overlong else ScriptedEngine(ids)
-    options = ContextOptions(max_samples_per_trajectory=most, sample_choice=choice)
+    options = ContextSettings(max_samples_per_trajectory=most, sample_choice=choice)
     played = play(renderer, template, "react", ids, observations, limits=limits, max_steps=max_steps, options=options, engine=engine)
     trajectory, samples = played.rollout.trajectory, played.rollout.samples
     assert trajectory.stop_reason in (StopReason.MAX_STEPS, StopReason.CONTEXT_FULL), "the run goes on"
@@ -157,7 +157,7 @@ class Unbounded(ScriptedEngine):
 @given(episode=episodes())
 def test_context_calls_that_are_not_to_be_trained_on_are_left_out_of_the_samples(renderer, template, episode):
     replies, observations, _, max_steps = episode
-    options = ContextOptions(train_context_calls=False)
+    options = ContextSettings(train_context_calls=False)
     limits = ContextLimits(900, 500, 1_300, 48, 60)
     played = play(renderer, template, "react", ids_of(renderer, replies), observations, limits=limits, max_steps=max_steps, options=options)
     kinds = {step.index: step.kind for step in played.rollout.trajectory.steps}

@@ -2,8 +2,9 @@
 
 import pytest
 
-from agentevolver.flows.base import FlowOptions, has_failed
+from agentevolver.flows.base import has_failed
 from agentevolver.flows.planner_executor import GO, MAX_PLANS, PLAN, REVISE, PlannerExecutorFlow
+from agentevolver.flows.settings import FlowSettings
 from agentevolver.types import StopReason
 from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits
@@ -86,7 +87,7 @@ def test_roles_alternate_where_a_chat_template_insists_on_it(template, flow):
 
 @pytest.mark.parametrize(("most", "plans"), [(None, MAX_PLANS), (1, 1), (2, 2)])
 def test_plans_are_bounded_however_often_steps_fail(chatml, most, plans):
-    flow = PlannerExecutorFlow(FlowOptions(max_plans=most))
+    flow = PlannerExecutorFlow(FlowSettings(max_plans=most))
     played = run(chatml, flow, ["x"], [("user", "error: no", False)], max_steps=9)
     assert kinds(played).count("plan") == plans and kinds(played).count("action") == 9
 

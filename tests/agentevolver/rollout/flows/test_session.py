@@ -9,7 +9,7 @@ from agentevolver.rollout.engines import ChatEngine, Said
 from agentevolver.rollout.policy import EngineError, Generated
 from agentevolver.rollout.rows import to_outputs
 from agentevolver.types import StopReason
-from context_manager.options import ContextOptions
+from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits, ContextTemplate, SideCall
 from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
 
@@ -107,7 +107,7 @@ def test_summaries_and_context_decisions_are_steps_of_their_own(chatml):
 
 
 class TestASummariserOfItsOwn:
-    options = ContextOptions(summary_by="summariser", summary_tokens=40)
+    options = ContextSettings(summary_by="summariser", summary_tokens=40)
 
     def play(self, chatml, summariser):
         more = {"summariser": summariser} if summariser else {}

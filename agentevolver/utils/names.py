@@ -1,0 +1,38 @@
+"""Names that a person writes: what else could have been meant, and the class behind `package.module:Class`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+
+
+def name_or_spec(value: str, names: Sequence[str]) -> str:
+    """Return a name that is among `names`, or of the form `package.module:Class`; raises ValueError that says what else to write."""
+    if value not in names and re.fullmatch(_SPEC, value) is None:
+        near = difflib.get_close_matches(value, names, n=1)
+        listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+        raise ValueError(f"write {listed}, or package.module:Class" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return value
+
+
+def load_class(spec: str, base: type[T], names: Sequence[str]) -> type[T]:
+    """Return the class at `package.module:Class`.
+
+    Raises:
+        ValueError: it cannot be imported, or is no subclass of `base`; the message names `names` as what else to write.
+    """
+    module, _, attribute = spec.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{error}; write one of {', '.join(names)}, or package.module:Class") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ValueError(f"{found!r} is not a subclass of {base.__module__}.{base.__qualname__}")
+    return found

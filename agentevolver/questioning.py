@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agentevolver.config.checks import Settings
+from agentevolver.config.schema import Settings
 from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.llm import LLM, LLMError

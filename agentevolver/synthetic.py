@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from agentevolver.config.checks import Settings
+from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
 from agentevolver.types import Task
 from task_manager.background import round_files

@@ -22,7 +22,7 @@ from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
 
 if TYPE_CHECKING:
-    from agentevolver.config.checks import Settings
+    from agentevolver.config.schema import Settings
 
 
 class Configuration(BaseModel):

@@ -19,7 +19,7 @@ from agentevolver.llm.settings import LLMSettings, Role
 from task_manager.settings import TaskManagerSettings
 
 if TYPE_CHECKING:
-    from agentevolver.config.checks import Settings
+    from agentevolver.config.schema import Settings
 
 
 class _Section(BaseModel):

@@ -49,8 +49,6 @@ from context_manager.registry import checked_template
 from experience_manager.allocate import guided_count, validation_rollouts
 from experience_manager.settings import PRESETS, Preset, verl_overrides
 
-__all__ = ["ConfigError", "Resolved", "RolloutSettings", "Settings", "for_verl", "from_config", "load", "of_verl", "place_of"]
-
 # Keys of verl that `agentevolver.run.main` fills: the experiment's own files of tasks.
 _WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")
 
@@ -191,11 +189,6 @@ def for_verl(config: DictConfig) -> DictConfig:
             OmegaConf.update(copy.actor_rollout_ref, f"{section}.full_determinism", True)
     copy.agentevolver = settings.model_dump(mode="json")
     return copy
-
-
-def of_verl(config: DictConfig) -> Settings:
-    """Return the typed view inside a process that verl started, from what `for_verl` left there."""
-    return Settings.model_validate(OmegaConf.to_container(config.agentevolver))
 
 
 def _typed(config: DictConfig) -> Settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, Field
 
 from advantage_processor.settings import AttributionSettings
@@ -190,3 +191,8 @@ class Settings(Section):
     def usage_ledger(self) -> Path:
         """The file that keeps what the run spent on language models."""
         return self.llm.ledger or self.experiment_dir / "llm_usage.sqlite"
+
+
+def of_verl(config: DictConfig) -> Settings:
+    """Return the typed view inside a process that verl started, from what `for_verl` left there."""
+    return Settings.model_validate(OmegaConf.to_container(config.agentevolver))

@@ -91,7 +91,8 @@ def load_configuration(options: Options) -> Configuration:
     Raises:
         UsageError: with the line that says what is wrong.
     """
-    from agentevolver.config.checks import ConfigError, load
+    from agentevolver.config.checks import load
+    from agentevolver.errors import ConfigError
     from agentevolver.launcher.preflight import check_checkpoint, check_model
 
     try:

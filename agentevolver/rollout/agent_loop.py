@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from advantage_processor.attributor import Attributor, judge_settings
-from agentevolver.config.checks import Settings, of_verl
+from agentevolver.config.schema import Settings, of_verl
 from agentevolver.flows.registry import flow_chooser
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource

@@ -21,7 +21,7 @@ from agentevolver.flows.base import AgentFlow
 from agentevolver.flows.react import ReactFlow
 from agentevolver.rollout.engines import ChatEngine, Summariser
 from agentevolver.rollout.policy import Engine, EngineError
-from agentevolver.rollout.session import LiveSession
+from agentevolver.rollout.session import EnvClient, LiveSession
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.openings import replace_query
@@ -32,20 +32,6 @@ from task_manager.graders.base import GradedWorld, GradingError, Transcript
 from task_manager.tasks import env_params_of, seed_of
 
 logger = logging.getLogger(__name__)
-
-
-class EnvClient(GradedWorld, Protocol):
-    """What is used of `env_service.client.AsyncEnvClient`."""
-
-    async def create_instance(
-        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-    async def step(self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...) -> Any: ...
-
-    async def release_instance(self, instance_id: str) -> bool: ...
-
-    async def health(self) -> bool: ...
 
 
 class TaskGraders(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agentevolver.flows.base import Answer, has_failed
 from agentevolver.rollout.engines import ChatEngine, Summariser
@@ -18,15 +18,27 @@ from agentevolver.rollout.policy import Engine, EngineError, Generated
 from agentevolver.types import Step
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate, SideCall
-
-if TYPE_CHECKING:
-    from agentevolver.rollout.rollout import EnvClient
+from task_manager.graders.base import GradedWorld
 
 T = TypeVar("T")
 Message = dict[str, Any]
 
 # More calls than any template needs before one prompt: a template that goes on asking would never let the policy act.
 MAX_SIDE_CALLS = 8
+
+
+class EnvClient(GradedWorld, Protocol):
+    """What is used of `env_service.client.AsyncEnvClient`."""
+
+    async def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
+    ) -> Any: ...
+
+    async def step(self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...) -> Any: ...
+
+    async def release_instance(self, instance_id: str) -> bool: ...
+
+    async def health(self) -> bool: ...
 
 
 @dataclass(slots=True)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from agentevolver.config.checks import ConfigError, Settings, for_verl, from_config
+from agentevolver.config.checks import for_verl, from_config
 from agentevolver.config.load import one_line
-from agentevolver.errors import TrainingFailed
+from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.monitor.console import Console
 from agentevolver.monitor.log import Status
 from agentevolver.run.probe import probe

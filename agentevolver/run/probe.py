@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from uuid import uuid4
 
-from agentevolver.config.checks import ConfigError, Settings
+from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError
 from agentevolver.types import Task
 from agentevolver.utils.openings import replace_query
 from context_manager.chat import ChatRenderer

@@ -21,7 +21,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from agentevolver.config.checks import Settings
+from agentevolver.config.schema import Settings
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl, write_json, write_jsonl

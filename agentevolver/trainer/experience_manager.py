@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agentevolver.config.checks import Settings
+from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.types import Task
 from env_service.client import AsyncEnvClient, EnvRequestError

@@ -14,8 +14,8 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
-from agentevolver.config.checks import ConfigError, Settings
-from agentevolver.errors import TrainingFailed, last_line
+from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError, TrainingFailed, last_line
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.transport import run_key, weights, worker
 from agentevolver.utils.secrets import SECRETS, adopt_secrets

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from agentevolver.config.checks import Settings
+from agentevolver.config.schema import Settings
 from agentevolver.synthetic import graded_by, synthetic_tasks
 from task_manager.background import BackgroundQuestioning
 from task_manager.configuration import from_settings

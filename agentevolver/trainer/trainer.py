@@ -30,7 +30,7 @@ from verl.utils.tracking import Tracking
 
 from advantage_processor.pipeline import Processor
 from agentevolver.checkpoints.resume import DATA
-from agentevolver.config.checks import of_verl
+from agentevolver.config.schema import of_verl
 from agentevolver.monitor.log import RunLog, Status, supersede_metrics
 from agentevolver.monitor.retention import Retention
 from agentevolver.monitor.watchdog import Watchdog

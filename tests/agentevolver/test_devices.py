@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from agentevolver.config import devices
-from agentevolver.config.checks import ConfigError, for_verl, load
+from agentevolver.config.checks import for_verl, load
+from agentevolver.errors import ConfigError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BASIC = EXAMPLES / "basic.yaml"

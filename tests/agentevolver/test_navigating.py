@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import pytest
 
-from agentevolver.config.checks import ConfigError, load
-from agentevolver.errors import TrainingFailed
+from agentevolver.config.checks import load
+from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.trainer import experience_manager as navigating
 from agentevolver.trainer.experience_manager import prepare, scout_path, warm_start_path
 from agentevolver.types import Task

@@ -7,7 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver import questioning
-from agentevolver.config.checks import ConfigError, load
+from agentevolver.config.checks import load
+from agentevolver.errors import ConfigError
 from agentevolver.run import main
 from agentevolver.run import probe as probing
 from agentevolver.types import Task

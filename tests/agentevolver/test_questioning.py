@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from agentevolver import questioning
-from agentevolver.config.checks import ConfigError, load
-from agentevolver.errors import TrainingFailed
+from agentevolver.config.checks import load
+from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.llm.errors import BudgetExceeded, LLMUnavailable
 from agentevolver.questioning import prepare
 from agentevolver.synthetic import funnel_metrics, record_path, synthetic_tasks

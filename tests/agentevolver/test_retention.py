@@ -158,7 +158,8 @@ def test_nothing_else_is_touched(tmp_path):
 
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_bound_below_the_smallest_is_refused(value):
-    from agentevolver.config.checks import ConfigError, load
+    from agentevolver.config.checks import load
+    from agentevolver.errors import ConfigError
 
     with pytest.raises(ConfigError, match=r"retention\.plain_steps: .* greater than or equal to 1"):
         load(None, [f"retention.plain_steps={value}"])

@@ -8,9 +8,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from advantage_processor.settings import AttributionSettings
-from agentevolver.config.checks import ConfigError, for_verl, from_config, load, of_verl
+from agentevolver.config.checks import for_verl, from_config, load
 from agentevolver.config.devices import DEVICES
 from agentevolver.config.load import FREE_FORM, paths
+from agentevolver.config.schema import of_verl
+from agentevolver.errors import ConfigError
 from agentevolver.llm import Role
 from agentevolver.llm.settings import LLMSettings, TeacherSettings
 from experience_manager.settings import ExperienceSettings

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from agentevolver.config.checks import place_of
+from agentevolver.config.places import place_of
 from agentevolver.config.schema import Settings, SizeSettings
 
 # Keys that are read before the models are made, or only say that the file means what its reader thinks; and where.

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.config.checks import ConfigError, load
+from agentevolver.config.checks import load
 from agentevolver.config.load import FREE_FORM, compose_defaults, merge, read_overrides
 from agentevolver.config.places import own_places
 from agentevolver.config.verl_keys import Layer, check
 from agentevolver.config.verl_keys.check import _leaves
 from agentevolver.config.verl_keys.ignored import IGNORED
+from agentevolver.errors import ConfigError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BASIC = EXAMPLES / "basic.yaml"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver.config.checks import ConfigError, load
+from agentevolver.config.checks import load
 from agentevolver.config.load import FREE_FORM, compose_defaults, compose_verl
 from agentevolver.config.loss_modes import BOOSTED
 from agentevolver.config.places import own_places
@@ -17,6 +17,7 @@ from agentevolver.config.verl_keys.check import _check_value
 from agentevolver.config.verl_keys.ignored import ACTOR, IGNORED, ROLLOUT
 from agentevolver.config.verl_keys.kinds import kind_of
 from agentevolver.config.verl_keys.values import BOUNDS, CHOICES, ESTIMATORS_WITHOUT_DATA, KINDS, LOGGERS
+from agentevolver.errors import ConfigError
 from experience_manager.settings import PRESETS, verl_overrides
 from tests.agentevolver.verl_keys.test_ignored import basic, leaves
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from advantage_processor.labels import Attribution, attribution_of
+from agentevolver.types import RowKey
 
 Record = Mapping[str, Any]
 
@@ -78,7 +79,7 @@ def make_batch(
     left_out = set(withdrawn)
     for i, key in enumerate(keys):
         if i not in left_out:
-            name = key.rpartition("_")[0]
+            name = RowKey.of(key).trajectory_id
             if name not in number:
                 raise ValueError(f"row {key} belongs to no trajectory of step {step}: there is no {name!r} among {len(number)} records")
             rows[i] = number[name]

@@ -6,9 +6,9 @@ environment or the engine failed) has an outcome of None and says so in its stop
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class StopReason(StrEnum):
@@ -43,6 +43,20 @@ class Task:
     ground_truth: str | None = None
     evaluator: str = "env"
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_validation(self) -> bool:
+        """Whether it is rolled out to measure the policy, and never trained on."""
+        return bool(self.metadata.get("validation"))
+
+    @property
+    def is_scout(self) -> bool:
+        """Whether it is rolled out for the pool of experience alone, unguided and never trained on (`exp_manager.scout`)."""
+        return bool(self.metadata.get("scout"))
+
+    def scouting(self) -> Task:
+        """Return the task as a scout."""
+        return replace(self, metadata={**self.metadata, "scout": True})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as JSON-ready data."""
@@ -116,6 +130,28 @@ class Trajectory:
     def to_dict(self) -> dict[str, Any]:
         """Return the trajectory as JSON-ready data."""
         return {"trajectory_id": self.trajectory_id, **asdict(self)}
+
+
+class RowKey(NamedTuple):
+    """The key of a training row: the rollout group, the rollout's number in it, the row's number in the rollout; sorted in this order."""
+
+    group_id: str
+    rollout_id: int
+    row: int
+
+    @classmethod
+    def of(cls, key: str) -> RowKey:
+        """Read a key as TransferQueue holds it (`<group>_<rollout>_<row>`); raises ValueError for another form."""
+        group, rollout, row = key.rsplit("_", 2)
+        return cls(group, int(rollout), int(row))
+
+    @property
+    def trajectory_id(self) -> str:
+        """The rollout that the row belongs to, as `Trajectory.trajectory_id`."""
+        return f"{self.group_id}_{self.rollout_id}"
+
+    def __str__(self) -> str:
+        return f"{self.trajectory_id}_{self.row}"
 
 
 @dataclass(frozen=True, slots=True)

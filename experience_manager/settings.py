@@ -21,9 +21,6 @@ ValidationMode = Literal["woexp", "mixed", "all", "both"]
 SampleMode = Literal["allkeep", "alldiscard", "hybrid"]
 Preset = Literal["default", "paper", "original"]
 
-# In a task's metadata: it is rolled out to fill the pool, without guidance, and not trained on.
-SCOUT_KEY = "scout"
-
 TEMPLATE = "\n\nSome experience that earlier attempts at similar tasks have left you, to be used where it applies:\n<EXP>{}</EXP>\n\n"
 
 # What each preset says where a key is null or missing. `default` is ours: measured in the study where both are silent or wrong.

@@ -31,7 +31,6 @@ from agentevolver.utils.inflight import BOARD, Watched
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
-from experience_manager.settings import SCOUT_KEY
 from task_manager.graders.registry import Bench, Graders
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Episode(AgentLoopBase):
         shared = self._shared
         task = Task.from_dict(row["task"])
         service = shared.settings.env_service
-        validation = bool(task.metadata.get("validation"))
+        validation = task.is_validation
         env_params = {**service.env_params, **(service.val_env_params if validation else {})}
         rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
         # verl names the groups of a validation at random; nothing may follow from that.
@@ -95,7 +94,7 @@ class Episode(AgentLoopBase):
             record = rollout.trajectory.to_dict()
             if shared.guides is not None:
                 record |= shared.guides.record(rollout, wanted=guide is not None)
-            if shared.attributor is not None and not validation and not task.metadata.get(SCOUT_KEY):
+            if shared.attributor is not None and not validation and not task.is_scout:
                 # Outside of the slots: the next episode runs while the judge reads this one.
                 record["attribution"] = (await shared.attributor.attribute(record, step=step)).to_dict()
         return to_outputs(rollout, record, shared.eos_token_id, step - 1, validation=validation)

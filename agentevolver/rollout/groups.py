@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentevolver.types import RowKey
 from agentevolver.utils import seeds
 
 
@@ -32,9 +33,4 @@ def place(group_id: str) -> int:
 
 def order(keys: Sequence[str]) -> list[int]:
     """Return the places of rows (`<group>_<rollout>_<row>`) in the order of group, rollout and row."""
-
-    def parts(place: int) -> tuple[str, int, int]:
-        group, rollout, row = keys[place].rsplit("_", 2)
-        return group, int(rollout), int(row)
-
-    return sorted(range(len(keys)), key=parts)
+    return sorted(range(len(keys)), key=lambda place: RowKey.of(keys[place]))

@@ -11,7 +11,7 @@ from agentevolver.types import Task
 from experience_manager.allocate import is_guided
 from experience_manager.guide import Guidance, Injection, inject
 from experience_manager.retrieve import Question
-from experience_manager.settings import SCOUT_KEY, ExperienceSettings
+from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ class Guides:
 
     def guide(self, task: Task, group_id: str, rollout_id: int, step: int, place: int = 0) -> Guide | None:
         """Return the guide of a rollout, None if it is to go without; `place` is its task's in the step."""
-        validation = bool(task.metadata.get("validation"))
+        validation = task.is_validation
         n = self._val_n if validation else self._n
-        if task.metadata.get(SCOUT_KEY) or not is_guided(self._settings, group_id, rollout_id, n, validation=validation):
+        if task.is_scout or not is_guided(self._settings, group_id, rollout_id, n, validation=validation):
             return None
 
         async def guide(opening: list[dict[str, Any]]) -> Injection:
@@ -66,7 +66,7 @@ class Guides:
         injection = rollout.injection
         guided = injection is not None and injection.guided
         if injection is not None and guided:
-            self._source.injected(injection.guidance, validation=bool(rollout.trajectory.task.metadata.get("validation")))
+            self._source.injected(injection.guidance, validation=rollout.trajectory.task.is_validation)
         return {
             "guidance": injection.to_dict() if injection is not None else None,
             "guided": guided,

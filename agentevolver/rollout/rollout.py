@@ -230,7 +230,7 @@ class _Attempt:
     async def _grade(self) -> Outcome:
         """Ask the task's grader, or the environment. A score of its that is no number in 0..1 is an environment error, not a grade."""
         graders = self._runner._graders
-        if graders is not None and not self._task.metadata.get("validation"):
+        if graders is not None and not self._task.is_validation:
             played = Played(self._said(), [step for step in self.session.steps if step.kind == "action"])
             return await self.session.timed(graders.grade(self._task, played, self._runner._client, self._instance_id))
         sparse = {"sparse": self._runner._policy.sparse}
@@ -248,7 +248,7 @@ class _Attempt:
     def _of_inaction(self, why: str) -> Outcome | None:
         """The outcome of an episode in which the policy never got to act: none, but in validation, which would else count the tasks that
         fit alone, the task is not solved."""
-        return Outcome(0.0, False, f"the policy never acted: {why}") if self._task.metadata.get("validation") else None
+        return Outcome(0.0, False, f"the policy never acted: {why}") if self._task.is_validation else None
 
     async def _release(self) -> None:
         try:

@@ -18,6 +18,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from agentevolver.rollout.agent_loop import Episode
 from agentevolver.rollout.rows import to_row
+from agentevolver.types import RowKey
 from agentevolver.utils.inflight import BOARD, Waiting
 
 # Rows that become ready within this time go to TransferQueue in one call: a call costs milliseconds of CPU however few it carries.
@@ -70,7 +71,7 @@ class EpisodeWorker(_VerlWorker):
         await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)
 
     async def _agent_loop_postprocess(self, output: list[AgentLoopOutput], validate: bool, **row: Any) -> None:
-        keys = [f"{row['uid']}_{row['session_id']}_{index}" for index in range(len(output))]
+        keys = [str(RowKey(str(row["uid"]), row["session_id"], index)) for index in range(len(output))]
         rows = [(key, *to_row(one, row)) for key, one in zip(keys, output, strict=True)]
         await self._rows.put(rows, "val" if validate else "train")
 

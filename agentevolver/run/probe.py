@@ -38,7 +38,7 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
     service, limit = settings.env_service, settings.sizes.max_prompt_length
     kinds: dict[tuple[bool, bool], list[Task]] = defaultdict(list)
     for task in tasks:
-        kinds[task.open_query, bool(task.metadata.get("validation"))].append(task)
+        kinds[task.open_query, task.is_validation].append(task)
     longest = 0
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
         for kind in kinds.values():
@@ -52,7 +52,7 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
 
 
 def _too_long(kind: Sequence[Task], longest: int, over: int, opened: int, limit: int) -> str:
-    what = "validation tasks" if kind[0].metadata.get("validation") else "tasks"
+    what = "validation tasks" if kind[0].is_validation else "tasks"
     where = f"{what} of {kind[0].env_type}" + (" without a goal, which synthetic ones begin as," if kind[0].open_query else "")
     return (
         f"data.max_prompt_length = {limit}, but the opening messages of {over} of {opened} {where} are longer, up to {longest} tokens: "
@@ -77,7 +77,7 @@ async def _lengths(client: AsyncEnvClient, settings: Settings, tasks: Sequence[T
 
 async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task, renderer: ChatRenderer) -> int:
     service, instance_id = settings.env_service, f"probe-{uuid4().hex}"
-    validation = service.val_env_params if task.metadata.get("validation") else {}
+    validation = service.val_env_params if task.is_validation else {}
     params = {**service.env_params, **validation, **env_params_of(task), "is_open_query": task.open_query}
     try:
         state = await client.create_instance(service.env_type, seed_of(task), instance_id, params)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from advantage_processor.batch import make_batch, pad_step_ids
 from advantage_processor.pipeline import Processor
+from agentevolver.types import RowKey
 
 Record = dict[str, Any]
 
@@ -49,4 +50,4 @@ def assign(processor: Processor, step: int, records: Sequence[Record], keys: Seq
 def synthetic_scales(records: Sequence[Record], keys: Sequence[str]) -> list[float]:
     """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1. `keys` as in `assign`."""
     scales = {record["trajectory_id"]: float(record["task"]["metadata"].get("advantage_scale", 1.0)) for record in records}
-    return [scales[key.rpartition("_")[0]] for key in keys]
+    return [scales[RowKey.of(key).trajectory_id] for key in keys]

@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agentevolver.config.schema import Settings
 from agentevolver.errors import TrainingFailed, last_line
-from agentevolver.types import Task
+from agentevolver.types import RowKey, Task
 from agentevolver.utils.files import read_jsonl, write_json, write_jsonl
 
 logger = logging.getLogger(__name__)
@@ -275,7 +275,7 @@ def _reason(error: RayError) -> str:
 def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:
     """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in `credit.assign`."""
     flags = {record["trajectory_id"]: (bool(record["guided"]), bool(record["stripped"])) for record in records}
-    return [flags[key.rpartition("_")[0]] for key in keys]
+    return [flags[RowKey.of(key).trajectory_id] for key in keys]
 
 
 def rollout_flags(records: Sequence[Record]) -> dict[str, float]:

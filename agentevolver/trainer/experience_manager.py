@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from agentevolver.config.schema import Settings
@@ -17,7 +16,6 @@ from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.types import Task
 from env_service.client import AsyncEnvClient, EnvRequestError
 from experience_manager.errors import ExperienceError
-from experience_manager.settings import SCOUT_KEY
 from task_manager.tasks import environment_tasks, write_tasks
 
 # Draws of tasks are the same in every start.
@@ -52,7 +50,7 @@ def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
             asyncio.run(_look_at_pool(settings))
         except ExperienceError as error:
             raise TrainingFailed(f"the experience pool cannot be used: {error}") from error
-    trained = [task for task in tasks if not task.metadata.get("validation")]
+    trained = [task for task in tasks if not task.is_validation]
     if section.init_exp_before_training and not warm_start_path(settings).exists():
         write_tasks(warm_start_path(settings), _drawn(trained, section.init_tasks))
     if section.scout.split is not None and not scout_path(settings).exists():
@@ -70,7 +68,7 @@ def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
 def _drawn(tasks: Sequence[Task], count: int | None) -> list[Task]:
     """Return so many of the tasks, drawn at random, marked as scouts."""
     chosen = tasks if count is None or count >= len(tasks) else random.Random(SEED).sample(list(tasks), count)
-    return [replace(task, metadata={**task.metadata, SCOUT_KEY: True}) for task in chosen]
+    return [task.scouting() for task in chosen]
 
 
 async def _look_at_pool(settings: Settings) -> None:

@@ -21,6 +21,7 @@ from verl.utils.py_functional import rename_dict
 
 from agentevolver.trainer.experience import rollout_flags, row_flags
 from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, ROWS_COLUMN, guidance_metrics
+from agentevolver.types import RowKey
 from experience_manager.settings import ExperienceSettings
 
 
@@ -134,7 +135,7 @@ def tell_guided_apart(
         pairs = list(zip(data["advantages"].unbind(), data["response_mask"].unbind(), strict=True))
         tokens = [int(mask.sum()) for _, mask in pairs]
         means = [float((row * mask).sum()) / max(count, 1) for (row, mask), count in zip(pairs, tokens, strict=True)]
-        own = [scores[key.rpartition("_")[0]] for key in keys]
+        own = [scores[RowKey.of(key).trajectory_id] for key in keys]
         metrics |= guidance_metrics([guided for guided, _ in flags], [clip > usual for clip in clips], own, means, tokens)
     return metrics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ def name_or_spec(value: str, names: Sequence[str]) -> str:
     return value
 
 
-def load_class(spec: str, base: type[T], names: Sequence[str]) -> type[T]:
+def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[T]:
     """Return the class at `package.module:Class`.
 
     Raises:
@@ -33,6 +33,8 @@ def load_class(spec: str, base: type[T], names: Sequence[str]) -> type[T]:
         found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{error}; write one of {', '.join(names)}, or package.module:Class") from error
-    if not (isinstance(found, type) and issubclass(found, base)):
+    assert isinstance(base, type)  # typed as a callable, so that an abstract class may be given
+    fits = isinstance(found, type) and issubclass(found, base)
+    if not fits:
         raise ValueError(f"{found!r} is not a subclass of {base.__module__}.{base.__qualname__}")
-    return found
+    return found  # type: ignore[no-any-return]

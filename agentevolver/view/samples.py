@@ -13,6 +13,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from agentevolver.types import RowKey
 from agentevolver.utils.files import open_lines, parse, written
 from agentevolver.view.experiment import Experiment
 
@@ -46,7 +47,7 @@ class Samples:
         beginning = b'{"key":' + json.dumps(trajectory_id)[:-1].encode() + b"_"
         with open_lines(path) as file:
             found = [row for raw in file if raw.startswith(beginning) and raw.endswith(b"\n") and (row := parse(raw)) is not None]
-        return [self._row(row) for row in sorted(found, key=lambda row: int(str(row["key"]).rpartition("_")[2]))]
+        return [self._row(row) for row in sorted(found, key=lambda row: RowKey.of(str(row["key"])))]
 
     def _row(self, row: dict[str, Any]) -> dict[str, Any]:
         response, prompt = row["responses"][:RESPONSE_TOKENS], row["prompts"][-PROMPT_TOKENS:]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks and tests: bash tests/run.sh [all | checks | unit | service | e2e | examples | chaos] [pytest arguments...]
-#   checks   ruff, mypy, and the documentation built with every warning an error
+#   checks   ruff, the rules of imports (pyproject.toml), mypy, and the documentation built with every warning an error
 #   unit     pure functions, no servers
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   e2e      the whole training stack
@@ -17,8 +17,8 @@ if (($#)) && [[ $1 != -* ]]; then
     shift
 fi
 case $tier in
-    all) parts=(ruff format mypy docs unit service e2e) ;;
-    checks) parts=(ruff format mypy docs) ;;
+    all) parts=(ruff format imports mypy docs unit service e2e) ;;
+    checks) parts=(ruff format imports mypy docs) ;;
     unit | service | e2e | examples | chaos) parts=("$tier") ;;
     *)
         echo "unknown part '$tier': all, checks, unit, service, e2e, examples or chaos" >&2
@@ -39,6 +39,7 @@ run() {
     case $1 in
         ruff) "$bin/ruff" check . ;;
         format) "$bin/ruff" format --check . ;;
+        imports) "$bin/lint-imports" --no-cache ;;
         mypy) "$bin/mypy" ;;
         docs)
             site=$(mktemp -d)

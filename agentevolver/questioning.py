@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from agentevolver.config.parts import from_settings
 from agentevolver.config.schema import Settings
 from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.errors import ConfigError, TrainingFailed
@@ -23,7 +24,7 @@ from agentevolver.synthetic import record_path, synthetic_tasks
 from agentevolver.types import Task
 from agentevolver.utils.files import write_json
 from agentevolver.utils.inflight import BOARD, described
-from task_manager.configuration import Configuration, from_settings
+from task_manager.configuration import Configuration
 from task_manager.journal import JournalError, fingerprint
 from task_manager.mixture import Mixture
 from task_manager.pipeline import QuestioningFailed

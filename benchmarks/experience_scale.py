@@ -157,7 +157,7 @@ def command(*arguments: Any) -> None:
     from contextlib import redirect_stdout
     from io import StringIO
 
-    from experience_manager.cli import main
+    from agentevolver.commands.experience_manager import main
 
     with redirect_stdout(StringIO()):
         if main([str(argument) for argument in arguments]) != 0:

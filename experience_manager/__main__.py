@@ -2,7 +2,7 @@
 
 import sys
 
-from experience_manager.cli import main
+from agentevolver.commands.experience_manager import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,6 +2,6 @@
 
 import sys
 
-from task_manager.cli import main
+from agentevolver.commands.task_manager import main
 
 sys.exit(main())

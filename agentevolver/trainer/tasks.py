@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from agentevolver.config.parts import from_settings
 from agentevolver.config.schema import Settings
 from agentevolver.synthetic import graded_by, synthetic_tasks
 from task_manager.background import BackgroundQuestioning
-from task_manager.configuration import from_settings
 from task_manager.dataset import MixedTasks
 from task_manager.graders.agreement import agreement_metrics
 from task_manager.profile import profile_for

@@ -11,12 +11,12 @@ from advantage_processor.settings import AttributionSettings
 from agentevolver.config.checks import for_verl, from_config, load
 from agentevolver.config.devices import DEVICES
 from agentevolver.config.load import FREE_FORM, paths
+from agentevolver.config.parts import from_experiment
 from agentevolver.config.schema import of_verl
 from agentevolver.errors import ConfigError
 from agentevolver.llm import Role
 from agentevolver.llm.settings import LLMSettings, TeacherSettings
 from experience_manager.settings import ExperienceSettings
-from task_manager.configuration import from_experiment
 from task_manager.settings import TaskManagerSettings
 
 BASIC = Path(__file__).parents[2] / "examples" / "basic.yaml"

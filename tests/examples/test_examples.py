@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from agentevolver.commands.task_manager import main as task_manager
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults, merge, read_overrides, refuse_unknown
+from agentevolver.config.parts import from_experiment
 from agentevolver.errors import UsageError
 from agentevolver.launcher import cli
 from agentevolver.launcher.options import parse
@@ -17,8 +19,6 @@ from env_service.cli import main as env_service
 from env_service.environments.bfcl.splits import SPLITS_BY_SCENARIO, SPLITS_OF_AGENTEVOLVER
 from env_service.registry import BUILT_IN
 from task_manager.actions import format_of
-from task_manager.cli import main as task_manager
-from task_manager.configuration import from_experiment
 from task_manager.profile import profile_for
 from tests.examples.headers import commands as header_commands
 
@@ -122,7 +122,9 @@ def test_every_command_of_the_task_manager_that_a_header_prints_can_be_carried_o
     asked: list[tuple[str, bool]] = []
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("task_manager.services.running", lambda configuration, **kwargs: pytest.fail("nothing is started"))
-    monkeypatch.setattr("task_manager.cli._run", lambda options: asked.append((options.command, options.with_services)) or 0)
+    monkeypatch.setattr(
+        "agentevolver.commands.task_manager._run", lambda options: asked.append((options.command, options.with_services)) or 0
+    )
     assert task_manager(words[3:]) == 0 and asked
     from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu"])
 

@@ -17,12 +17,12 @@ import pytest
 from experience_fakes import AngleEncoder, experience, ids_of, insert, judged, lesson, record
 from reme_bodies import retrieve
 
+from agentevolver.commands.experience_manager import main
 from agentevolver.embeddings import HashingEncoder
 from agentevolver.llm.prompts import read_sections
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.utils.files import write_jsonl
 from agentevolver.utils.secrets import SECRETS, write_secrets
-from experience_manager.cli import main
 from experience_manager.experience import Category, to_reme
 from experience_manager.pool import Pool
 from experience_manager.probe import summariser_problem

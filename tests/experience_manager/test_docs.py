@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experience_manager.cli import main
+from agentevolver.commands.experience_manager import main
 from experience_manager.settings import ExperienceSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "experience_manager.md").read_text()

@@ -9,9 +9,10 @@ from pydantic import BaseModel
 
 import agentevolver.embeddings
 import task_manager.settings
+from agentevolver.commands.task_manager import main
+from agentevolver.config.parts import from_settings_file
 from agentevolver.errors import ConfigError
-from task_manager.cli import main
-from task_manager.configuration import Configuration, from_settings_file
+from task_manager.configuration import Configuration
 from task_manager.settings import TaskManagerSettings
 from task_manager.workshop import seeds_of_round
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from agentevolver.commands.task_manager import _COMMANDS, _parser
+from agentevolver.config.parts import from_settings_file
 from agentevolver.types import Task
-from task_manager.cli import _COMMANDS, _parser
-from task_manager.configuration import from_settings_file
 from task_manager.funnel import STAGES
 from task_manager.graders.registry import GRADERS
 from task_manager.profile import shipped_profile

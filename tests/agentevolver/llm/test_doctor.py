@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from agentevolver.commands import llm as cli_module
 from agentevolver.llm import LLMSettings, Role
-from agentevolver.llm import cli as cli_module
 from agentevolver.llm import pace as pace_module
 from agentevolver.llm.doctor import LEFT_OUT, NO, YES, Finding, examine, report
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said

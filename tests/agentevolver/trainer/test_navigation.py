@@ -75,7 +75,7 @@ def settings_of(tmp_path):
 
 
 def add_experience(settings, *words):
-    from experience_manager.cli import main
+    from agentevolver.commands.experience_manager import main
 
     store = settings.experiment_dir / "experience.sqlite"
     encoder = ("--set", "exp_manager.encoder.kind=hashing")

@@ -7,6 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import for_verl, load
+from agentevolver.config.parts import from_settings
 from agentevolver.questioning import prepare
 from agentevolver.synthetic import synthetic_tasks
 from agentevolver.trainer import tasks as training
@@ -14,7 +15,6 @@ from agentevolver.trainer.rollouts import FailureGuard
 from agentevolver.trainer.tasks import TrainingTasks, task_metrics
 from agentevolver.types import Task
 from task_manager.background import round_files
-from task_manager.configuration import from_settings
 from task_manager.graders.agreement import ComparedOutcome
 from task_manager.services import running
 from task_manager.tasks import write_objectives, write_tasks

@@ -50,11 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # Before the hub's library is imported, which reads its address then.
     adopt_secrets(LIBRARIES)
+    from agentevolver.config.parts import read_configuration
     from agentevolver.embeddings import EncoderUnavailable
     from agentevolver.errors import ConfigError
     from agentevolver.llm.errors import LLMError
     from experience_manager import commands
-    from experience_manager.configuration import read_configuration
     from experience_manager.errors import ExperienceError
 
     try:

@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from task_manager.configuration import Configuration, from_experiment, from_settings_file
+    from agentevolver.config.parts import from_experiment, from_settings_file
+    from task_manager.configuration import Configuration
     from task_manager.services import running
 
     if options.conf is not None:

@@ -1,0 +1,103 @@
+"""What single packages need of a configuration: their own sections and the neighbours', out of an experiment or a file of sections.
+
+`--conf` reads an experiment as the launcher does, `--config` the resolved configuration of a run, `--settings` a yaml with the sections
+that the package reads alone. A key that is not known is refused with a ConfigError of one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from pydantic import ValidationError
+
+from agentevolver.config.checks import from_config, load
+from agentevolver.config.load import read_overrides, read_yaml
+from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError
+from experience_manager.configuration import Configuration as Experience
+from task_manager.configuration import Configuration as Questioning
+from task_manager.configuration import Service, Splits
+
+
+def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning:
+    """Read a file of sections; raises ConfigError with one line."""
+    tree = OmegaConf.merge(OmegaConf.create(read_yaml(path)), OmegaConf.create(read_overrides(list(overrides))))
+    return _checked(OmegaConf.to_container(tree, resolve=True), str(path))
+
+
+def from_experiment(path: Path, overrides: Sequence[str] = ()) -> Questioning:
+    """Read an experiment as the launcher does; raises ConfigError with one line."""
+    return from_settings(load(path, list(overrides)).settings)
+
+
+def from_settings(settings: Settings) -> Questioning:
+    """Return what questioning reads of a training run's settings; what it spends counts as the run's."""
+    tree = settings.model_dump()
+    sections = {
+        "task_manager": tree["task_manager"],
+        "llm": {
+            **tree["llm"],
+            "ledger": settings.usage_ledger,
+            "cache": settings.llm.task_making_cache(settings.experiment_dir),
+        },
+        "env_service": {name: tree["env_service"][name] for name in Service.model_fields},
+        "data": {name: tree["data"][name] for name in Splits.model_fields},
+    }
+    return Questioning.model_validate(sections)
+
+
+def _checked(tree: Any, source: str) -> Questioning:
+    try:
+        return Questioning.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, found {first['input']!r}") from error
+
+
+def read_configuration(
+    conf: Path | None = None,
+    settings: Path | None = None,
+    store: Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    config: Path | None = None,
+) -> Experience:
+    """Return what the options say; raises ConfigError with one line."""
+    if conf is not None:
+        tree = _sections_of_experiment(conf, overrides)
+    elif config is not None:
+        tree = _sections_of_run(config, overrides)
+    else:
+        own = read_yaml(settings) if settings is not None else {}
+        merged = OmegaConf.merge(OmegaConf.create(own), OmegaConf.create(read_overrides(list(overrides))))
+        tree = {str(key): value for key, value in OmegaConf.to_container(merged, resolve=True).items()}  # type: ignore[union-attr]
+    # What a run was configured with stands; elsewhere the store says whose vectors it holds, unless that is overridden.
+    given = bool(conf or config or {"preset", "encoder", "embedded_text"} & (tree.get("exp_manager") or {}).keys())
+    if store is not None:
+        tree = {**tree, "exp_manager": {**(tree.get("exp_manager") or {}), "store": store}}
+    try:
+        return Experience.model_validate({**tree, "given": given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(
+            f"{conf or settings or config or 'options'}: {place}: {first['msg'].lower()}, found {first['input']!r}"
+        ) from error
+
+
+def _sections_of_experiment(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    return _sections(load(path, list(overrides)).settings)
+
+
+def _sections_of_run(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    tree = OmegaConf.merge(OmegaConf.create(read_yaml(path)), OmegaConf.create(read_overrides(list(overrides))))
+    assert isinstance(tree, DictConfig)
+    return _sections(from_config(tree))
+
+
+def _sections(settings: Settings) -> dict[str, Any]:
+    llm = settings.llm.model_copy(update={"ledger": settings.usage_ledger})
+    return {"exp_manager": settings.exp_manager.model_dump(), "llm": llm.model_dump(), "experiment_dir": settings.experiment_dir}

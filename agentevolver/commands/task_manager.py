@@ -108,7 +108,7 @@ def _add_own(commands: dict[str, argparse.ArgumentParser]) -> None:
     evaluate = commands["evaluate-llm"].add_argument
     evaluate("--roles", type=_names, metavar="ROLES", help="only these, with commas between them")
     evaluate("--worlds", type=_names, metavar="NAMES", help="only cases of these environments")
-    evaluate("--cases", type=Path, metavar="FILE", help="cases of your own, in the form of task_manager/golden/cases; default: those")
+    evaluate("--cases", type=Path, metavar="FILE", help="cases of your own, in the form of agentevolver/golden/cases; default: those")
     evaluate("--repeats", type=int, default=1, metavar="N", help="ask each case so often (default: %(default)s)")
     evaluate(
         "--least", type=float, default=0.8, metavar="SHARE", help="of a role's checks that must hold for status 0 (default: %(default)s)"
@@ -199,11 +199,11 @@ async def _show(options: argparse.Namespace, configuration: Configuration) -> in
 
 
 async def _evaluate(options: argparse.Namespace, configuration: Configuration) -> int:
+    from agentevolver.golden.asking import GoldenAsker
+    from agentevolver.golden.cases import read_cases, shipped_cases
+    from agentevolver.golden.report import evaluate, print_quality, write_quality
     from agentevolver.llm.client import LLM
     from agentevolver.llm.settings import Role
-    from task_manager.golden.asking import GoldenAsker
-    from task_manager.golden.cases import read_cases, shipped_cases
-    from task_manager.golden.report import evaluate, print_quality, write_quality
 
     cases = shipped_cases() if options.cases is None else read_cases(options.cases)
     roles, worlds = options.roles or [role.value for role in Role], options.worlds or [case.world for case in cases]

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from agentevolver.builtin.teacher.prompt import Rates
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.errors import ConfigError
+from agentevolver.golden.asking import GoldenAsker
+from agentevolver.golden.cases import read_cases, shipped_cases
+from agentevolver.golden.checks import Check, values_at
+from agentevolver.golden.report import FORM, Answered, Quality, evaluate, print_quality, write_quality
 from agentevolver.llm.errors import LLMFiltered, LLMReplyError
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import LLMSettings, Role
 from task_manager.cli import main
-from task_manager.golden.asking import GoldenAsker
-from task_manager.golden.cases import read_cases, shipped_cases
-from task_manager.golden.checks import Check, values_at
-from task_manager.golden.report import FORM, Answered, Quality, evaluate, print_quality, write_quality
 
 CASES = shipped_cases()
 

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentevolver.golden.asking import GoldenAsker
+from agentevolver.golden.cases import Case
 from agentevolver.llm.client import LLM
 from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import OFFLINE, Role
 from agentevolver.utils.files import write_json
-from task_manager.golden.asking import GoldenAsker
-from task_manager.golden.cases import Case
 
 # What the stand-in knows of the worlds.
 _TEACHERS_WORLD = "pocket"

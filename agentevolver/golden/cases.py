@@ -16,8 +16,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentevolver.errors import ConfigError
+from agentevolver.golden.checks import Check
 from agentevolver.llm.settings import Role
-from task_manager.golden.checks import Check
 
 Asked = Literal[
     "explorer/act",
@@ -78,7 +78,7 @@ class Case(_Part):
 
 def shipped_cases() -> list[Case]:
     """Return the cases that come along."""
-    files = sorted((resources.files("task_manager.golden") / "cases").iterdir(), key=lambda file: file.name)
+    files = sorted((resources.files("agentevolver.golden") / "cases").iterdir(), key=lambda file: file.name)
     return _distinct(case for file in files if file.name.endswith(".yaml") for case in _read(file, file.name))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from agentevolver.golden.cases import Case
 from agentevolver.llm.errors import LLMReplyError
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
@@ -12,7 +13,6 @@ from task_manager import prompts
 from task_manager.acting import Actor
 from task_manager.actions import format_of
 from task_manager.asking import Asker
-from task_manager.golden.cases import Case
 from task_manager.models import AcceptReply, GradeReply, LanguageModel, TasksReply
 from task_manager.profile import EnvProfile, ProfileError, shipped_profile
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat

@@ -14,11 +14,6 @@ from pydantic.fields import FieldInfo
 from agentevolver.config.places import place_of
 from agentevolver.config.schema import Settings, SizeSettings
 
-# Keys that are read before the models are made, or only say that the file means what its reader thinks; and where.
-READ_BEFORE = {
-    "exp_manager.preset": ("agentevolver/config/checks.py", "experience_manager/settings.py"),
-    "attribution_driven_credit_assignment.evaluation_type": ("advantage_processor/settings.py",),
-}
 _WORDS = {bool: "true, false", int: "integer", float: "number", str: "text", Path: "path"}
 _BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
 

@@ -9,8 +9,7 @@ from omegaconf import OmegaConf
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults, paths, refuse_unknown
 from agentevolver.config.reference.keys import sections
-from agentevolver.config.reference.page import our_paths
-from agentevolver.config.reference.readers import ROOT
+from agentevolver.config.reference.page import ROOT, our_paths
 from agentevolver.errors import ConfigError
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role

@@ -1,5 +1,6 @@
 """Every key is described and read by code, every other one is refused, and the page says what is so."""
 
+import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,14 +15,16 @@ import agentevolver.config.reference.__main__ as command
 from agentevolver.config.checks import load
 from agentevolver.config.load import FREE_FORM, compose_defaults, compose_verl, paths, read_yaml, refuse_unknown
 from agentevolver.config.reference.__main__ import main
-from agentevolver.config.reference.keys import READ_BEFORE, models, nested, sections, sizes, values_of
-from agentevolver.config.reference.page import COMMAND, PAGE, all_readers, at, our_paths, verl_keys
-from agentevolver.config.reference.readers import ROOT
+from agentevolver.config.reference.keys import models, nested, sections, sizes, values_of
+from agentevolver.config.reference.page import COMMAND, PAGE, ROOT, at, our_paths, verl_keys
 from agentevolver.errors import ConfigError
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 OURS = [key for section in sections() for key in section.keys]
 MENTION = re.compile(r"""\.(\w+)|["']([\w-]+)["']|^\s+(\w+)\s*:""", re.MULTILINE)
+PACKAGES = ("agentevolver", "task_manager", "experience_manager", "advantage_processor", "context_manager")
+# Read before the models are made.
+READ_BEFORE = {"exp_manager.preset", "attribution_driven_credit_assignment.evaluation_type"}
 
 
 def tree(config):
@@ -29,8 +32,15 @@ def tree(config):
 
 
 @pytest.fixture(scope="module")
-def readers():
-    return all_readers()
+def accessed():
+    """The names that our own code accesses as attributes, by the module that does; a field's own model and the checks are no readers."""
+    found = {}
+    for folder in PACKAGES:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    found.setdefault(node.attr, set()).add(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +103,14 @@ def test_what_may_be_written_is_told_in_words(path, words):
 # -- what is accepted is read ---------------------------------------------------------------------------------------------------
 
 
-def test_every_key_of_ours_is_read_by_code(readers):
-    unread = [key.path for key in OURS if key.path not in READ_BEFORE and not readers.of(key.model, key.name)]
+def test_every_key_of_ours_is_read_by_code(accessed):
+    unread = [key.path for key in OURS if key.path not in READ_BEFORE and not is_read(accessed, key.model, key.name)]
     assert not unread, f"nobody reads {unread}"
     inner = [(model, name) for model in models() for name, field in model.model_fields.items() if nested(field.annotation)]
-    assert not [f"{model.__name__}.{name}" for model, name in inner if name != "sizes" and not readers.of(model, name)]
+    assert not [f"{model.__name__}.{name}" for model, name in inner if name != "sizes" and not is_read(accessed, model, name)]
 
 
-def test_the_keys_that_are_read_before_there_is_a_model_are_few_and_change_what_is_composed():
-    assert set(READ_BEFORE) == {"exp_manager.preset", "attribution_driven_credit_assignment.evaluation_type"}
+def test_the_keys_that_are_read_before_there_is_a_model_change_what_is_composed():
     actor = "actor_rollout_ref.actor.policy_loss.loss_mode"
     paper, usual = (load(None, ["device=cpu", f"exp_manager.preset={preset}"]).config for preset in ("paper", "default"))
     assert OmegaConf.select(paper, actor) == "trajectory" != OmegaConf.select(usual, actor)
@@ -130,7 +139,7 @@ def test_what_we_set_of_verls_is_read_by_verl(cpu, read_names):
 
 
 @pytest.mark.parametrize("conf", EXAMPLES, ids=[path.stem for path in EXAMPLES])
-def test_every_key_of_an_example_is_read_by_code(conf, readers, read_names):
+def test_every_key_of_an_example_is_read_by_code(conf, accessed, read_names):
     layer, verl = read_yaml(conf), set(paths(tree(compose_verl())))
     ours = {key.path: key for key in OURS}
     for path in paths(layer):
@@ -139,9 +148,14 @@ def test_every_key_of_an_example_is_read_by_code(conf, readers, read_names):
         if any(path.startswith(f"{free}.") for free in FREE_FORM):
             continue
         if path in ours:
-            assert path in READ_BEFORE or readers.of(ours[path].model, ours[path].name), path
+            assert path in READ_BEFORE or is_read(accessed, ours[path].model, ours[path].name), path
         else:
             assert path in verl and reads(read_names, path), path
+
+
+def is_read(accessed, model, name):
+    """Whether a field's name is accessed, be it by a property of its own model."""
+    return bool(accessed.get(name, set()) - {"agentevolver.config.checks"})
 
 
 def reads(names, path):

@@ -19,7 +19,8 @@ def marked_query(messages: Sequence[Mapping[str, Any]], info: Mapping[str, Any] 
     if not isinstance(query, str) or not query.strip() or not messages:
         return None
     content = messages[-1].get("content")
-    return query if isinstance(content, str) and content.count(query) == 1 else None
+    # `find` and `rfind` see what `count` does not: a second occurrence that overlaps the first.
+    return query if isinstance(content, str) and 0 <= content.find(query) == content.rfind(query) else None
 
 
 def replace_query(messages: Sequence[Mapping[str, Any]], query: str, info: Mapping[str, Any] | None) -> list[Message]:

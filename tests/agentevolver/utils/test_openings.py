@@ -1,7 +1,7 @@
 """The query in opening messages: replaced where it is marked, and never anything else lost."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentevolver.utils.openings import Opening, marked_query, replace_query, without_query
@@ -14,6 +14,7 @@ def said(*contents):
 
 
 @given(TEXT, TEXT, TEXT.filter(str.strip))
+@example(before="a", after="", query="aa")
 def test_whatever_stands_around_the_query_stays(before, after, query):
     messages = said("rules", before + query + after)
     replaced = replace_query(messages, "X", {"query": query})

@@ -24,7 +24,7 @@ from agentevolver.llm.errors import LLMFiltered, LLMReplyError
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import LLMSettings, Role
-from task_manager.cli import main
+from agentevolver.commands.task_manager import main
 
 CASES = shipped_cases()
 

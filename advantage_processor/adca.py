@@ -1,12 +1,15 @@
 """Step scores and outcomes as step advantages, and those as token advantages: ADCA-GRPO and its variants.
 
-Formulas: AgentEvolver, arXiv 2511.10395, eq. 18-21, and the two schemes of its implementation. Pure functions on tensors, in
-float64 until the tokens are reached; they import torch alone, touch no state, and have no Python loop over trajectories, steps or
-tokens. What is not `valid` (masked or failed rollouts) takes no part in any statistic and gets no advantage. What is valid but not
-`labelled` takes part in the outcome statistics alone and gets outcome credit alone. A group without spread is neutralised: its
-standardised values are 0, whichever side of the rounding its deviations fall on.
+Formulas: AgentEvolver, arXiv 2511.10395, eq. 18-21, and the two schemes of its implementation. Pure functions on
+    tensors, in
+float64 until the tokens are reached; they import torch alone, touch no state, and have no Python loop over
+trajectories, steps or tokens. What is not `valid` (masked or failed rollouts) takes no part in any statistic and gets
+no advantage. What is valid but not `labelled` takes part in the outcome statistics alone and gets outcome credit alone.
+A group without spread is neutralised: its standardised values are 0, whichever side of the rounding its deviations fall
+    on.
 
-Shapes: T trajectories, K (at least 1) steps of the longest one, B rows (a trajectory is one or more), R response tokens.
+Shapes: T trajectories, K (at least 1) steps of the longest one, B rows (a trajectory is one or more), R response
+    tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ Schedule = Literal["constant", "cosine", "linear"]
 
 # A spread at most this large, relative to the values, is rounding.
 SPREADLESS = 1e-8
-# Tokens looked up at once: a working set that stays in the processor's cache, and bounds the memory needed beside the result.
+# Tokens looked up at once: a working set that stays in the processor's cache, and bounds the memory needed beside the
+# result.
 TOKENS_AT_ONCE = 1 << 18
 
 
@@ -34,11 +38,14 @@ TOKENS_AT_ONCE = 1 << 18
 class AdcaConfig:
     """A variant of ADCA-GRPO. The defaults are the original implementation's.
 
-    `statistics`: every trajectory has one vote in a group's mean and deviation ("equal"), or every step has one ("pooled").
-    `sigma`: under equal votes, the deviation of steps within and between trajectories ("steps", the implementation) or of the
-    trajectories' mean scores ("means", eq. 18), which is then at least `sigma_floor` times the group's largest |score|, so that no
-    standardised score exceeds 2 / `sigma_floor` (0: no bound). `base` is the size of a decoupled score; standardising cancels it. The
-    three scales are the allocation scheme's weights. An outcome above `success_threshold` is a success.
+    `statistics`: every trajectory has one vote in a group's mean and deviation ("equal"), or every step has one
+        ("pooled").
+    `sigma`: under equal votes, the deviation of steps within and between trajectories ("steps", the implementation) or
+        of the
+    trajectories' mean scores ("means", eq. 18), which is then at least `sigma_floor` times the group's largest |score|,
+    so that no standardised score exceeds 2 / `sigma_floor` (0: no bound). `base` is the size of a decoupled score;
+    standardising cancels it. The three scales are the allocation scheme's weights. An outcome above `success_threshold`
+    is a success.
     """
 
     scheme: Scheme = "decouple"
@@ -62,8 +69,10 @@ PRESETS: dict[str, AdcaConfig] = {"original": AdcaConfig(), "paper": AdcaConfig(
 class Steps:
     """The steps of T trajectories, padded to K.
 
-    `scores` (T, K): +1 for GOOD and -1 for BAD, or any reward of a step; `lengths` (T): steps of each; `outcomes` (T): its score;
-    `groups` (T): any integers, equal for the rollouts of one task; `labelled` (T): whether its scores mean anything; `valid` (T):
+    `scores` (T, K): +1 for GOOD and -1 for BAD, or any reward of a step; `lengths` (T): steps of each; `outcomes` (T):
+        its score;
+    `groups` (T): any integers, equal for the rollouts of one task; `labelled` (T): whether its scores mean anything;
+        `valid` (T):
     whether it happened. Padding may hold anything.
     """
 
@@ -84,8 +93,8 @@ class Steps:
 class Credit:
     """What became of the steps: all (T, K) but `outcome` (T); 0 in padding, and 0 for what is not valid.
 
-    `raw` is a step's score before and `attribution` after standardising, `outcome` the standardised outcome, `rewards` both fused,
-    `advantages` the sum of the rewards from a step on.
+    `raw` is a step's score before and `attribution` after standardising, `outcome` the standardised outcome, `rewards`
+    both fused, `advantages` the sum of the rewards from a step on.
     """
 
     raw: Tensor
@@ -106,8 +115,8 @@ def alpha_at(
 ) -> float:
     """Return the weight of the attribution at a training step.
 
-    `schedule` goes from `alpha` to `alpha_min` over `total_steps`, along half a cosine or a line, and stays there. `progress` in 0..1
-    replaces step / total_steps.
+    `schedule` goes from `alpha` to `alpha_min` over `total_steps`, along half a cosine or a line, and stays there.
+    `progress` in 0..1 replaces step / total_steps.
     """
     p = min(max(step / total_steps if progress is None else progress, 0.0), 1.0)
     if schedule == "cosine":
@@ -120,9 +129,9 @@ def alpha_at(
 def step_credit(steps: Steps, config: AdcaConfig, alpha: float) -> Credit:
     """Return step rewards and advantages of a batch.
 
-    The attribution of a step is its raw score, standardised over the labelled steps of its group; the outcome is standardised over
-    the group; the reward of a step is alpha x attribution, plus the outcome on the last step or on all (eq. 20); its advantage is
-    the sum of the rewards from it to the end (eq. 21).
+    The attribution of a step is its raw score, standardised over the labelled steps of its group; the outcome is
+    standardised over the group; the reward of a step is alpha x attribution, plus the outcome on the last step or on
+    all (eq. 20); its advantage is the sum of the rewards from it to the end (eq. 21).
     """
     mask = steps.mask & steps.valid[:, None]
     labelled = mask & steps.labelled[:, None]
@@ -136,15 +145,18 @@ def step_credit(steps: Steps, config: AdcaConfig, alpha: float) -> Credit:
 def raw_scores(steps: Steps, config: AdcaConfig) -> Tensor:
     """Return scores (T, K) before standardising; padding holds anything.
 
-    Decouple: base x score. Allocation: a success is +1 and a failure -1, shared out over the trajectory's steps by weight: a label
-    that agrees with the outcome weighs `consistent_scale`, a BAD of a success `pos_unconsistent_scale`, a GOOD of a failure
-    `neg_unconsistent_scale` (its absolute value); nothing is shared out when the weights vanish.
+    Decouple: base x score. Allocation: a success is +1 and a failure -1, shared out over the trajectory's steps by
+        weight: a label
+    that agrees with the outcome weighs `consistent_scale`, a BAD of a success `pos_unconsistent_scale`, a GOOD of a
+    failure `neg_unconsistent_scale` (its absolute value); nothing is shared out when the weights vanish.
     """
     scores = steps.scores.double()
     if config.scheme == "decouple":
         return config.base * scores
     success = (steps.outcomes > config.success_threshold)[:, None]
-    disagreeing = torch.where(success, scores.new_tensor(config.pos_unconsistent_scale), abs(config.neg_unconsistent_scale))
+    disagreeing = torch.where(
+        success, scores.new_tensor(config.pos_unconsistent_scale), abs(config.neg_unconsistent_scale)
+    )
     weights = torch.where((scores > 0) == success, config.consistent_scale, disagreeing) * steps.mask
     total = weights.sum(1, keepdim=True)
     share = torch.where(total > SPREADLESS, weights / total.clamp_min(SPREADLESS), 0.0)
@@ -152,7 +164,8 @@ def raw_scores(steps: Steps, config: AdcaConfig) -> Tensor:
 
 
 def standardise_scores(raw: Tensor, labelled: Tensor, groups: Tensor, config: AdcaConfig) -> Tensor:
-    """Return (raw - mean) / deviation (T, K) over each group's labelled steps; 0 elsewhere and where there is no spread (eq. 18).
+    """Return (raw - mean) / deviation (T, K) over each group's labelled steps; 0 elsewhere and where there is no spread
+    (eq. 18).
 
     `raw` (T, K) is 0 where `labelled` (T, K) is false. `config` chooses the statistics.
     """
@@ -173,7 +186,8 @@ def standardise_scores(raw: Tensor, labelled: Tensor, groups: Tensor, config: Ad
 
 
 def standardise_outcomes(outcomes: Tensor, groups: Tensor, valid: Tensor) -> Tensor:
-    """Return (R - mean) / population deviation (T) over each group's valid trajectories; 0 where there is no spread (eq. 19)."""
+    """Return (R - mean) / population deviation (T) over each group's valid trajectories; 0 where there is no spread
+    (eq. 19)."""
     values = torch.where(valid, outcomes.double(), 0.0)
     index, total = _group_totals(valid.double(), groups)
     total = total.clamp_min(1.0)
@@ -208,7 +222,9 @@ def to_tokens(per_step: Tensor, row_trajectory: Tensor, step_ids: Tensor) -> Ten
     return result
 
 
-def _fuse(attribution: Tensor, outcome: Tensor, lengths: Tensor, mask: Tensor, config: AdcaConfig, alpha: float) -> Tensor:
+def _fuse(
+    attribution: Tensor, outcome: Tensor, lengths: Tensor, mask: Tensor, config: AdcaConfig, alpha: float
+) -> Tensor:
     if config.outcome == "only_prm":
         rewards = attribution
     else:

@@ -1,9 +1,12 @@
-"""Labels of a trajectory's steps from a judge, asked for as soon as the outcome is known, while other rollouts still run.
+"""Labels of a trajectory's steps from a judge, asked for as soon as the outcome is known, while other rollouts still
+run.
 
-`Attributor.attribute` never fails a rollout and never stops a run: what it returns says whether there are labels, and if not, why. No
-label is invented: a trajectory whose judge is slow, down, out of budget or answers something else is FAILED, which is counted and
-leaves it with its outcome's credit. A judge that keeps failing is left alone for a while. Labels of a trajectory that was judged
-before come from the cache; equal trajectories at the same time are judged once.
+`Attributor.attribute` never fails a rollout and never stops a run: what it returns says whether there are labels, and
+if not, why. No
+label is invented: a trajectory whose judge is slow, down, out of budget or answers something else is FAILED, which is
+    counted and
+leaves it with its outcome's credit. A judge that keeps failing is left alone for a while. Labels of a trajectory that
+was judged before come from the cache; equal trajectories at the same time are judged once.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ from agentevolver.utils import seeds
 
 logger = logging.getLogger(__name__)
 
-# A judge that failed this many trajectories in a row is not asked for the time after it, then with one trajectory again.
+# A judge that failed this many trajectories in a row is not asked for the time after it, then with one trajectory
+# again.
 FAILURES_IN_A_ROW = 3
 PAUSE_S = 30.0
 # Seconds between two log messages of one kind.
@@ -67,10 +71,11 @@ class Judge(Protocol):
 
 
 def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettings:
-    """Return the section `llm` with what `attribution_driven_credit_assignment` says about the judge laid over the role attributor.
+    """Return the section `llm` with what `attribution_driven_credit_assignment` says about the judge laid over the role
+    attributor.
 
-    `model`, `concurrent` and `api_max_retries` win over the role's; temperature 0 and the reply's form are set where the role leaves
-    them open.
+    `model`, `concurrent` and `api_max_retries` win over the role's; temperature 0 and the reply's form are set where
+    the role leaves them open.
     """
     own = dict(llm.roles.get(Role.ATTRIBUTOR, {}))
     form = llm.endpoint(Role.ATTRIBUTOR).response_format(Judgements)
@@ -108,7 +113,9 @@ class Attributor:
         endpoint: the role's endpoint, for its prices.
     """
 
-    def __init__(self, settings: AttributionSettings, judge: Judge, *, group_size: int, endpoint: EndpointSettings | None = None) -> None:
+    def __init__(
+        self, settings: AttributionSettings, judge: Judge, *, group_size: int, endpoint: EndpointSettings | None = None
+    ) -> None:
         self._settings = settings
         self._judge = judge
         self._groups = GroupOutcomes(group_size)
@@ -122,8 +129,8 @@ class Attributor:
     async def attribute(self, trajectory: Record, *, step: int) -> Attribution:
         """Return what is to be said about a trajectory's steps. Raises nothing but cancellation.
 
-        Call it once for every rollout of a training step, failed ones too, and outside of any limit on concurrent episodes: under
-        `skip_small_adv` it waits for the group's other outcomes.
+        Call it once for every rollout of a training step, failed ones too, and outside of any limit on concurrent
+        episodes: under `skip_small_adv` it waits for the group's other outcomes.
 
         Args:
             trajectory: a `Trajectory.to_dict()`.
@@ -137,7 +144,11 @@ class Attributor:
             return Attribution.off("the rollout failed, there is nothing to attribute")
         reason = await self._skip_reason(trajectory, group)
         work = _Work()
-        attribution = Attribution(LabelStatus.SKIPPED, reason=reason) if reason else await self._labels_or_failure(trajectory, work)
+        attribution = (
+            Attribution(LabelStatus.SKIPPED, reason=reason)
+            if reason
+            else await self._labels_or_failure(trajectory, work)
+        )
         attribution = replace(
             attribution,
             cached=work.cached,
@@ -168,7 +179,9 @@ class Attributor:
         if group is not None:
             value = await self._groups.advantage(group, int(trajectory["rollout_id"]), self._settings.group_wait_s)
             if value is None:
-                logger.warning("group %s was not complete in time, its rollout is labelled unseen", trajectory["group_id"])
+                logger.warning(
+                    "group %s was not complete in time, its rollout is labelled unseen", trajectory["group_id"]
+                )
             elif abs(value) < SMALL:
                 return "skip_small_adv: its group advantage is 0"
         if self._settings.adca_grpo.skip_type == "skip_all_neg" and not self._success(trajectory):
@@ -187,7 +200,9 @@ class Attributor:
         except Exception as error:  # the episode was played: whatever a judge or its client does must not take it away
             return self._failure(trajectory, error)
         return Attribution(
-            LabelStatus.LABELLED, good=tuple(label.good for label in labels), analyses=tuple(label.analysis for label in labels)
+            LabelStatus.LABELLED,
+            good=tuple(label.good for label in labels),
+            analyses=tuple(label.analysis for label in labels),
         )
 
     def _failure(self, trajectory: Record, error: Exception) -> Attribution:
@@ -199,7 +214,8 @@ class Attributor:
         return Attribution(LabelStatus.FAILED, kind=kind, reason=f"{type(error).__name__}: {error}")
 
     def _tell(self, kind: str, name: str, error: Exception) -> None:
-        """Log a failure, each kind once a while with the number of those in between: a judge that is down fails hundreds at a time."""
+        """Log a failure, each kind once a while with the number of those in between: a judge that is down fails
+        hundreds at a time."""
         last, untold = self._told.get(kind, (float("-inf"), 0))
         now = time.monotonic()
         if now - last < SILENCE_S:
@@ -211,7 +227,8 @@ class Attributor:
         logger.warning("trajectory %s goes unlabelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
 
     async def _labels(self, trajectory: Record, work: _Work) -> Sequence[StepLabel]:
-        """Return a label for each step, from the cache or the judge; raises what the judge raises, LabelError, or _Paused."""
+        """Return a label for each step, from the cache or the judge; raises what the judge raises, LabelError, or
+        _Paused."""
         key = self._key(trajectory)
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
@@ -235,13 +252,16 @@ class Attributor:
     def _key(self, trajectory: Record) -> str:
         steps = [(step["action"], step["observation"]) for step in trajectory["steps"]]
         asked = (prompt.VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars)
-        return trajectory_hash(asked, prompt.opening_and_task(trajectory), steps, trajectory["outcome"]["score"], self._success(trajectory))
+        return trajectory_hash(
+            asked, prompt.opening_and_task(trajectory), steps, trajectory["outcome"]["score"], self._success(trajectory)
+        )
 
     async def _ask(self, trajectory: Record, window: range, work: _Work) -> list[StepLabel]:
-        """Ask for the labels of a window, a second time for those that cannot be read; raises LabelError when some are still missing.
+        """Ask for the labels of a window, a second time for those that cannot be read; raises LabelError when some are
+        still missing.
 
-        A prompt that is too long for the model is asked with shorter actions and observations; what a content filter withholds is asked for
-        once more with another draw, since most of it comes from what was drawn.
+        A prompt that is too long for the model is asked with shorter actions and observations; what a content filter
+        withholds is asked for once more with another draw, since most of it comes from what was drawn.
         """
         chars, drawn = self._settings.max_chars, dict[str, Any]()
         while True:
@@ -257,7 +277,9 @@ class Attributor:
                     raise
                 chars = max(prompt.GLIMPSE_CHARS, chars // 2)
 
-    async def _answered(self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]) -> list[StepLabel]:
+    async def _answered(
+        self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]
+    ) -> list[StepLabel]:
         said, first = await self._some(messages, window, work, sampling)
         if not first.problem:
             return [first.labels[index] for index in window]
@@ -270,7 +292,9 @@ class Attributor:
             raise LabelError(f"{second.problem} (asked again after: {first.problem})")
         return [labels[index] for index in window]
 
-    async def _some(self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]) -> tuple[str, Found]:
+    async def _some(
+        self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]
+    ) -> tuple[str, Found]:
         """Return what a judge said and the labels in it; no labels and why not, if it said nothing that can be read."""
         try:
             reply = await self._chat(messages, work, sampling)
@@ -294,19 +318,23 @@ class Attributor:
 
 
 class _Pause:
-    """Leaves a judge alone that keeps failing, so that a judge that is down does not hold up every episode of the run."""
+    """Leaves a judge alone that keeps failing, so that a judge that is down does not hold up every episode of the
+    run."""
 
     def __init__(self) -> None:
         self._failures = 0
         self._until = 0.0
 
     def check(self) -> None:
-        """Raise _Paused while the judge is left alone; the first to come after that goes through, the others wait for its fate."""
+        """Raise _Paused while the judge is left alone; the first to come after that goes through, the others wait for
+        its fate."""
         if self._failures < FAILURES_IN_A_ROW:
             return
         now = time.monotonic()
         if now < self._until:
-            raise _Paused(f"the judge failed {self._failures} times in a row, it is not asked for {self._until - now:.0f} s")
+            raise _Paused(
+                f"the judge failed {self._failures} times in a row, it is not asked for {self._until - now:.0f} s"
+            )
         self._until = now + PAUSE_S
 
     def answered(self) -> None:

@@ -1,8 +1,8 @@
 """A training step's rows, and the trajectories they come from, as the stages see them.
 
-Rows are token sequences (a trajectory is one or more, by context template); credit is made per trajectory and step, and goes to the
-tokens at the end. A trajectory counts (`valid`) when it was graded and at least one of its rows is trained on; what does not
-count takes part in no statistic.
+Rows are token sequences (a trajectory is one or more, by context template); credit is made per trajectory and step, and
+goes to the tokens at the end. A trajectory counts (`valid`) when it was graded and at least one of its rows is trained
+on; what does not count takes part in no statistic.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ Record = Mapping[str, Any]
 class CreditBatch:
     """T trajectories of at most K steps, and the B rows of R tokens they became.
 
-    `step` is the training step, from 1. `trajectories` are `Trajectory.to_dict()` records, `attributions` what was said about each.
-    (T): `groups` (integers), `outcomes`, `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for padding and
+    `step` is the training step, from 1. `trajectories` are `Trajectory.to_dict()` records, `attributions` what was said
+    about each.
+    (T): `groups` (integers), `outcomes`, `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for
+        padding and
     withdrawn rows. `step_ids` (B, R): the step of a sampled token, counted through the trajectory, -1 elsewhere.
     """
 
@@ -51,7 +53,8 @@ class CreditBatch:
         return (torch.arange(self.width) < self.lengths[:, None]) & self.valid[:, None]
 
     def table(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Return (T, K) float64 of one number per step; a trajectory's sequence is as long as it has steps, or empty (zeros)."""
+        """Return (T, K) float64 of one number per step; a trajectory's sequence is as long as it has steps, or empty
+        (zeros)."""
         counts = np.fromiter((len(row) for row in values), dtype=np.int64, count=len(values))
         flat = np.fromiter((value for row in values for value in row), dtype=np.float64, count=int(counts.sum()))
         table = np.zeros((len(values), self.width))
@@ -66,7 +69,8 @@ def make_batch(
 
     Args:
         step: the training step, from 1.
-        trajectories: the step's records, one a rollout, in any order; the key `attribution` holds an `Attribution.to_dict()`.
+        trajectories: the step's records, one a rollout, in any order; the key `attribution` holds an
+            `Attribution.to_dict()`.
         keys: (B) `{uid}_{session}_{index}` of each row: its trajectory's id, and the row's number in it.
         step_ids: (B, R) as the rows recorded them, -1 in padding.
         withdrawn: rows that are padding or not trained on.
@@ -81,7 +85,10 @@ def make_batch(
         if i not in left_out:
             name = RowKey.of(key).trajectory_id
             if name not in number:
-                raise ValueError(f"row {key} belongs to no trajectory of step {step}: there is no {name!r} among {len(number)} records")
+                raise ValueError(
+                    f"row {key} belongs to no trajectory of step {step}: there is no {name!r} among {len(number)} "
+                    "records"
+                )
             rows[i] = number[name]
     lengths = torch.tensor([len(record["steps"]) for record in trajectories], dtype=torch.long)
     _check_steps(keys, rows, lengths, step_ids)
@@ -119,4 +126,6 @@ def _check_steps(keys: Sequence[str], rows: Tensor, lengths: Tensor, step_ids: T
     wrong = (step_ids.amax(1) >= allowed).nonzero().flatten()
     if len(wrong):
         i = int(wrong[0])
-        raise ValueError(f"row {keys[i]} has tokens of step {int(step_ids[i].max())}, its trajectory has {int(allowed[i])} steps")
+        raise ValueError(
+            f"row {keys[i]} has tokens of step {int(step_ids[i].max())}, its trajectory has {int(allowed[i])} steps"
+        )

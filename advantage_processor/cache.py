@@ -1,7 +1,7 @@
 """Labels by trajectory hash, so that a trajectory is judged once: in memory, and in a SQLite file where one is named.
 
-Several processes may share the file. It is a convenience: when it cannot be read or written (locked for seconds, disk full, not a
-database) the labels are asked for again, and a warning is logged once.
+Several processes may share the file. It is a convenience: when it cannot be read or written (locked for seconds, disk
+full, not a database) the labels are asked for again, and a warning is logged once.
 """
 
 from __future__ import annotations

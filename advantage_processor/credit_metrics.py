@@ -1,5 +1,6 @@
-"""What is reported about the credit that was made, under AgentEvolver's names where it had one (docs/advantage_processor.md explains
-each). A rate is left out when nothing is there to take it of. Every trajectory that counts counts once.
+"""What is reported about the credit that was made, under AgentEvolver's names where it had one
+(docs/advantage_processor.md explains each). A rate is left out when nothing is there to take it of. Every trajectory
+that counts counts once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def credit_metrics(steps: Steps, credit: Credit, config: AdcaConfig, weight: flo
 def anchor_metrics(anchors: Tensor, sharing: Tensor, step_advantages: Tensor, mask: Tensor) -> dict[str, float]:
     """Return what the anchor states gave: groups, the share of steps that share one, the size of the step advantages.
 
-    All (T, K): anchor-state groups, whether a step shares its own, its step advantage, whether it is a step that counts.
+    All (T, K): anchor-state groups, whether a step shares its own, its step advantage, whether it is a step that
+        counts.
     """
     return {
         "gigpo/anchor_states": float(len(set(anchors[mask].tolist()))),
@@ -75,14 +77,18 @@ def _allocation_metrics(steps: Steps, credit: Credit, config: AdcaConfig, labell
         **percentile("prm_allocation/unit_weight_p95", units[units.isfinite()]),
         **percentile("prm_allocation/r_norm_group_mean_abs_p95", means.abs()),
         **percentile("prm_allocation/r_norm_group_std_p95", deviations),
-        **rate("prm_allocation/pre_norm_sum_sign_agree", (sums.sign() == torch.where(success[:, 0], 1.0, -1.0))[judged]),
+        **rate(
+            "prm_allocation/pre_norm_sum_sign_agree", (sums.sign() == torch.where(success[:, 0], 1.0, -1.0))[judged]
+        ),
         **rate("prm_allocation/post_norm_sum_mean", z.sum(1)[judged]),
         **rate("prm_allocation/rnorm_small_mag_ratio", z[labelled].abs() < SMALL_SCORE),
     }
     for name, chosen in (("pos", labelled & success), ("neg", labelled & ~success)):
         whole = shares[chosen].sum()
         if whole > 0:
-            report[f"prm_allocation/consistent_weight_share_{name}"] = float(shares[chosen & (good == success)].sum() / whole)
+            report[f"prm_allocation/consistent_weight_share_{name}"] = float(
+                shares[chosen & (good == success)].sum() / whole
+            )
         pair = z[chosen & good], z[chosen & ~good]
         if all(len(part) for part in pair):
             report[f"prm_allocation/good_bad_rnorm_gap_{name}"] = float(pair[0].mean() - pair[1].mean())

@@ -27,7 +27,9 @@ class ExchangeLog:
         self._directory = directory
         self._failed = False
 
-    def write(self, step: int, trajectory: Mapping[str, Any], attribution: Attribution, exchanges: Sequence[Mapping[str, Any]]) -> None:
+    def write(
+        self, step: int, trajectory: Mapping[str, Any], attribution: Attribution, exchanges: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Keep the record of a trajectory that was to be labelled, be it labelled, skipped or failed."""
         if self._directory is None:
             return
@@ -46,5 +48,7 @@ class ExchangeLog:
                 draft.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))
         except OSError as error:
             if not self._failed:
-                logger.warning("the records of label calls cannot be written to %s, they are left out: %s", self._directory, error)
+                logger.warning(
+                    "the records of label calls cannot be written to %s, they are left out: %s", self._directory, error
+                )
             self._failed = True

@@ -18,11 +18,17 @@ Record = Mapping[str, Any]
 BAR = 8
 TASK_WIDTH = 1000
 GROUP_WIDTH = 12
-_STATUS_STYLE = {LabelStatus.LABELLED: "green", LabelStatus.SKIPPED: "yellow", LabelStatus.FAILED: "red", LabelStatus.OFF: "dim"}
+_STATUS_STYLE = {
+    LabelStatus.LABELLED: "green",
+    LabelStatus.SKIPPED: "yellow",
+    LabelStatus.FAILED: "red",
+    LabelStatus.OFF: "dim",
+}
 
 
 def overview(records: Sequence[Record]) -> RenderableType:
-    """Return one line a trajectory: its number in the file, outcome, labels, the advantage of its first and last step."""
+    """Return one line a trajectory: its number in the file, outcome, labels, the advantage of its first and last
+    step."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("index", "trajectory", "task", "outcome", "steps", "labels", "first A", "last A"):
         table.add_column(name, justify="right" if name in ("index", "steps", "first A", "last A") else "left")
@@ -31,7 +37,9 @@ def overview(records: Sequence[Record]) -> RenderableType:
         ends = (_signed(advantages[0]), _signed(advantages[-1])) if advantages else (Text("-"), Text("-"))
         labels = _flags(attribution_of(record))
         name = f"{record['group_id'][:GROUP_WIDTH]}_{record['rollout_id']}"
-        table.add_row(str(i), name, record["task"]["task_id"], _outcome(record), str(len(record["steps"])), labels, *ends)
+        table.add_row(
+            str(i), name, record["task"]["task_id"], _outcome(record), str(len(record["steps"])), labels, *ends
+        )
     return table
 
 
@@ -53,7 +61,9 @@ def explanation(record: Record, *, width: int = 400) -> RenderableType:
         if rewards:
             title.append("  reward ").append_text(_signed(rewards[i]))
         if advantages:
-            title.append("  advantage ").append_text(_signed(advantages[i])).append(" ").append_text(_bar(advantages[i], largest))
+            title.append("  advantage ").append_text(_signed(advantages[i])).append(" ").append_text(
+                _bar(advantages[i], largest)
+            )
         body = Text.assemble((_cut(step["action"], width), "cyan"), "\n", (_cut(step["observation"], width), "dim"))
         if attribution.analyses and attribution.analyses[i]:
             body.append(f"\n{_cut(attribution.analyses[i], width)}", style="italic")
@@ -62,7 +72,9 @@ def explanation(record: Record, *, width: int = 400) -> RenderableType:
 
 
 def _head(record: Record, attribution: Attribution) -> Text:
-    text = Text.assemble((record["trajectory_id"], "bold"), f"  {record['task']['task_id']}  {record['stop_reason']}  ", _outcome(record))
+    text = Text.assemble(
+        (record["trajectory_id"], "bold"), f"  {record['task']['task_id']}  {record['stop_reason']}  ", _outcome(record)
+    )
     text.append(f"\n{_cut(opening_and_task(record)[1], TASK_WIDTH)}\n")
     text.append(f"labels: {attribution.status.value}", style=_STATUS_STYLE[attribution.status])
     if attribution.reason:
@@ -77,7 +89,10 @@ def _outcome(record: Record) -> Text:
     outcome = record["outcome"]
     if outcome is None:
         return Text("failed rollout", style="yellow")
-    return Text(f"{'success' if outcome['success'] else 'failure'} {outcome['score']:.3g}", style="green" if outcome["success"] else "red")
+    return Text(
+        f"{'success' if outcome['success'] else 'failure'} {outcome['score']:.3g}",
+        style="green" if outcome["success"] else "red",
+    )
 
 
 def _credit(record: Record, name: str) -> list[float]:

@@ -1,9 +1,9 @@
 """Step credit without a judge: anchor-state groups (GiGPO, arXiv 2505.10978).
 
-Rollouts of one task that come by the same observation did different things from there on: their discounted returns, standardised over
-the steps that share the observation, say which action was the better one. A step's advantage is its trajectory's outcome advantage
-plus omega times this. A step whose observation nobody shares, or whose sharers all fared alike, gets the outcome advantage alone.
-Steps of what is not valid take no part.
+Rollouts of one task that come by the same observation did different things from there on: their discounted returns,
+standardised over the steps that share the observation, say which action was the better one. A step's advantage is its
+trajectory's outcome advantage plus omega times this. A step whose observation nobody shares, or whose sharers all fared
+alike, gets the outcome advantage alone. Steps of what is not valid take no part.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from torch import Tensor
 EPSILON = 1e-6
 
 
-def anchor_ids(states: Sequence[Sequence[str]], groups: Sequence[Hashable], *, similarity: float | None = None) -> Tensor:
+def anchor_ids(
+    states: Sequence[Sequence[str]], groups: Sequence[Hashable], *, similarity: float | None = None
+) -> Tensor:
     """Return (T, K) the anchor-state group of each step, -1 in padding.
 
     Args:
         states: for each trajectory the text that each of its actions answered.
         groups: the rollout group of each trajectory; states of different groups are never one.
-        similarity: None takes equal texts for one state, 0..1 texts whose normalised edit similarity to the first of the state is at
-            least that.
+        similarity: None takes equal texts for one state, 0..1 texts whose normalised edit similarity to the first of
+            the state is at least that.
     """
     width = max((len(texts) for texts in states), default=0)
     ids = torch.full((len(states), width), -1, dtype=torch.long)

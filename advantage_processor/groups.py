@@ -21,10 +21,12 @@ class Group:
 
 
 class GroupOutcomes:
-    """Where the rollouts of a group meet; all of them run on one event loop, and each reports once, failed ones included.
+    """Where the rollouts of a group meet; all of them run on one event loop, and each reports once, failed ones
+    included.
 
     Args:
-        size: rollouts of a group. A group is forgotten as soon as all of them have reported, and with the next training step at the
+        size: rollouts of a group. A group is forgotten as soon as all of them have reported, and with the next training
+            step at the
             latest: what never reports (a rollout that was cancelled) would be waited for to the end of the run.
     """
 
@@ -34,7 +36,8 @@ class GroupOutcomes:
         self._step = 0
 
     def report(self, group_id: str, rollout_id: int, outcome: float | None, *, step: int) -> Group:
-        """Say how a rollout of a training step ended: None when it failed and takes no part. The returned group is for `advantage`."""
+        """Say how a rollout of a training step ended: None when it failed and takes no part. The returned group is for
+        `advantage`."""
         if step > self._step:
             self._step = step
             self._groups = {key: group for key, group in self._groups.items() if group.step >= step}
@@ -46,7 +49,8 @@ class GroupOutcomes:
         return group
 
     async def advantage(self, group: Group, rollout_id: int, timeout_s: float) -> float | None:
-        """Return the group-relative advantage of a rollout that did not fail; None when its group was not complete in time."""
+        """Return the group-relative advantage of a rollout that did not fail; None when its group was not complete in
+        time."""
         try:
             await asyncio.wait_for(group.complete.wait(), timeout_s)
         except TimeoutError:
@@ -59,7 +63,8 @@ class GroupOutcomes:
 def group_advantage(outcome: float, outcomes: list[float], size: int) -> float:
     """Return (R - mean) / (unbiased deviation + 1e-6) of one outcome among those of its group.
 
-    The only rollout left of a group has none to compare itself to: its advantage is 0, or its score where groups are of one.
+    The only rollout left of a group has none to compare itself to: its advantage is 0, or its score where groups are of
+    one.
     """
     if len(outcomes) < 2:
         return outcome if size == 1 else 0.0

@@ -1,7 +1,8 @@
 """Group-relative outcome advantage (GRPO, arXiv 2402.03300), one vote per trajectory.
 
-(R - mean) / (unbiased deviation + 1e-6) over the valid trajectories of a group. verl computes the same per row; counting
-trajectories keeps a rollout that became several rows from weighing more than its neighbours. Imports torch alone.
+(R - mean) / (unbiased deviation + 1e-6) over the valid trajectories of a group. verl computes the same per row;
+counting trajectories keeps a rollout that became several rows from weighing more than its neighbours. Imports torch
+alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def outcome_advantages(
         outcomes: (T) scores.
         groups: (T) integers, equal for the rollouts of one task.
         valid: (T) whether the trajectory counts.
-        singleton: what the only valid rollout of a group gets: its score, as verl has it (mean 0, deviation 1), or nothing.
+        singleton: what the only valid rollout of a group gets: its score, as verl has it (mean 0, deviation 1), or
+            nothing.
         norm_by_std: whether the difference to the mean is divided by the deviation.
     """
     values = torch.where(valid, outcomes.double(), 0.0)

@@ -1,5 +1,5 @@
-"""What attribution says about one trajectory: labels of every step, or why there are none. JSON-ready, so that it is kept with the
-trajectory's record (key `attribution`)."""
+"""What attribution says about one trajectory: labels of every step, or why there are none. JSON-ready, so that it is
+kept with the trajectory's record (key `attribution`)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class LabelStatus(StrEnum):
 class Attribution:
     """The labels of a trajectory: `good` has one entry per step when `status` is LABELLED and is empty otherwise.
 
-    `analyses` are the judge's sentences, one per step; `reason` says why there are no labels; `kind` of a failure is one word for
-    the metrics; `calls`, `repairs` and tokens are what it took (0 from the cache), `seconds` from the outcome to the labels.
+    `analyses` are the judge's sentences, one per step; `reason` says why there are no labels; `kind` of a failure is
+    one word for the metrics; `calls`, `repairs` and tokens are what it took (0 from the cache), `seconds` from the
+    outcome to the labels.
     """
 
     status: LabelStatus

@@ -1,7 +1,8 @@
-"""What is reported about the labels, under AgentEvolver's names where it had one (docs/advantage_processor.md explains each).
+"""What is reported about the labels, under AgentEvolver's names where it had one (docs/advantage_processor.md explains
+each).
 
-A rate is left out when nothing is there to take it of; no number stands in for one. Rows and tokens play no part: every trajectory
-that counts counts once.
+A rate is left out when nothing is there to take it of; no number stands in for one. Rows and tokens play no part: every
+trajectory that counts counts once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_
     lengths = batch.lengths[batch.valid].double()
     report = _judge_metrics(counted)
     mismatched = sum(
-        a.status is LabelStatus.LABELLED and len(a.good) != k for a, k in zip(batch.attributions, batch.lengths.tolist(), strict=True)
+        a.status is LabelStatus.LABELLED and len(a.good) != k
+        for a, k in zip(batch.attributions, batch.lengths.tolist(), strict=True)
     )
     report |= {
         "prm/unlabelled": float((batch.valid & ~labelled).sum()),
@@ -55,15 +57,21 @@ def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_
 
 
 def advantage_metrics(advantages: Tensor, mask: Tensor) -> dict[str, float]:
-    """Return how large the advantages (T, K) of the steps that count are: mean, 99th percentile and maximum of |A|, step by step."""
+    """Return how large the advantages (T, K) of the steps that count are: mean, 99th percentile and maximum of |A|,
+    step by step."""
     sizes = advantages[mask].abs()
     if not len(sizes):
         return {}
-    return {**rate("advantage/abs_mean", sizes), **percentile("advantage/abs_p99", sizes, 0.99), "advantage/abs_max": float(sizes.max())}
+    return {
+        **rate("advantage/abs_mean", sizes),
+        **percentile("advantage/abs_p99", sizes, 0.99),
+        "advantage/abs_max": float(sizes.max()),
+    }
 
 
 def _judge_metrics(attributions: Sequence[Attribution]) -> dict[str, float]:
-    """Return counts and cost of a step's label calls; `parse_success_rate` is of the trajectories whose judge answered at all."""
+    """Return counts and cost of a step's label calls; `parse_success_rate` is of the trajectories whose judge answered
+    at all."""
     status = Counter(a.status for a in attributions)
     asked = [a for a in attributions if a.calls > 0]
     answered = [a for a in asked if a.status is LabelStatus.LABELLED or a.kind == "reply"]
@@ -78,7 +86,10 @@ def _judge_metrics(attributions: Sequence[Attribution]) -> dict[str, float]:
         "prm/prompt_tokens": float(sum(a.prompt_tokens for a in attributions)),
         "prm/completion_tokens": float(sum(a.completion_tokens for a in attributions)),
         "prm/cost": float(sum(a.cost for a in attributions)),
-        **rate("prm/parse_success_rate", torch.tensor([a.status is LabelStatus.LABELLED for a in answered], dtype=torch.float64)),
+        **rate(
+            "prm/parse_success_rate",
+            torch.tensor([a.status is LabelStatus.LABELLED for a in answered], dtype=torch.float64),
+        ),
         **rate("prm/label_seconds_mean", seconds),
         **percentile("prm/label_seconds_p95", seconds),
     }

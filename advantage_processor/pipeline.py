@@ -1,8 +1,9 @@
 """Advantages of a training step, by a pipeline of named stages.
 
-The stages work on one number per trajectory and step; their last table is spread over the sampled tokens. Which stages there are, and in
-which order, is the configuration's `stages`: built-in names, names of the entry point group `agentevolver.advantage_stages`, or
-`package.module:Stage`. A stage that cannot be found or made is refused when the processor is made, not in the first training step.
+The stages work on one number per trajectory and step; their last table is spread over the sampled tokens. Which stages
+there are, and in which order, is the configuration's `stages`: built-in names, names of the entry point group
+`agentevolver.advantage_stages`, or `package.module:Stage`. A stage that cannot be found or made is refused when the
+processor is made, not in the first training step.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class StageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CreditResult:
-    """`advantages` (B, R) float32, 0 on every token that was not sampled or does not count; `per_step` (T, K) what they were made of;
-    `rewards` (T, K) step rewards, None when no stage made any; `metrics` of all stages."""
+    """`advantages` (B, R) float32, 0 on every token that was not sampled or does not count; `per_step` (T, K) what they
+    were made of; `rewards` (T, K) step rewards, None when no stage made any; `metrics` of all stages."""
 
     advantages: Tensor
     per_step: Tensor
@@ -41,17 +42,25 @@ class CreditResult:
     metrics: dict[str, float]
 
     def records(self, batch: CreditBatch) -> dict[str, dict[str, list[float]]]:
-        """Return `{"advantages", "step_rewards"}` of each trajectory that counts, by its id, for its record (key `credit`)."""
+        """Return `{"advantages", "step_rewards"}` of each trajectory that counts, by its id, for its record (key
+        `credit`)."""
         records = {}
-        tables = {"advantages": self.per_step.tolist()} | ({"step_rewards": self.rewards.tolist()} if self.rewards is not None else {})
-        for i, (trajectory, valid, length) in enumerate(zip(batch.trajectories, batch.valid.tolist(), batch.lengths.tolist(), strict=True)):
+        tables = {"advantages": self.per_step.tolist()} | (
+            {"step_rewards": self.rewards.tolist()} if self.rewards is not None else {}
+        )
+        for i, (trajectory, valid, length) in enumerate(
+            zip(batch.trajectories, batch.valid.tolist(), batch.lengths.tolist(), strict=True)
+        ):
             if valid:
-                records[trajectory["trajectory_id"]] = {name: [round(x, 6) for x in table[i][:length]] for name, table in tables.items()}
+                records[trajectory["trajectory_id"]] = {
+                    name: [round(x, 6) for x in table[i][:length]] for name, table in tables.items()
+                }
         return records
 
 
 class Processor:
-    """Makes token advantages of a training step's trajectories; stateless between steps but for what a stage of yours keeps.
+    """Makes token advantages of a training step's trajectories; stateless between steps but for what a stage of yours
+    keeps.
 
     Args:
         settings: the section `attribution_driven_credit_assignment`.
@@ -66,7 +75,8 @@ class Processor:
         self._stages: list[tuple[str, Stage]] = [(stage.use, make_stage(stage, context)) for stage in settings.stages]
 
     def process(self, batch: CreditBatch) -> CreditResult:
-        """Run the stages and return the advantages of every token; raises StageError when a stage breaks its contract."""
+        """Run the stages and return the advantages of every token; raises StageError when a stage breaks its
+        contract."""
         began = time.perf_counter()
         advantages = torch.zeros(len(batch.trajectories), batch.width, dtype=torch.float64)
         rewards: Tensor | None = None
@@ -89,7 +99,9 @@ def make_stage(settings: StageSettings, context: StageContext) -> Stage:
     try:
         stage: Stage = factory(context, **settings.options)
     except (TypeError, ValueError) as error:
-        raise StageError(f"stage {settings.use!r} cannot be made with the options {settings.options}: {error}") from error
+        raise StageError(
+            f"stage {settings.use!r} cannot be made with the options {settings.options}: {error}"
+        ) from error
     return stage
 
 

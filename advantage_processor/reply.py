@@ -1,8 +1,9 @@
 """A judge's reply as one label per step, or a typed refusal that says what is wrong with it.
 
-Labels are read by index and never by counting words. Two forms are understood: JSON, `{"steps": [{"index", "analysis", "label"}]}`, the
-list alone or an object by index, and the classic lines `Step i Judgment: GOOD|BAD`. Entries are read one by one: one that is missing,
-has a label that is neither GOOD nor BAD, or says two things, costs none of the others. An index that was not asked for makes the whole
+Labels are read by index and never by counting words. Two forms are understood: JSON, `{"steps": [{"index", "analysis",
+"label"}]}`, the list alone or an object by index, and the classic lines `Step i Judgment: GOOD|BAD`. Entries are read
+one by one: one that is missing, has a label that is neither GOOD nor BAD, or says two things, costs none of the others.
+    An index that was not asked for makes the whole
 reply unusable, since its numbers are others then, and so do two different answers in one reply: no label is guessed.
 """
 
@@ -24,7 +25,8 @@ _ANALYSIS = re.compile(_LINE + r"Analysis[ \t*_]*:[ \t*_]*(.*)$", re.IGNORECASE 
 
 
 class LabelError(ValueError):
-    """A reply without one label for each step; the message lists what is wrong, for the repair request and the record."""
+    """A reply without one label for each step; the message lists what is wrong, for the repair request and the
+    record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class Judgement(BaseModel):
     index: Annotated[int, BeforeValidator(_as_index), Field(ge=0, strict=True)]
     analysis: str = ""
     label: Annotated[
-        Literal["GOOD", "BAD"], BeforeValidator(lambda value: value.strip(_AROUND).upper() if isinstance(value, str) else value)
+        Literal["GOOD", "BAD"],
+        BeforeValidator(lambda value: value.strip(_AROUND).upper() if isinstance(value, str) else value),
     ]
 
 
@@ -94,7 +97,12 @@ def _as_steps(value: Any) -> Any:
     if isinstance(steps, list):
         return {"steps": steps}
     if isinstance(steps, dict) and steps and all(_INDEX.fullmatch(key.strip()) for key in steps):
-        return {"steps": [{"index": key, **(entry if isinstance(entry, dict) else {"label": entry})} for key, entry in steps.items()]}
+        return {
+            "steps": [
+                {"index": key, **(entry if isinstance(entry, dict) else {"label": entry})}
+                for key, entry in steps.items()
+            ]
+        }
     return value
 
 
@@ -116,7 +124,8 @@ class Found:
 
 
 def read_some(text: str, indices: Sequence[int]) -> Found:
-    """Return the labels that can be read of those asked for, and why the others cannot; raises LabelError if none can be trusted."""
+    """Return the labels that can be read of those asked for, and why the others cannot; raises LabelError if none can
+    be trusted."""
     lines = _from_lines(text)
     problems: list[str] = []
     try:
@@ -126,19 +135,38 @@ def read_some(text: str, indices: Sequence[int]) -> Found:
             raise LabelError(str(error)) from error
         labels = lines
     else:
-        labels = [StepLabel(entry.index, entry.label == "GOOD", entry.analysis) for entry in entries if isinstance(entry, Judgement)]
-        problems = [f"an entry cannot be read ({_problem(entry)})" for entry in entries if not isinstance(entry, Judgement)]
-    if any(one.index == other.index and one.good is not other.good for one in lines for other in labels if labels is not lines):
+        labels = [
+            StepLabel(entry.index, entry.label == "GOOD", entry.analysis)
+            for entry in entries
+            if isinstance(entry, Judgement)
+        ]
+        problems = [
+            f"an entry cannot be read ({_problem(entry)})" for entry in entries if not isinstance(entry, Judgement)
+        ]
+    if any(
+        one.index == other.index and one.good is not other.good
+        for one in lines
+        for other in labels
+        if labels is not lines
+    ):
         raise LabelError("the reply's lines and its JSON say different things, it must hold one answer")
     if strange := sorted({label.index for label in labels} - set(indices)):
         raise LabelError("; ".join([*_missing(labels, indices), f"step {_listed(strange)} was not asked for"]))
     said = Counter((label.index, label.good) for label in labels)
-    doubtful = sorted(index for index in {label.index for label in labels} if (index, True) in said and (index, False) in said)
-    twice = sorted(index for index, count in Counter(label.index for label in labels).items() if count > 1 and index not in doubtful)
+    doubtful = sorted(
+        index for index in {label.index for label in labels} if (index, True) in said and (index, False) in said
+    )
+    twice = sorted(
+        index
+        for index, count in Counter(label.index for label in labels).items()
+        if count > 1 and index not in doubtful
+    )
     if doubtful or twice:
         problems.append(f"step {_listed(sorted([*doubtful, *twice]))} has more than one entry")
     kept = {label.index: label for label in labels if label.index not in doubtful}
-    return Found(kept, "; ".join([*_missing(labels, indices), *(problems if doubtful or len(kept) < len(indices) else [])]))
+    return Found(
+        kept, "; ".join([*_missing(labels, indices), *(problems if doubtful or len(kept) < len(indices) else [])])
+    )
 
 
 def _missing(labels: Sequence[StepLabel], indices: Sequence[int]) -> list[str]:
@@ -158,4 +186,7 @@ def _from_lines(text: str) -> list[StepLabel]:
     except NoAnswer:
         return []
     analyses = {int(index): analysis.strip() for index, analysis in _ANALYSIS.findall(prose)}
-    return [StepLabel(int(index), label.upper() == "GOOD", analyses.get(int(index), "")) for index, label in _CLASSIC.findall(prose)]
+    return [
+        StepLabel(int(index), label.upper() == "GOOD", analyses.get(int(index), ""))
+        for index, label in _CLASSIC.findall(prose)
+    ]

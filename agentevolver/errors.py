@@ -1,4 +1,5 @@
-"""Errors that end a run, or keep it from starting. Each message is one line for a person: what is wrong, the value seen, what to do."""
+"""Errors that end a run, or keep it from starting. Each message is one line for a person: what is wrong, the value
+seen, what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import signal
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be run. The message is one line: which key or file, the value seen, what to write instead."""
+    """The configuration cannot be run. The message is one line: which key or file, the value seen, what to write
+    instead."""
 
 
 class LaunchError(RuntimeError):

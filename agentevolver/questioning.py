@@ -1,7 +1,8 @@
 """Synthetic tasks for a training run: made before it, or found where an earlier start left them.
 
-Once training has begun the tasks stay as they are; until then every start makes what is still missing, after a spent budget or a failed
-exploration too. What was made, and how it went, stands in `tasks/questioning.json` of the experiment.
+Once training has begun the tasks stay as they are; until then every start makes what is still missing, after a spent
+budget or a failed exploration too. What was made, and how it went, stands in `tasks/questioning.json` of the
+experiment.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ CHATTY = ("httpx", "httpx2", "httpcore", "openai", "sentence_transformers")
 
 
 def prepare(settings: Settings, originals: Sequence[Task]) -> list[Task]:
-    """Have the synthetic tasks of a run, and check that an epoch can be made of them and its original tasks; returns them.
+    """Have the synthetic tasks of a run, and check that an epoch can be made of them and its original tasks; returns
+    them.
 
     Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
     """
@@ -64,12 +66,15 @@ def prepare(settings: Settings, originals: Sequence[Task]) -> list[Task]:
 
 def _check_epoch(settings: Settings, originals: Sequence[Task], synthetic: Sequence[Task]) -> None:
     try:
-        mixture = Mixture(settings.task_manager.mixture, [task.task_id for task in originals], [task.task_id for task in synthetic])
+        mixture = Mixture(
+            settings.task_manager.mixture, [task.task_id for task in originals], [task.task_id for task in synthetic]
+        )
     except ValueError as error:
         raise ConfigError(f"task_manager.mixture: {error}") from error
     if len(mixture) < settings.sizes.train_batch_size:
         raise ConfigError(
-            f"an epoch has {len(mixture)} tasks ({len(originals)} original and {len(synthetic)} synthetic ones to draw from), fewer than "
+            f"an epoch has {len(mixture)} tasks ({len(originals)} original and {len(synthetic)} synthetic ones to "
+            "draw from), fewer than "
             f"data.train_batch_size = {settings.sizes.train_batch_size}: make more, or set the latter lower"
         )
 
@@ -86,11 +91,14 @@ def _make(settings: Settings, configuration: Configuration) -> None:
 async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
     path, target = record_path(settings), configuration.task_manager.train_data_path
     async with LLM(configuration.llm) as llm, open_workshop(configuration, llm) as workshop:
-        plan = fingerprint({**workshop.plan.to_dict(), "target": str(target), "target_tasks": configuration.task_manager.target_tasks})
+        plan = fingerprint(
+            {**workshop.plan.to_dict(), "target": str(target), "target_tasks": configuration.task_manager.target_tasks}
+        )
         existing = existing_tasks(configuration, workshop.plan)
         if any("origin" not in task.metadata for task in existing):
             raise ConfigError(
-                f"task_manager.train_data_path = {target} has tasks that were made elsewhere: set task_manager.n to 0 to train on them, or "
+                f"task_manager.train_data_path = {target} has tasks that were made elsewhere: set task_manager.n to 0 "
+                "to train on them, or "
                 "give another path"
             )
         if existing and path.exists() and _is_settled(path, plan, settings):
@@ -98,7 +106,10 @@ async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
             return
         status = Status(settings.experiment_dir)
         watchdog = Watchdog(
-            settings.watchdog, settings.experiment_dir / "logs" / "watchdog.log", status.note, lambda: described(BOARD.waiting())
+            settings.watchdog,
+            settings.experiment_dir / "logs" / "watchdog.log",
+            status.note,
+            lambda: described(BOARD.waiting()),
         )
         watchdog.start()
         try:

@@ -28,7 +28,8 @@ def funnel_metrics(settings: Settings) -> dict[str, float]:
 
 
 def synthetic_tasks(section: TaskManagerSettings) -> tuple[list[Task], list[Task]]:
-    """Return the synthetic tasks of the first file, and those of later rounds, each with the grader that the configuration wants.
+    """Return the synthetic tasks of the first file, and those of later rounds, each with the grader that the
+    configuration wants.
 
     Raises ConfigError for a file that cannot be read.
     """

@@ -1,7 +1,8 @@
 """The words the packages share: a task, a step, a trajectory, how it ended, and what is trained on.
 
-Plain and immutable where that is possible, JSON-ready where it is written to disk. A trajectory that did not really happen (the
-environment or the engine failed) has an outcome of None and says so in its stop reason; no number stands in for it.
+Plain and immutable where that is possible, JSON-ready where it is written to disk. A trajectory that did not really
+happen (the environment or the engine failed) has an outcome of None and says so in its stop reason; no number stands in
+for it.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class StopReason(StrEnum):
 class Task:
     """One thing to do in an environment.
 
-    `query` replaces the environment's own wording when it is set; `evaluator` names the grader; `open_query` marks a task that
-    the agent made itself, which the environment starts without a goal of its own.
+    `query` replaces the environment's own wording when it is set; `evaluator` names the grader; `open_query` marks a
+    task that the agent made itself, which the environment starts without a goal of its own.
     """
 
     task_id: str
@@ -51,7 +52,8 @@ class Task:
 
     @property
     def is_scout(self) -> bool:
-        """Whether it is rolled out for the pool of experience alone, unguided and never trained on (`exp_manager.scout`)."""
+        """Whether it is rolled out for the pool of experience alone, unguided and never trained on
+        (`exp_manager.scout`)."""
         return bool(self.metadata.get("scout"))
 
     def scouting(self) -> Task:
@@ -72,9 +74,9 @@ class Task:
 class Step:
     """One action of the agent and what the environment answered.
 
-    `prompt_tokens` is the length of the prompt that was sent, `action_tokens` the number of tokens sampled; `truncated` says that
-    the reply was cut by the token limit; times are seconds. `kind` is `action`, or what else the policy was asked for (`plan`, `summary`,
-    `context`): such a step has no observation, and the environment does not count it.
+    `prompt_tokens` is the length of the prompt that was sent, `action_tokens` the number of tokens sampled; `truncated`
+    says that the reply was cut by the token limit; times are seconds. `kind` is `action`, or what else the policy was
+    asked for (`plan`, `summary`, `context`): such a step has no observation, and the environment does not count it.
     """
 
     index: int
@@ -102,11 +104,12 @@ class Outcome:
 class Trajectory:
     """One rollout of one task, as it is written to `trajectories/step_<n>.jsonl`.
 
-    `group_id` is the rollout group (all rollouts of one task in one step), `rollout_id` the number in the group. `outcome` is
-    None when the rollout failed (`error` then says how) or when the policy never got to act, so that there is nothing to grade; a
-    validation task on which it never got to act is not solved, with a score of 0.
-    `messages` is everything that was said, as it happened; `context_edits` what the context template took out or put in (in
-    `calls` the number of calls before it); `dropped_samples` counts, by name, the training samples that could not be used.
+    `group_id` is the rollout group (all rollouts of one task in one step), `rollout_id` the number in the group.
+    `outcome` is None when the rollout failed (`error` then says how) or when the policy never got to act, so that there
+    is nothing to grade; a validation task on which it never got to act is not solved, with a score of 0.
+    `messages` is everything that was said, as it happened; `context_edits` what the context template took out or put in
+    (in `calls` the number of calls before it); `dropped_samples` counts, by name, the training samples that could not
+    be used.
     """
 
     task: Task
@@ -133,7 +136,8 @@ class Trajectory:
 
 
 class RowKey(NamedTuple):
-    """The key of a training row: the rollout group, the rollout's number in it, the row's number in the rollout; sorted in this order."""
+    """The key of a training row: the rollout group, the rollout's number in it, the row's number in the rollout; sorted
+    in this order."""
 
     group_id: str
     rollout_id: int
@@ -158,9 +162,10 @@ class RowKey(NamedTuple):
 class TrainingSample:
     """One row of the training batch: token ids as the engine saw and sampled them.
 
-    `response_ids`, `response_mask` (1 on sampled tokens), `log_probs` (0.0 elsewhere) and `step_ids` (the step a sampled token
-    belongs to, -1 elsewhere) have one length R; `prompt_ids` has length P. A trajectory becomes one sample or more: `trajectory_id` names
-    it, and `share` is this sample's part of the sampled tokens of all its samples.
+    `response_ids`, `response_mask` (1 on sampled tokens), `log_probs` (0.0 elsewhere) and `step_ids` (the step a
+    sampled token belongs to, -1 elsewhere) have one length R; `prompt_ids` has length P. A trajectory becomes one
+    sample or more: `trajectory_id` names it, and `share` is this sample's part of the sampled tokens of all its
+        samples.
     """
 
     prompt_ids: list[int]

@@ -2,11 +2,11 @@
 
     python benchmarks/ablation.py --experiments experiments/ablation --out docs/img/ablation
 
-Reads `metrics.jsonl` of the folders CONDITION-SEED (training, validated on dev as it goes) and CONDITION-SEED-eval (the policy in the
-end, on all splits). Given are the mean over the seeds and the half width of its 95 % interval (Student's t; none with one seed), without
-and with experience; the same of the difference from plain GRPO seed by seed, what has experience compared with GRPO, which has none; and
-the steps to 90 % of GRPO's best validation (linear between validations, from the base policy's at step 0; the mean over the seeds that
-get there).
+Reads `metrics.jsonl` of the folders CONDITION-SEED (training, validated on dev as it goes) and CONDITION-SEED-eval (the
+policy in the end, on all splits). Given are the mean over the seeds and the half width of its 95 % interval (Student's
+t; none with one seed), without and with experience; the same of the difference from plain GRPO seed by seed, what has
+experience compared with GRPO, which has none; and the steps to 90 % of GRPO's best validation (linear between
+validations, from the base policy's at step 0; the mean over the seeds that get there).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Curve = dict[int, float]
 
 @dataclass
 class Run:
-    """One condition with one seed: validations while it trained, and the last policy's, by split (`dev`, `dev guided`, …)."""
+    """One condition with one seed: validations while it trained, and the last policy's, by split (`dev`, `dev guided`,
+    …)."""
 
     curves: dict[str, Curve] = field(default_factory=dict)
     final: dict[str, float] = field(default_factory=dict)
@@ -51,12 +52,15 @@ def scores(folder: Path) -> dict[str, Curve]:
             if key.startswith("val-core/") and "/reward/mean@" in key:
                 parts = key.split("/")[2:-2]
                 split = next((part for part in parts if part != "guided"), SPLIT_OF_TRAINING)
-                found.setdefault(f"{split}{GUIDED}" if "guided" in parts else split, {})[int(record["step"])] = float(value)
+                found.setdefault(f"{split}{GUIDED}" if "guided" in parts else split, {})[int(record["step"])] = float(
+                    value
+                )
     return found
 
 
 def read_runs(experiments: Path) -> dict[str, dict[str, Run]]:
-    """Return the runs by condition and seed; the base policy's evaluation is step 0 of every other condition with its seed."""
+    """Return the runs by condition and seed; the base policy's evaluation is step 0 of every other condition with its
+    seed."""
     runs: dict[str, dict[str, Run]] = {}
     for path in sorted(experiments.glob("*-*/metrics.jsonl")):
         condition, seed, *rest = path.parent.name.split("-")
@@ -114,7 +118,9 @@ def tables(runs: dict[str, dict[str, Run]], splits: Sequence[str]) -> tuple[Tabl
     """Return the values and the differences from plain GRPO: a column per condition, a row per split."""
     plain = runs.get(BASELINE, {})
     best = mean([max(curve.values()) for curve in curves_of(plain, SPLIT_OF_TRAINING)] or [float("nan")])
-    absolute = Table("", *(f"{condition} ({len(by_seed)})" for condition, by_seed in runs.items()), title="reward (seeds)")
+    absolute = Table(
+        "", *(f"{condition} ({len(by_seed)})" for condition, by_seed in runs.items()), title="reward (seeds)"
+    )
     for split in splits:
         absolute.add_row(split, *(interval(finals(by_seed, split)) for by_seed in runs.values()))
     for split in (SPLIT_OF_TRAINING, SPLIT_OF_TRAINING + GUIDED):
@@ -126,9 +132,16 @@ def tables(runs: dict[str, dict[str, Run]], splits: Sequence[str]) -> tuple[Tabl
         row = []
         for by_seed in others.values():
             pairs = (
-                (run.final.get(split), plain[seed].final.get(split.removesuffix(GUIDED))) for seed, run in by_seed.items() if seed in plain
+                (run.final.get(split), plain[seed].final.get(split.removesuffix(GUIDED)))
+                for seed, run in by_seed.items()
+                if seed in plain
             )
-            row.append(interval([value - reference for value, reference in pairs if value is not None and reference is not None], "+"))
+            row.append(
+                interval(
+                    [value - reference for value, reference in pairs if value is not None and reference is not None],
+                    "+",
+                )
+            )
         relative.add_row(split, *row)
     return absolute, relative
 
@@ -140,12 +153,17 @@ def write_csv(runs: dict[str, dict[str, Run]], path: Path) -> None:
         for condition, by_seed in runs.items():
             for seed, run in by_seed.items():
                 for split, curve in sorted(run.curves.items()):
-                    writer.writerows([condition, seed, "training", split, step, f"{curve[step]:.4f}"] for step in sorted(curve))
-                writer.writerows([condition, seed, "end", split, "", f"{value:.4f}"] for split, value in sorted(run.final.items()))
+                    writer.writerows(
+                        [condition, seed, "training", split, step, f"{curve[step]:.4f}"] for step in sorted(curve)
+                    )
+                writer.writerows(
+                    [condition, seed, "end", split, "", f"{value:.4f}"] for split, value in sorted(run.final.items())
+                )
 
 
 def plot(runs: dict[str, dict[str, Run]], splits: Sequence[str], path: Path) -> None:
-    """Draw dev while training (mean over the seeds, dashed with experience) beside the last policies (mean, interval, every seed)."""
+    """Draw dev while training (mean over the seeds, dashed with experience) beside the last policies (mean, interval,
+    every seed)."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -156,7 +174,9 @@ def plot(runs: dict[str, dict[str, Run]], splits: Sequence[str], path: Path) -> 
         for suffix, style in (("", "-"), (GUIDED, "--")):
             curves = curves_of(by_seed, SPLIT_OF_TRAINING + suffix)
             if shared := sorted(set.intersection(*map(set, curves))) if curves else []:
-                left.plot(shared, [mean(curve[s] for curve in curves) for s in shared], style, color=f"C{number}", marker=".")
+                left.plot(
+                    shared, [mean(curve[s] for curve in curves) for s in shared], style, color=f"C{number}", marker="."
+                )
         for place, split in enumerate(splits):
             if values := finals(by_seed, split):
                 x = place + (number - (len(runs) - 1) / 2) * 0.13

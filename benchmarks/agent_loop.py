@@ -2,9 +2,10 @@
 
     python benchmarks/agent_loop.py [--episodes 512] [--turns 4]
 
-Episodes run as verl runs them (verl's worker class makes the agent loop and hands its rows on), against an engine that answers at
-once and an environment that is a function call. What is left is ours and verl's own bookkeeping. Prints one table: without and
-with the hand-over of the rows to TransferQueue (a real one, on a private Ray), and the share of verl's construction per episode.
+Episodes run as verl runs them (verl's worker class makes the agent loop and hands its rows on), against an engine that
+answers at once and an environment that is a function call. What is left is ours and verl's own bookkeeping. Prints one
+table: without and with the hand-over of the rows to TransferQueue (a real one, on a private Ray), and the share of
+    verl's construction per episode.
 """
 
 from __future__ import annotations
@@ -39,12 +40,22 @@ class InstantEnv:
     def __init__(self, turns: int) -> None:
         self._turns = turns
 
-    async def create_instance(self, env_type: str, task_id: str, instance_id: str | None = None, params: Any = None) -> dict[str, Any]:
-        return {"state": [{"role": "system", "content": "site k7"}, {"role": "user", "content": "delete the note hat"}], "info": {}}
+    async def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = None, params: Any = None
+    ) -> dict[str, Any]:
+        return {
+            "state": [{"role": "system", "content": "site k7"}, {"role": "user", "content": "delete the note hat"}],
+            "info": {},
+        }
 
     async def step(self, instance_id: str, action: Any, params: Any = None, step_index: int = 0) -> dict[str, Any]:
         over = step_index + 1 >= self._turns
-        return {"state": [{"role": "user", "content": "n6 hat fun , n3 hat home"}], "reward": 0.0, "is_terminated": over, "info": {}}
+        return {
+            "state": [{"role": "user", "content": "n6 hat fun , n3 hat home"}],
+            "reward": 0.0,
+            "is_terminated": over,
+            "info": {},
+        }
 
     async def evaluate(self, instance_id: str, messages: Any = None, params: Any = None) -> float:
         return 1.0
@@ -86,7 +97,9 @@ async def run_episodes(worker: Any, episodes: int) -> None:
     }
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
     jobs = [
-        worker._run_agent_loop({}, trajectory, agent_name="agentevolver", trace=False, uid=f"u{i // 8}", session_id=i % 8, **row)
+        worker._run_agent_loop(
+            {}, trajectory, agent_name="agentevolver", trace=False, uid=f"u{i // 8}", session_id=i % 8, **row
+        )
         for i in range(episodes)
     ]
     await asyncio.gather(*jobs)
@@ -118,7 +131,12 @@ def main() -> None:
 
     real_put = agent_loop_tq.tq.async_kv_batch_put
     real_post = type(worker)._agent_loop_postprocess
-    table = Table("what", "ms of CPU a turn", "ms of CPU an episode", title=f"{arguments.episodes} episodes x {arguments.turns} turns")
+    table = Table(
+        "what",
+        "ms of CPU a turn",
+        "ms of CPU an episode",
+        title=f"{arguments.episodes} episodes x {arguments.turns} turns",
+    )
 
     async def no_put(*_: Any, **__: Any) -> None:
         return None

@@ -2,10 +2,10 @@
 
     python -m benchmarks.attribution [--rollouts 256] [--latency 1.0] [--concurrency 32]
 
-Real episodes run in real time (`EpisodeRunner` with the causal template) against an engine that takes a drawn time for each turn and an
-environment that is a function call; every trajectory is unlike the others, so that none comes from the label cache. The judge is a
-stand-in with a fixed latency and a bounded number of calls at once. Prints the wall time of the phase, what the labels added to it, and
-the seconds a trajectory waited for its labels.
+Real episodes run in real time (`EpisodeRunner` with the causal template) against an engine that takes a drawn time for
+each turn and an environment that is a function call; every trajectory is unlike the others, so that none comes from the
+label cache. The judge is a stand-in with a fixed latency and a bounded number of calls at once. Prints the wall time of
+the phase, what the labels added to it, and the seconds a trajectory waited for its labels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits
 
 LIMITS = ContextLimits(
-    max_prompt_tokens=512, max_response_tokens=100_000, max_model_len=100_000, max_new_tokens=64, max_observation_tokens=256
+    max_prompt_tokens=512,
+    max_response_tokens=100_000,
+    max_model_len=100_000,
+    max_new_tokens=64,
+    max_observation_tokens=256,
 )
 
 
@@ -62,10 +66,20 @@ class CountingEnv:
     def __init__(self, turns: tuple[int, int]) -> None:
         self._turns = turns
 
-    async def create_instance(self, env_type: str, task_id: str, instance_id: str | None = None, params: Any = None) -> dict[str, Any]:
-        return {"state": [{"role": "system", "content": "site k7"}, {"role": "user", "content": f"delete the note {task_id}"}], "info": {}}
+    async def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = None, params: Any = None
+    ) -> dict[str, Any]:
+        return {
+            "state": [
+                {"role": "system", "content": "site k7"},
+                {"role": "user", "content": f"delete the note {task_id}"},
+            ],
+            "info": {},
+        }
 
-    async def step(self, instance_id: str, action: Any, params: Any = None, step_index: int | None = None) -> dict[str, Any]:
+    async def step(
+        self, instance_id: str, action: Any, params: Any = None, step_index: int | None = None
+    ) -> dict[str, Any]:
         task_id = instance_id.partition("-")[0]
         over = (step_index or 0) + 1 >= random.Random(task_id).randint(*self._turns)
         observation = {"role": "user", "content": f"note {task_id} number {step_index}"}
@@ -96,7 +110,9 @@ class TimedJudge:
         return Reply(json.dumps({"steps": steps}), 1000, 20 * len(steps), self._latency_s, False)
 
 
-async def phase(runner: EpisodeRunner, rollouts: int, judge: TimedJudge | None, *, overlapped: bool) -> tuple[float, list[float]]:
+async def phase(
+    runner: EpisodeRunner, rollouts: int, judge: TimedJudge | None, *, overlapped: bool
+) -> tuple[float, list[float]]:
     """Return the seconds of a rollout phase, and the seconds each trajectory took to label."""
     attributor = Attributor(AttributionSettings(enable=True), judge, group_size=8) if judge else None
     waited: list[float] = []
@@ -136,12 +152,16 @@ def main() -> None:
     def run(labelled: bool, overlapped: bool) -> tuple[float, list[float]]:
         policy = RolloutPolicy(env_type="benchmark", max_steps=100, max_tries=1, sparse=True, unavailable_timeout_s=1.0)
         engine = TimedEngine(ids, tuple(arguments.turn_seconds))
-        runner = EpisodeRunner(policy, CountingEnv(tuple(arguments.turns)), engine, lambda: CausalTemplate(renderer, LIMITS))
+        runner = EpisodeRunner(
+            policy, CountingEnv(tuple(arguments.turns)), engine, lambda: CausalTemplate(renderer, LIMITS)
+        )
         judge = TimedJudge(arguments.latency, arguments.concurrency) if labelled else None
         return asyncio.run(phase(runner, arguments.rollouts, judge, overlapped=overlapped))
 
     plain, _ = run(labelled=False, overlapped=True)
-    table = Table(title=f"{arguments.rollouts} rollouts, judge {arguments.latency:g} s x {arguments.concurrency} at once")
+    table = Table(
+        title=f"{arguments.rollouts} rollouts, judge {arguments.latency:g} s x {arguments.concurrency} at once"
+    )
     for name in ("labels", "phase s", "added", "p50 label s", "most"):
         table.add_column(name, justify="left" if name == "labels" else "right")
     table.add_row("none", f"{plain:.2f}", "", "", "")

@@ -2,15 +2,16 @@
 
     python -m benchmarks.context [--turns 10 30 100 300] [--tokens 200] [--window 4096] [--repeats 5]
 
-Timed is what the context does and nothing else: housekeeping, prompt, recording the reply, observation, and at the end the training
-samples. Every turn has `--tokens` tokens: a fifth is the reply, the rest the observation. In `reasoning` half of a reply is a thought; in
-`sliding_window` and `self_managed` the context may hold `--window` tokens, and the policy answers with a summary, or with commands that
-remove the older half of what it is asked about. Two rows for comparison: `each message once` tokenises every observation and decodes every
-reply and does nothing else; `whole, again` renders and tokenises the whole conversation every turn and takes the mask from the lengths, as
+Timed is what the context does and nothing else: housekeeping, prompt, recording the reply, observation, and at the end
+the training samples. Every turn has `--tokens` tokens: a fifth is the reply, the rest the observation. In `reasoning`
+half of a reply is a thought; in `sliding_window` and `self_managed` the context may hold `--window` tokens, and the
+policy answers with a summary, or with commands that remove the older half of what it is asked about. Two rows for
+comparison: `each message once` tokenises every observation and decodes every reply and does nothing else; `whole,
+    again` renders and tokenises the whole conversation every turn and takes the mask from the lengths, as
 a loop around a chat template does that keeps messages and no ids.
 
-The tokenizer is a byte-level BPE trained on this project's own text, which is also what the messages are made of. CPU time of one thread;
-of `--repeats` episodes the median.
+The tokenizer is a byte-level BPE trained on this project's own text, which is also what the messages are made of. CPU
+time of one thread; of `--repeats` episodes the median.
 """
 
 from __future__ import annotations
@@ -48,12 +49,16 @@ CHATML = (
     "{%- for m in messages -%}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 )
-OPENING = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": "Tidy the house up."}]
+OPENING = [
+    {"role": "system", "content": "You are a helpful assistant."},
+    {"role": "user", "content": "Tidy the house up."},
+]
 
 
 @dataclass
 class Measured:
-    """One episode: CPU seconds of its turns and of its samples, the lengths of its prompts, side calls among them, and its samples."""
+    """One episode: CPU seconds of its turns and of its samples, the lengths of its prompts, side calls among them, and
+    its samples."""
 
     turn_s: list[float] = field(default_factory=list)
     samples_s: float = 0.0
@@ -71,7 +76,10 @@ class Script:
     """What policy and environment say: as many tokens as asked for, of this project's text."""
 
     def __init__(self) -> None:
-        texts = [path.read_text() for path in sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("*_*/*.py"), *ROOT.glob("agentevolver/**/*.py")])]
+        texts = [
+            path.read_text()
+            for path in sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("*_*/*.py"), *ROOT.glob("agentevolver/**/*.py")])
+        ]
         self.tokenizer = _train(texts)
         self._ids = self.tokenizer.encode("\n".join(texts))
         self._draw = random.Random(0)
@@ -95,9 +103,13 @@ def _train(texts: list[str]) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=VOCAB, initial_alphabet=alphabet, show_progress=False))
+    tokenizer.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=VOCAB, initial_alphabet=alphabet, show_progress=False)
+    )
     tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=CHATML)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=CHATML
+    )
 
 
 def run_template(name: str, script: Script, tokens: int, window: int, turns: int) -> Measured:
@@ -129,7 +141,9 @@ def run_template(name: str, script: Script, tokens: int, window: int, turns: int
     began = time.process_time()
     samples = context.samples()
     measured.samples_s = time.process_time() - began
-    assert sum(sum(sample.response_mask) for sample in samples) == sum(len(snapshot.sampled_ids) for snapshot in context.recorder.snapshots)
+    assert sum(sum(sample.response_mask) for sample in samples) == sum(
+        len(snapshot.sampled_ids) for snapshot in context.recorder.snapshots
+    )
     measured.samples = len(samples)
     measured.sample_tokens = sum(len(sample.prompt_ids) + len(sample.response_ids) for sample in samples)
     measured.sampled = sum(sum(sample.response_mask) for sample in samples)
@@ -137,7 +151,8 @@ def run_template(name: str, script: Script, tokens: int, window: int, turns: int
 
 
 def run_again(script: Script, tokens: int, turns: int) -> Measured:
-    """Play one episode by rendering and tokenising all of it every turn; the mask is what each reply adds to the length."""
+    """Play one episode by rendering and tokenising all of it every turn; the mask is what each reply adds to the
+    length."""
     tokenizer, plan = script.tokenizer, [script.turn(tokens) for _ in range(turns)]
     messages, spans, measured = list(OPENING), [], Measured()
     ids: list[int] = []
@@ -161,7 +176,8 @@ def run_again(script: Script, tokens: int, turns: int) -> Measured:
 
 
 def run_once(script: Script, tokens: int, turns: int) -> Measured:
-    """Tokenise every observation once and decode every reply once: what no way of keeping a conversation can do without."""
+    """Tokenise every observation once and decode every reply once: what no way of keeping a conversation can do
+    without."""
     tokenizer, plan, measured = script.tokenizer, [script.turn(tokens) for _ in range(turns)], Measured()
     for reply, seen in plan:
         began = time.process_time()
@@ -173,7 +189,9 @@ def run_once(script: Script, tokens: int, turns: int) -> Measured:
 
 def ways(script: Script, tokens: int, window: int) -> dict[str, Callable[[int], Measured]]:
     """Return what plays an episode of so many turns, by name."""
-    found: dict[str, Callable[[int], Measured]] = {name: partial(run_template, name, script, tokens, window) for name in TEMPLATES}
+    found: dict[str, Callable[[int], Measured]] = {
+        name: partial(run_template, name, script, tokens, window) for name in TEMPLATES
+    }
     return found | {ONCE: partial(run_once, script, tokens), AGAIN: partial(run_again, script, tokens)}
 
 
@@ -191,7 +209,17 @@ def main() -> None:
     arguments = parser.parse_args()
     script = Script()
     table = Table(title=f"{arguments.tokens} tokens a turn; CPU time, one thread")
-    columns = ("template", "turns", "all ms", "us a turn", "us a token", "samples ms", "calls", "mean prompt", "longest")
+    columns = (
+        "template",
+        "turns",
+        "all ms",
+        "us a turn",
+        "us a token",
+        "samples ms",
+        "calls",
+        "mean prompt",
+        "longest",
+    )
     for column in (*columns, "samples", "their tokens", "sampled"):
         table.add_column(column, justify="left" if column == "template" else "right")
     growth: dict[str, list[float]] = {}
@@ -202,7 +230,12 @@ def main() -> None:
             growth.setdefault(name, []).append(per_turn)
             cells = [f"{m.total_ms:.1f}", f"{per_turn:.0f}", f"{per_turn / arguments.tokens:.2f}"]
             if m.prompts:
-                cells += [f"{1e3 * m.samples_s:.2f}", f"{len(m.prompts)}", f"{statistics.fmean(m.prompts):.0f}", f"{max(m.prompts)}"]
+                cells += [
+                    f"{1e3 * m.samples_s:.2f}",
+                    f"{len(m.prompts)}",
+                    f"{statistics.fmean(m.prompts):.0f}",
+                    f"{max(m.prompts)}",
+                ]
                 cells += [f"{m.samples}", f"{m.sample_tokens}", f"{m.sampled}"]
             table.add_row(name, str(turns), *cells)
         table.add_section()
@@ -212,7 +245,9 @@ def main() -> None:
         steps = ", ".join(f"x{later / earlier:.2f}" for earlier, later in pairwise(values))
         console.print(f"{name}: time of a turn from one row to the next {steps}")
     long = ways(script, 325, arguments.window)
-    ours, once, again = (median_of(long[name], 40, 1 if name == AGAIN else arguments.repeats) for name in ("causal", ONCE, AGAIN))
+    ours, once, again = (
+        median_of(long[name], 40, 1 if name == AGAIN else arguments.repeats) for name in ("causal", ONCE, AGAIN)
+    )
     console.print(
         f"40 turns, {ours.sample_tokens} tokens: causal {ours.total_ms:.1f} ms (samples {1e3 * ours.samples_s:.2f}), "
         f"{ONCE} {once.total_ms:.1f} ms, {AGAIN} {again.total_ms:.0f} ms"

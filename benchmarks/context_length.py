@@ -1,12 +1,13 @@
-"""Prompt length of every call of long episodes, by context template: what a context that cannot hold an episode comes to.
+"""Prompt length of every call of long episodes, by context template: what a context that cannot hold an episode comes
+to.
 
     python -m benchmarks.context_length [--episodes 8] [--policy reference seed] [--out docs/img/context_length]
 
-Plays tasks of `pocket_long` outside training, through the runner, templates and samples of a training run, in a context of about 512 tokens
-(the numbers of examples/pocket_long.yaml). `reference` is no policy: it says the reference solution call by call and, asked about its
-context, removes the older half of what it is asked about, so that what ends an episode is the context alone. `seed` is the shipped seed
-policy, untrained on long tasks, sampled at temperature 1. Summaries are the built-in teacher's. Writes a CSV (one line a call) and a PNG,
-and prints a table.
+Plays tasks of `pocket_long` outside training, through the runner, templates and samples of a training run, in a context
+of about 512 tokens (the numbers of examples/pocket_long.yaml). `reference` is no policy: it says the reference solution
+call by call and, asked about its context, removes the older half of what it is asked about, so that what ends an
+episode is the context alone. `seed` is the shipped seed policy, untrained on long tasks, sampled at temperature 1.
+Summaries are the built-in teacher's. Writes a CSV (one line a call) and a PNG, and prints a table.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class LocalEnv:
         self.instances: dict[str, PocketLongEnv] = {}
         self.solved: dict[str, int] = {}
 
-    async def create_instance(self, env_type: str, task_id: str, instance_id: str | None = None, params: Any = None) -> Any:
+    async def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = None, params: Any = None
+    ) -> Any:
         name = str(instance_id)
         self.instances[name] = PocketLongEnv(task_id, name, params)
         return self.instances[name].get_init_state()
@@ -95,7 +98,10 @@ class Reference:
         else:
             numbers = re.findall(r"m\d+(?= )", sizes[1])
             text = "remove " + " ".join(numbers[: (len(numbers) + 1) // 2])
-        ids = [*self._tokenizer.encode(text, add_special_tokens=False)[: sampling_params["max_tokens"] - 1], self._tokenizer.eos_token_id]
+        ids = [
+            *self._tokenizer.encode(text, add_special_tokens=False)[: sampling_params["max_tokens"] - 1],
+            self._tokenizer.eos_token_id,
+        ]
         return Generated(ids, [0.0] * len(ids), 0, 0)
 
 
@@ -115,14 +121,19 @@ class Seed:
 
     def _sampled(self, prompt_ids: list[int], max_tokens: int) -> Generated:
         shared = next(
-            (i for i, (a, b) in enumerate(zip(self._cached, prompt_ids, strict=False)) if a != b), min(len(self._cached), len(prompt_ids))
+            (i for i, (a, b) in enumerate(zip(self._cached, prompt_ids, strict=False)) if a != b),
+            min(len(self._cached), len(prompt_ids)),
         )
         shared = min(shared, len(prompt_ids) - 1)
         self._cache.crop(shared)
         self._cached = list(prompt_ids)
         fed, ids, log_probs = prompt_ids[shared:], list[int](), list[float]()
         while len(ids) < max_tokens:
-            logits = self._model(torch.tensor([fed]), past_key_values=self._cache, use_cache=True).logits[0, -1].log_softmax(-1)
+            logits = (
+                self._model(torch.tensor([fed]), past_key_values=self._cache, use_cache=True)
+                .logits[0, -1]
+                .log_softmax(-1)
+            )
             token = int(torch.multinomial(logits.exp(), 1, generator=self._generator))
             ids.append(token)
             log_probs.append(float(logits[token]))
@@ -167,7 +178,17 @@ async def play(policy: str, way: str, task_id: str, number: int, model: Any, tok
 
 def report(console: Console, played: dict[tuple[str, str], list[Played]]) -> None:
     table = Table(title="about 512 tokens of context; means over episodes")
-    for column in ("policy", "template", "ended as", "actions", "goals solved", "mean prompt", "longest", "samples", "their tokens"):
+    for column in (
+        "policy",
+        "template",
+        "ended as",
+        "actions",
+        "goals solved",
+        "mean prompt",
+        "longest",
+        "samples",
+        "their tokens",
+    ):
         table.add_column(column)
     for (policy, way), episodes in played.items():
         steps = [step for one in episodes for step in one.rollout.trajectory.steps]
@@ -191,13 +212,17 @@ def report(console: Console, played: dict[tuple[str, str], list[Played]]) -> Non
 def write_csv(path: Path, played: dict[tuple[str, str], list[Played]]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(("policy", "template", "task", "call", "kind", "prompt_tokens", "stop_reason", "goals_solved", "goals"))
+        writer.writerow(
+            ("policy", "template", "task", "call", "kind", "prompt_tokens", "stop_reason", "goals_solved", "goals")
+        )
         for (policy, way), episodes in played.items():
             for one in episodes:
                 trajectory = one.rollout.trajectory
                 for step in trajectory.steps:
                     ended = (str(trajectory.stop_reason), one.solved, one.goals)
-                    writer.writerow((policy, way, trajectory.task.task_id, step.index, step.kind, step.prompt_tokens, *ended))
+                    writer.writerow(
+                        (policy, way, trajectory.task.task_id, step.index, step.kind, step.prompt_tokens, *ended)
+                    )
 
 
 def plot(path: Path, played: dict[tuple[str, str], list[Played]]) -> None:
@@ -214,7 +239,14 @@ def plot(path: Path, played: dict[tuple[str, str], list[Played]]) -> None:
         for colour, (way, episodes) in enumerate(ways.items()):
             for i, one in enumerate(episodes):
                 steps = [step.prompt_tokens for step in one.rollout.trajectory.steps if step.kind == "action"]
-                axis.plot(range(1, len(steps) + 1), steps, color=f"C{colour}", alpha=0.55, linewidth=1, label=way if i == 0 else None)
+                axis.plot(
+                    range(1, len(steps) + 1),
+                    steps,
+                    color=f"C{colour}",
+                    alpha=0.55,
+                    linewidth=1,
+                    label=way if i == 0 else None,
+                )
                 if one.rollout.trajectory.stop_reason == "context_full":
                     axis.plot(len(steps), steps[-1], marker="x", color=f"C{colour}")
         axis.set_title({"reference": "reference solution", "seed": "seed policy"}[policy])
@@ -238,7 +270,9 @@ def main() -> None:
     played: dict[tuple[str, str], list[Played]] = {}
     for policy in arguments.policy:
         for way in WAYS:
-            played[policy, way] = [asyncio.run(play(policy, way, task, i, model, tokenizer)) for i, task in enumerate(tasks)]
+            played[policy, way] = [
+                asyncio.run(play(policy, way, task, i, model, tokenizer)) for i, task in enumerate(tasks)
+            ]
     report(Console(width=150), played)
     write_csv(arguments.out.with_suffix(".csv"), played)
     plot(arguments.out.with_suffix(".png"), played)

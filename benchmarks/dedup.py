@@ -2,11 +2,13 @@
 
     python benchmarks/dedup.py [--sizes 2000 20000 100000] [--embed 5000] [--threshold 0.8] [--cosine 0.9]
 
-Queries are made of a grammar of everyday requests (some 10 to 25 words, names, amounts, days, things), 30 % of them near copies of others.
-Lexical: the prefix-filter join against the loop over all kept ones; the loop runs up to --pairwise tasks and is extrapolated beyond, since
-it is quadratic. The decisions of the two are compared wherever both ran. Semantic: exact cosine over MiniLM vectors; --embed queries are
-really embedded, the others are theirs with noise (cosine to the original 0.8 to 1), because embedding is not what is measured here.
-Times are CPU seconds of one thread.
+Queries are made of a grammar of everyday requests (some 10 to 25 words, names, amounts, days, things), 30 % of them
+near copies of others.
+Lexical: the prefix-filter join against the loop over all kept ones; the loop runs up to --pairwise tasks and is
+    extrapolated beyond, since
+it is quadratic. The decisions of the two are compared wherever both ran. Semantic: exact cosine over MiniLM vectors;
+--embed queries are really embedded, the others are theirs with noise (cosine to the original 0.8 to 1), because
+embedding is not what is measured here. Times are CPU seconds of one thread.
 """
 
 from __future__ import annotations
@@ -42,15 +44,33 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-NAMES = words("Ann Bob Carla Dan Eve Fatima Gus Hal Ivy Joe Kim Lena Mo Nora Omar Pia Quinn Ravi Sue Tom Uma Vic Wei Xena Yuri Zoe")
+NAMES = words(
+    "Ann Bob Carla Dan Eve Fatima Gus Hal Ivy Joe Kim Lena Mo Nora Omar Pia Quinn Ravi Sue Tom Uma Vic Wei Xena Yuri "
+    "Zoe"
+)
 THINGS = words(
-    "milk bread tea coffee book pen lamp soap rice cake desk hat mug key map fan cup box bag rug jam phone charger jacket shoes ticket "
-    "guitar album playlist note invoice receipt photo folder file report letter parcel gift plant bike helmet tent stove chair table mirror"
+    "milk bread tea coffee book pen lamp soap rice cake desk hat mug key map fan cup box bag rug jam phone charger "
+    "jacket shoes ticket "
+    "guitar album playlist note invoice receipt photo folder file report letter parcel gift plant bike helmet tent "
+    "stove chair table mirror"
 )
 APPS = words("Amazon Spotify Venmo Gmail Todoist Splitwise phone calendar notes shop bank mail file-system drive")
 DAYS = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-VERBS = words("buy return order cancel delete move rename copy share archive pay request send forward reply schedule review rate download")
-STARTS = ("please", "could you", "I need you to", "", "", "before tomorrow", "when you have a minute,", "help me:", "quickly")
+VERBS = words(
+    "buy return order cancel delete move rename copy share archive pay request send forward reply schedule review "
+    "rate download"
+)
+STARTS = (
+    "please",
+    "could you",
+    "I need you to",
+    "",
+    "",
+    "before tomorrow",
+    "when you have a minute,",
+    "help me:",
+    "quickly",
+)
 PARTS = (
     "{verb} the {thing} that {name} asked for on {day}",
     "{verb} all my {thing} items in {app} older than {number} days",
@@ -63,7 +83,8 @@ PARTS = (
 )
 LINKS = (" and then ", ", but only if ", "; after that ", " while ", " unless ")
 FREE = words(
-    "blue old new summer winter work home family budget travel party school garden kitchen office team weekly monthly first second"
+    "blue old new summer winter work home family budget travel party school garden kitchen office team weekly monthly "
+    "first second"
 )
 
 
@@ -122,8 +143,12 @@ def main() -> None:
     """Run and print one row a size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[2_000, 20_000, 100_000])
-    parser.add_argument("--pairwise", type=int, default=5_000, help="run the loop up to so many tasks, extrapolate beyond")
-    parser.add_argument("--embed", type=int, default=5_000, help="queries that are really embedded; 0 leaves the semantic part out")
+    parser.add_argument(
+        "--pairwise", type=int, default=5_000, help="run the loop up to so many tasks, extrapolate beyond"
+    )
+    parser.add_argument(
+        "--embed", type=int, default=5_000, help="queries that are really embedded; 0 leaves the semantic part out"
+    )
     parser.add_argument("--threshold", type=float, default=0.8)
     parser.add_argument("--cosine", type=float, default=0.9)
     parser.add_argument("--out", type=Path, help="write the rows there as JSON")
@@ -132,7 +157,9 @@ def main() -> None:
     if options.embed:
         embedded, embedding_s = timed(MiniLM().encode, queries(options.embed, seed=1))
         print(f"embedding {options.embed} queries: {embedding_s:.1f} s of CPU")
-    print(f"{'tasks':>8} {'loop s':>12} {'join s':>8} {'kept':>8} {'same':>6} {'cosine s':>9} {'kept':>8} {'both s':>8}")
+    print(
+        f"{'tasks':>8} {'loop s':>12} {'join s':>8} {'kept':>8} {'same':>6} {'cosine s':>9} {'kept':>8} {'both s':>8}"
+    )
     rows, loop_at = [], (0, 0.0)
     for n in options.sizes:
         texts = queries(n)
@@ -159,7 +186,10 @@ def main() -> None:
         }
         rows.append(row)
         shown = f"{'~' if row['loop_extrapolated'] else ''}{loop_s:.1f}"
-        print(f"{n:8} {shown:>12} {join_s:8.2f} {row['join_kept']:8} {same:>6} {semantic_s:9.2f} {kept:8} {join_s + semantic_s:8.2f}")
+        print(
+            f"{n:8} {shown:>12} {join_s:8.2f} {row['join_kept']:8} {same:>6} {semantic_s:9.2f} {kept:8} "
+            f"{join_s + semantic_s:8.2f}"
+        )
     if options.out is not None:
         options.out.write_text(json.dumps(rows, indent=1))
 

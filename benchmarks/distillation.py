@@ -2,9 +2,9 @@
 
     python benchmarks/distillation.py [--preset original] [--tasks 32] [--rollouts 8] [--steps 24]
 
-Trajectories of BFCL's size, drawn with a seed: an opening of 16,000 characters (function documents), so many steps of about 500 characters
-of action (thinking and a call) and 800 of observation, a few of them long; half of the rollouts succeed. The summariser finds three
-experiences in everything and approves of all. Tokens are characters / 4.
+Trajectories of BFCL's size, drawn with a seed: an opening of 16,000 characters (function documents), so many steps of
+about 500 characters of action (thinking and a call) and 800 of observation, a few of them long; half of the rollouts
+succeed. The summariser finds three experiences in everything and approves of all. Tokens are characters / 4.
 """
 
 from __future__ import annotations
@@ -29,7 +29,23 @@ from experience_manager.attempts import Attempt, group_by_task  # noqa: E402
 from experience_manager.distill import Distiller  # noqa: E402
 from experience_manager.settings import ExperienceSettings  # noqa: E402
 
-WORDS = ("read", "write", "move", "copy", "find", "send", "note", "file", "folder", "order", "ticket", "account", "status", "error", "date")
+WORDS = (
+    "read",
+    "write",
+    "move",
+    "copy",
+    "find",
+    "send",
+    "note",
+    "file",
+    "folder",
+    "order",
+    "ticket",
+    "account",
+    "status",
+    "error",
+    "date",
+)
 VERDICT = {"reason": "the transcript shows it", "valid": True, "score": 0.9}
 
 
@@ -46,10 +62,14 @@ class Scripted:
         self.calls[task] += 1
         self.tokens[task] += sum(len(message["content"]) for message in messages) // 4
         number = self.calls[task]
-        lessons = [{"when_to_use": f"when {task} {number} {i}", "content": f"do {i}", "confidence": 0.9} for i in range(3)]
+        lessons = [
+            {"when_to_use": f"when {task} {number} {i}", "content": f"do {i}", "confidence": 0.9} for i in range(3)
+        ]
         shown = len(re.findall(r"^\[\d+\]$", read_sections(messages[1]["content"]).get("experience", ""), re.MULTILINE))
         verdicts = [{"number": i + 1, **VERDICT} for i in range(shown)]
-        return schema.model_validate({**VERDICT, "judgements": verdicts} if task == "validate" else {"experiences": lessons})
+        return schema.model_validate(
+            {**VERDICT, "judgements": verdicts} if task == "validate" else {"experiences": lessons}
+        )
 
 
 def text(rng: random.Random, chars: int) -> str:
@@ -65,7 +85,10 @@ def attempts(tasks: int, rollouts: int, steps: int, seed: int = 0) -> list[Attem
         opening = text(rng, 16_000)
         for number in range(rollouts):
             taken = max(4, round(rng.gauss(steps, steps / 5)))
-            sizes = [(round(rng.lognormvariate(6.1, 0.5)), min(16_000, round(rng.lognormvariate(6.0, 1.2)))) for _ in range(taken)]
+            sizes = [
+                (round(rng.lognormvariate(6.1, 0.5)), min(16_000, round(rng.lognormvariate(6.0, 1.2))))
+                for _ in range(taken)
+            ]
             score = 1.0 if number % 2 else rng.random() * 0.9
             made.append(
                 Attempt(
@@ -73,7 +96,9 @@ def attempts(tasks: int, rollouts: int, steps: int, seed: int = 0) -> list[Attem
                     trajectory_id=f"t{task}_{number}",
                     opening=opening,
                     task=text(rng, 300),
-                    steps=tuple((i, text(rng, action), text(rng, observation)) for i, (action, observation) in enumerate(sizes)),
+                    steps=tuple(
+                        (i, text(rng, action), text(rng, observation)) for i, (action, observation) in enumerate(sizes)
+                    ),
                     score=score,
                     success=score >= 1.0,
                 )
@@ -99,7 +124,9 @@ def main() -> None:
         return sum([len((await distiller.distil(group, 1)).experiences) for group in groups])
 
     kept = asyncio.run(distil())
-    shown = sum(len(action) + len(observation) for one in made for _, action, observation in one.steps) // 4 // len(made)
+    shown = (
+        sum(len(action) + len(observation) for one in made for _, action, observation in one.steps) // 4 // len(made)
+    )
     print(f"{len(made)} rollouts of {shown:,} tokens on average, preset {options.preset}: {kept} experiences")
     for task in llm.calls:
         print(f"  {task:<12} {llm.calls[task]:>6,} calls {llm.tokens[task]:>12,} tokens")

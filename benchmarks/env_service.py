@@ -2,10 +2,12 @@
 
     python benchmarks/env_service.py [--env NAME]... [--episodes N] [--steps N] [--many N]
 
-Rows: (a) the layout of the original, one Ray actor spawned per episode behind FastAPI and pydantic; (b) this service, shared; (c) this
-service, isolated; (d) the environment called directly in one process, as the limit. Columns are CPU milliseconds of the server's whole
-process tree (Ray included), which other load on the machine hardly changes, next to wall times, which it does. The client is the same
-for all rows and is not counted. Below the table of PocketWorld, the measured values stand beside their targets.
+Rows: (a) the layout of the original, one Ray actor spawned per episode behind FastAPI and pydantic; (b) this service,
+    shared; (c) this
+service, isolated; (d) the environment called directly in one process, as the limit. Columns are CPU milliseconds of the
+server's whole process tree (Ray included), which other load on the machine hardly changes, next to wall times, which it
+does. The client is the same for all rows and is not counted. Below the table of PocketWorld, the measured values stand
+beside their targets.
 """
 
 from __future__ import annotations
@@ -74,7 +76,12 @@ WORKLOADS = {
         "env_service.environments.bfcl.env:BfclEnv",
         "benchmarks.isolated_bfcl:IsolatedBfcl",
         {"max_steps_per_turn": 1_000},
-        (tool_call("pwd"), tool_call("ls"), tool_call("find", path=".", name="report"), tool_call("ls") + tool_call("pwd")),
+        (
+            tool_call("pwd"),
+            tool_call("ls"),
+            tool_call("find", path=".", name="report"),
+            tool_call("ls") + tool_call("pwd"),
+        ),
     ),
 }
 
@@ -122,11 +129,16 @@ def serve_baseline(port: int, spec: str) -> None:
         return {"success": True, "data": env_class.get_query_list()}
 
     async def create(request: Request) -> dict[str, Any]:
-        actors[str(request.instance_id)] = actor = actor_class.remote(request.task_id, request.instance_id, request.params)
+        actors[str(request.instance_id)] = actor = actor_class.remote(
+            request.task_id, request.instance_id, request.params
+        )
         return {"success": True, "data": await actor.get_init_state.remote(request.params)}
 
     async def step(request: Request) -> dict[str, Any]:
-        return {"success": True, "data": await actors[str(request.instance_id)].step.remote(request.messages, request.params)}
+        return {
+            "success": True,
+            "data": await actors[str(request.instance_id)].step.remote(request.messages, request.params),
+        }
 
     async def release(request: Request) -> dict[str, Any]:
         actor = actors.pop(str(request.instance_id))
@@ -149,7 +161,9 @@ def server(*arguments: str) -> Iterator[tuple[str, psutil.Process]]:
         port = free.getsockname()[1]
     environ = {**os.environ, "PYTHONPATH": ROOT, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     environ.pop("ENV_SERVICE_TOKEN", None)
-    process = subprocess.Popen([sys.executable, *(a.replace("PORT", str(port)) for a in arguments)], cwd=ROOT, env=environ)
+    process = subprocess.Popen(
+        [sys.executable, *(a.replace("PORT", str(port)) for a in arguments)], cwd=ROOT, env=environ
+    )
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(240):
@@ -206,7 +220,9 @@ class Bench:
 
     async def create(self, name: str, number: int = 0) -> None:
         """Open an instance of the `number`th task."""
-        await self.client.create_instance(self.workload.name, self.tasks[number % len(self.tasks)], name, self.workload.params)
+        await self.client.create_instance(
+            self.workload.name, self.tasks[number % len(self.tasks)], name, self.workload.params
+        )
 
     async def release(self, names: list[str]) -> None:
         """Release instances."""
@@ -218,7 +234,9 @@ async def measure(row: Row, workload: Workload, url: str, process: psutil.Proces
     async with AsyncEnvClient(url, max_connections=256) as client:
         bench = Bench(workload, client, process, await client.get_env_profile(workload.name))
         warming = [f"warming{number}" for number in range(4)]
-        await asyncio.gather(*(bench.create(name) for name in warming))  # what is loaded with the first instance is no cost of the others
+        await asyncio.gather(
+            *(bench.create(name) for name in warming)
+        )  # what is loaded with the first instance is no cost of the others
         await bench.release(warming)
         await asyncio.sleep(1.0)
         await creates(row, bench, options.episodes)
@@ -227,7 +245,8 @@ async def measure(row: Row, workload: Workload, url: str, process: psutil.Proces
 
 
 async def creates(row: Row, bench: Bench, episodes: int) -> None:
-    """Create instances one after the other and keep them open: processes that have ended would take their CPU time along."""
+    """Create instances one after the other and keep them open: processes that have ended would take their CPU time
+    along."""
     names = [f"create{number}" for number in range(episodes)]
     times, cpu, memory = [], cpu_s(bench.process), pss_mb(bench.process)
     for number, name in enumerate(names):
@@ -301,10 +320,20 @@ def baseline(workload: Workload, options: argparse.Namespace) -> Row:
 def ours(name: str, workload: Workload, env_class: str, options: argparse.Namespace, many: int) -> Row:
     """Measure this service."""
     row = Row(name)
-    arguments = ("serve", "--env", workload.name, "--env-module", f"{workload.name}={env_class}", "--max-instances", "2000")
+    arguments = (
+        "serve",
+        "--env",
+        workload.name,
+        "--env-module",
+        f"{workload.name}={env_class}",
+        "--max-instances",
+        "2000",
+    )
     with server("-m", "env_service", *arguments, "--port", "PORT") as (url, process):
         asyncio.run(measure(row, workload, url, process, options))
-        load = run_load(url, workload.name, instances=256, steps=20, action=workload.actions[0], pause_s=0.5, params=workload.params)
+        load = run_load(
+            url, workload.name, instances=256, steps=20, action=workload.actions[0], pause_s=0.5, params=workload.params
+        )
         row.p99_ms_paced = asyncio.run(load).step_ms[1]
         row.create_many_ms = asyncio.run(open_many(workload, url, many))
     return row
@@ -340,12 +369,16 @@ def show(workload: Workload, rows: list[Row], options: argparse.Namespace) -> No
     print(f"{workload.name:{width}}", *(f"{title:>13}" for title, _, _ in columns))
     for row in rows:
         values = [(getattr(row, field), digits) for _, field, digits in columns]
-        print(f"{row.name:{width}}", *(f"{'-':>13}" if value is None else f"{value:13,.{digits}f}" for value, digits in values))
+        print(
+            f"{row.name:{width}}",
+            *(f"{'-':>13}" if value is None else f"{value:13,.{digits}f}" for value, digits in values),
+        )
     print()
 
 
 TARGETS = {
-    1: (("create ms", "create_ms", 20.0), ("CPU ms a step", "step_cpu_ms_alone", 0.5), ("MB an instance", "mb_per_instance", 1.0),
+    1: (("create ms", "create_ms", 20.0), ("CPU ms a step", "step_cpu_ms_alone", 0.5), ("MB an instance",
+    "mb_per_instance", 1.0),
         ("p99 ms of 256", "p99_ms_paced", 50.0)),
     2: (("create ms", "create_ms", 50.0), ("CPU ms a step", "step_cpu_ms_alone", 1.2)),
 }  # fmt: skip
@@ -364,10 +397,16 @@ def compare(rows: list[Row]) -> None:
 def main() -> None:
     """Run all rows of all tables and print them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--env", action="append", choices=WORKLOADS, help="environment to measure; default: all of them")
+    parser.add_argument(
+        "--env", action="append", choices=WORKLOADS, help="environment to measure; default: all of them"
+    )
     parser.add_argument("--episodes", type=int, default=200, help="creates of (b) and (c); (a) makes a twelfth of them")
-    parser.add_argument("--steps", type=int, default=900, help="steps of each measurement, at most 900; (a) makes a quarter of them")
-    parser.add_argument("--many", type=int, default=1000, help="instances that (b) opens at once; (c) opens a quarter of them")
+    parser.add_argument(
+        "--steps", type=int, default=900, help="steps of each measurement, at most 900; (a) makes a quarter of them"
+    )
+    parser.add_argument(
+        "--many", type=int, default=1000, help="instances that (b) opens at once; (c) opens a quarter of them"
+    )
     parser.add_argument("--baseline", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.baseline:
@@ -384,8 +423,14 @@ def main() -> None:
         show(workload, rows, options)
         if workload.name == "pocket":
             compare(rows)
-    print("1: one client, one step after the other; 16: sixteen as fast as they go; 256: instances that step twice a second;")
-    print("CPU: of the server's whole process tree, per create or step; MB: proportional set size of the tree, per open instance.")
+    print(
+        "1: one client, one step after the other; 16: sixteen as fast as they go; 256: instances that step twice a "
+        "second;"
+    )
+    print(
+        "CPU: of the server's whole process tree, per create or step; MB: proportional set size of the tree, per open "
+        "instance."
+    )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python -m benchmarks.env_soak [--out docs/img/env_soak] [--minutes 10] [--episodes 64] [--env pocket]
 
-Keeps `--episodes` episodes open, each created, stepped to its end, evaluated and released, then the next. Every five seconds it notes the
-proportional set size of the service's whole process tree (Ray included), open instances, open files and processes. At the end it prints
-the least-squares slope over the second half, and fails if an instance is left.
+Keeps `--episodes` episodes open, each created, stepped to its end, evaluated and released, then the next. Every five
+seconds it notes the proportional set size of the service's whole process tree (Ray included), open instances, open
+files and processes. At the end it prints the least-squares slope over the second half, and fails if an instance is
+left.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Sample:
 
 
 def read(process: psutil.Process, seconds: float, done: int) -> Sample:
-    """Read memory (MB), processes and open files of a tree; `largest_mb` is the resident size of the service process itself."""
+    """Read memory (MB), processes and open files of a tree; `largest_mb` is the resident size of the service process
+    itself."""
     members = tree(process)
     files = 0
     for member in members:
@@ -50,10 +52,19 @@ def read(process: psutil.Process, seconds: float, done: int) -> Sample:
             files += member.num_fds()
         except psutil.NoSuchProcess:
             continue
-    return Sample(round(seconds, 1), round(pss_mb(process), 2), round(process.memory_info().rss / 2**20, 2), len(members), files, done)
+    return Sample(
+        round(seconds, 1),
+        round(pss_mb(process), 2),
+        round(process.memory_info().rss / 2**20, 2),
+        len(members),
+        files,
+        done,
+    )
 
 
-async def soak(url: str, process: psutil.Process, workload: Workload, episodes: int, seconds: float, pause_s: float) -> list[Sample]:
+async def soak(
+    url: str, process: psutil.Process, workload: Workload, episodes: int, seconds: float, pause_s: float
+) -> list[Sample]:
     """Run the load and return the samples; raises what the client raises."""
     samples, done = list[Sample](), 0
     began = time.monotonic()
@@ -105,8 +116,12 @@ def draw(samples: list[Sample], title: str, path: Path) -> None:
 
 def main() -> None:
     """Command line; see --help."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.env_soak", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/img/env_soak"), help="path without ending; .csv and .png are written")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.env_soak", description=(__doc__ or "").split("\n", 1)[0]
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/img/env_soak"), help="path without ending; .csv and .png are written"
+    )
     parser.add_argument("--env", choices=WORKLOADS, default="pocket")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--episodes", type=int, default=64)
@@ -127,8 +142,13 @@ def main() -> None:
         f"{options.episodes} episodes of {workload.name} at a time, {samples[-1].episodes_done:,} in all",
         options.out.with_suffix(".png"),
     )
-    print(f"{samples[-1].episodes_done:,} episodes; PSS {second[0].pss_mb:.0f} MB half-way, {second[-1].pss_mb:.0f} MB at the end,")
-    print(f"slope of the second half {slope:+.3f} MB a minute; processes {second[0].processes} to {second[-1].processes},")
+    print(
+        f"{samples[-1].episodes_done:,} episodes; PSS {second[0].pss_mb:.0f} MB half-way, {second[-1].pss_mb:.0f} MB "
+        "at the end,"
+    )
+    print(
+        f"slope of the second half {slope:+.3f} MB a minute; processes {second[0].processes} to {second[-1].processes},"
+    )
     print(f"open files {second[0].files} to {second[-1].files}; no instance left")
 
 

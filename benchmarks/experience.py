@@ -2,11 +2,14 @@
 
     python -m benchmarks.experience [--records 100000] [--searches 200] [--plain 100000] [--hnsw]
 
-Encoding is left out: the vectors (384 dimensions, clustered as texts are: cosine to their cluster's centre about 0.85) are given. A search
-is what a task asks for: the ten nearest experiences, whole records, that hold in its place and were not distilled from it. An insert is a
-transaction of 100 newcomers, half of them near-duplicates, each compared with all others. numpy: one matrix product and a selection over
-vectors in memory; nothing is stored, nothing else is looked at. Plain Python: cosines over lists of floats, one record after the other, as
-ReMe's own stores do. Times are wall-clock medians, and CPU seconds of the process beside them; one compute thread.
+Encoding is left out: the vectors (384 dimensions, clustered as texts are: cosine to their cluster's centre about 0.85)
+    are given. A search
+is what a task asks for: the ten nearest experiences, whole records, that hold in its place and were not distilled from
+    it. An insert is a
+transaction of 100 newcomers, half of them near-duplicates, each compared with all others. numpy: one matrix product and
+a selection over vectors in memory; nothing is stored, nothing else is looked at. Plain Python: cosines over lists of
+floats, one record after the other, as ReMe's own stores do. Times are wall-clock medians, and CPU seconds of the
+process beside them; one compute thread.
 """
 
 from __future__ import annotations
@@ -63,7 +66,8 @@ def made(count: int, seed: int) -> Vectors:
 def records(count: int, first: int = 0) -> list[Experience]:
     """Return experiences of the usual length, a fifth of them of one of 50 places."""
     advice = (
-        "Read the tool's documentation before its first call, and look the id up by name instead of guessing it; then check the result."
+        "Read the tool's documentation before its first call, and look the id up by name instead of guessing it; "
+        "then check the result."
     )
     return [
         Experience(
@@ -96,7 +100,9 @@ def filled(path: Path, count: int, encoder: Given, hnsw: bool) -> tuple[Store, P
     vectors = made(count, 1)
     for start in range(0, count, 10_000):
         block = records(min(10_000, count - start), start)
-        encoder.vectors = {e.embedded_text("when_to_use+content"): v for e, v in zip(block, vectors[start:], strict=False)}
+        encoder.vectors = {
+            e.embedded_text("when_to_use+content"): v for e, v in zip(block, vectors[start:], strict=False)
+        }
         pool.put(block)
     return store, pool
 
@@ -146,8 +152,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--searches", type=int, default=200)
-    parser.add_argument("--plain", type=int, default=100_000, help="records of the plain Python store; fewer are extrapolated and marked ~")
-    parser.add_argument("--hnsw", action="store_true", help="also the approximate index (its graph takes minutes to build)")
+    parser.add_argument(
+        "--plain",
+        type=int,
+        default=100_000,
+        help="records of the plain Python store; fewer are extrapolated and marked ~",
+    )
+    parser.add_argument(
+        "--hnsw", action="store_true", help="also the approximate index (its graph takes minutes to build)"
+    )
     options = parser.parse_args()
     count, rows = options.records, []
     queries, vectors = made(options.searches, 2), made(count, 1)
@@ -170,7 +183,9 @@ def main() -> None:
         print(f"{store:<22} {what:<28} {1000 * wall:>12,.1f} {1000 * cpu:>12,.1f}")
 
 
-def store_rows(path: Path, options: argparse.Namespace, queries: Vectors, *, hnsw: bool) -> list[tuple[str, str, float, float]]:
+def store_rows(
+    path: Path, options: argparse.Namespace, queries: Vectors, *, hnsw: bool
+) -> list[tuple[str, str, float, float]]:
     """Return the measurements of our store."""
     name, encoder = "ours, HNSW" if hnsw else "ours", Given()
     store, pool = filled(path, options.records, encoder, hnsw)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.experience_scale [--records 100000] [--batch 100] [--places 2000]
 
-Each row is a process of its own over the same file, so that its memory is what that alone takes: peak resident set, less that of the
-process before it opened the pool. Encoding is left out: vectors (384 dimensions, as in `benchmarks.experience`) are given. A half of the
-experiences hold in one of so many places. One compute thread.
+Each row is a process of its own over the same file, so that its memory is what that alone takes: peak resident set,
+less that of the process before it opened the pool. Encoding is left out: vectors (384 dimensions, as in
+`benchmarks.experience`) are given. A half of the experiences hold in one of so many places. One compute thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ TIMES = 20
 
 def experiences(count: int, first: int, places: int) -> list[Experience]:
     """Return experiences of the usual length, a half of them of one of so many places."""
-    return [replace(e, scope=f"site k{i % places}" if i % 2 else "") for i, e in enumerate(records(count, first), first)]
+    return [
+        replace(e, scope=f"site k{i % places}" if i % 2 else "") for i, e in enumerate(records(count, first), first)
+    ]
 
 
 class Work:
@@ -79,7 +81,9 @@ class Work:
         near = made(count, 1)[: batch // 2]
         pool.search(self.query(1)[0], K)
         for number in range(TIMES // 4):
-            found = self.told(experiences(batch, count + batch * number, self.options.places), newcomer_vectors(near, number))
+            found = self.told(
+                experiences(batch, count + batch * number, self.options.places), newcomer_vectors(near, number)
+            )
             self.timed(lambda found=found: pool.add(found))
 
     def start(self) -> None:
@@ -92,7 +96,9 @@ class Work:
         pool = self.pool()
         texts = self.query(TIMES + 1)
         pool.search(texts[-1], K)
-        where = Where(context="You are at site k7, a small office. " + "More words of an opening. " * 300, not_from=("task 3",))
+        where = Where(
+            context="You are at site k7, a small office. " + "More words of an opening. " * 300, not_from=("task 3",)
+        )
         for text in texts[:-1]:
             self.timed(lambda text=text: pool.search(text, K, where))
 
@@ -165,7 +171,21 @@ def command(*arguments: Any) -> None:
 
 
 ROWS = (
-    *("insert_all", "start", "search", "merge", "follow", "count", "save", "restore_same", "restore", "prune", "newest", "stats", "export"),
+    *(
+        "insert_all",
+        "start",
+        "search",
+        "merge",
+        "follow",
+        "count",
+        "save",
+        "restore_same",
+        "restore",
+        "prune",
+        "newest",
+        "stats",
+        "export",
+    ),
 )
 
 
@@ -189,7 +209,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=ROWS, default=ROWS)
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
-    print(f"{options.records:,} experiences, {options.places:,} places\n{'':<14} {'wall ms':>10} {'CPU ms':>10} {'MiB more':>9}")
+    print(
+        f"{options.records:,} experiences, {options.places:,} places\n{'':<14} {'wall ms':>10} {'CPU ms':>10} "
+        f"{'MiB more':>9}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name in dict.fromkeys(("insert_all", *options.only)):
             mine, theirs = context.Pipe(duplex=False)

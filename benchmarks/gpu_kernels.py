@@ -1,18 +1,21 @@
-"""Kernels of a training step, one by one: attention of packed rows, log-probs and entropies at a real vocabulary, the whole last layer.
+"""Kernels of a training step, one by one: attention of packed rows, log-probs and entropies at a real vocabulary, the
+whole last layer.
 
-    python benchmarks/gpu_kernels.py [--parts attention log_probs entropy head] [--device auto|cuda|cpu] [--small] [--repeats 5]
+    python benchmarks/gpu_kernels.py [--parts attention log_probs entropy head] [--device auto|cuda|cpu] [--small]
+    [--repeats 5]
         [--flash FA3|FA4] [--out FILE.json]
 
-attention: `torch_varlen` (ours), transformers' `sdpa` with the mask that it makes of packed rows, `flash_attention_2` where it is
-    installed; one layer of Qwen2.5 0.5 B, 1.5 B and 7 B, rows of one length and of many.
-log_probs: of logits of 151,936 words: `log_probs` (ours), verl's loop, `F.cross_entropy` of all logits in float32, flash-attn's where it
-    is installed; beside them what it costs to read the logits once.
+attention: `torch_varlen` (ours), transformers' `sdpa` with the mask that it makes of packed rows, `flash_attention_2`
+    where it is installed; one layer of Qwen2.5 0.5 B, 1.5 B and 7 B, rows of one length and of many.
+log_probs: of logits of 151,936 words: `log_probs` (ours), verl's loop, `F.cross_entropy` of all logits in float32,
+    flash-attn's where it is installed; beside them what it costs to read the logits once.
 entropy: verl's function as it is, in chunks, and compiled.
-head: hidden states to log-probs and back to the gradients of both: the matrix product with ours behind it, and verl's fused kernels
-    (`use_fused_kernels`), which never hold all logits.
+head: hidden states to log-probs and back to the gradients of both: the matrix product with ours behind it, and verl's
+    fused kernels (`use_fused_kernels`), which never hold all logits.
 
-Errors are the largest absolute ones against the same in float32 from the same inputs in half precision; those of gradients are relative
-to the gradient's norm. Peak: bytes beyond the inputs, forward and backward. --small (always on a CPU): shapes that end within seconds.
+Errors are the largest absolute ones against the same in float32 from the same inputs in half precision; those of
+gradients are relative to the gradient's norm. Peak: bytes beyond the inputs, forward and backward. --small (always on a
+CPU): shapes that end within seconds.
 """
 
 from __future__ import annotations
@@ -106,7 +109,8 @@ class Bench:
         *,
         backward: bool = True,
     ) -> Iterator[Row]:
-        """Yield a row for each function. `inputs` are the leaves whose gradients are compared; `reference` is given them in float32."""
+        """Yield a row for each function. `inputs` are the leaves whose gradients are compared; `reference` is given
+        them in float32."""
         wide = tuple(x.detach().float().requires_grad_(backward) for x in inputs)
         exact = reference(*wide)
         weights = torch.randn_like(exact)
@@ -118,9 +122,13 @@ class Bench:
         for name, function in functions.items():
             leaves = tuple(x.detach().clone().requires_grad_(backward) for x in inputs)
             try:
-                yield self._row(part, case, name, tokens, function, leaves, exact, weights if backward else None, expected)
+                yield self._row(
+                    part, case, name, tokens, function, leaves, exact, weights if backward else None, expected
+                )
             except (RuntimeError, AssertionError, ImportError, NotImplementedError, ValueError, TypeError) as error:
-                yield Row(part, case, name, tokens, failed=f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+                yield Row(
+                    part, case, name, tokens, failed=f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+                )
             del leaves
             self._clear()
 
@@ -155,7 +163,11 @@ class Bench:
         error = (result.float() - exact).abs().max().item()
         gradient_error = None
         if weights is not None:
-            pairs = [(leaf.grad, grad) for leaf, grad in zip(leaves, expected, strict=True) if leaf.grad is not None and grad is not None]
+            pairs = [
+                (leaf.grad, grad)
+                for leaf, grad in zip(leaves, expected, strict=True)
+                if leaf.grad is not None and grad is not None
+            ]
             gradient_error = max(((a.float() - b).norm() / b.norm()).item() for a, b in pairs)
         del result
         forward_ms = self._time(forward)
@@ -195,7 +207,11 @@ def attention(bench: Bench, small: bool) -> Iterator[Row]:
     varlen_attention.register()
     generator = torch.Generator().manual_seed(0)
     mixed = (torch.rand(24, generator=generator).square() * 2400 + 40).long().tolist()
-    layouts = {"3x40": [40] * 3, "1..50": [50, 1, 17]} if small else {"8x2048": [2048] * 8, "4x4096": [4096] * 4, "24 of 40..2440": mixed}
+    layouts = (
+        {"3x40": [40] * 3, "1..50": [50, 1, 17]}
+        if small
+        else {"8x2048": [2048] * 8, "4x4096": [4096] * 4, "24 of 40..2440": mixed}
+    )
     for shape in TINY if small else QWEN:
         for layout, lengths in layouts.items():
             yield from _attention_case(bench, shape, layout, lengths)
@@ -211,7 +227,11 @@ def _attention_case(bench: Bench, shape: Shape, layout: str, lengths: list[int])
     scaling = shape.head_size**-0.5
 
     def of(name: str) -> Function:
-        sizes = {"num_attention_heads": shape.heads, "num_key_value_heads": shape.key_heads, "hidden_size": shape.hidden}
+        sizes = {
+            "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.key_heads,
+            "hidden_size": shape.hidden,
+        }
         config = Qwen2Config(**sizes)
         config._attn_implementation = name
         module = torch.nn.Linear(1, 1, dtype=torch.bfloat16, device=bench.device)
@@ -223,7 +243,9 @@ def _attention_case(bench: Bench, shape: Shape, layout: str, lengths: list[int])
         interface = AttentionInterface()[name]
 
         def run(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-            output: torch.Tensor = interface(module, query, key, value, mask, scaling=scaling, position_ids=positions)[0]
+            output: torch.Tensor = interface(module, query, key, value, mask, scaling=scaling, position_ids=positions)[
+                0
+            ]
             return output
 
         return run
@@ -234,7 +256,9 @@ def _attention_case(bench: Bench, shape: Shape, layout: str, lengths: list[int])
     names = [varlen_attention.NAME, "sdpa"]
     if (chosen := devices.attention()) not in names:
         names.append(chosen)
-    yield from bench.case("attention", f"{shape.name} {layout}", tokens, inputs, exact, {name: of(name) for name in names})
+    yield from bench.case(
+        "attention", f"{shape.name} {layout}", tokens, inputs, exact, {name: of(name) for name in names}
+    )
 
 
 def _logits(bench: Bench, small: bool) -> tuple[torch.Tensor, torch.Tensor, str]:
@@ -256,7 +280,9 @@ def log_probs_part(bench: Bench, small: bool) -> Iterator[Row]:
         "F.cross_entropy in float32": lambda x: -F.cross_entropy(x.float(), labels, reduction="none"),
     }
     if torch_functional.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE and bench.device.type == "cuda":
-        functions["flash-attn's"] = lambda x: torch_functional.logprobs_from_logits_flash_attn(x, labels, inplace_backward=False)
+        functions["flash-attn's"] = lambda x: torch_functional.logprobs_from_logits_flash_attn(
+            x, labels, inplace_backward=False
+        )
     yield from bench.case("log_probs", case, len(labels), (logits,), lambda x: _exact_log_probs(x, labels), functions)
     read = {"reading the logits (max)": lambda x: x.amax(-1)}
     yield from bench.case("log_probs", case, len(labels), (logits,), lambda x: x.amax(-1), read, backward=False)
@@ -273,7 +299,9 @@ def entropy(bench: Bench, small: bool) -> Iterator[Row]:
         functions["verl's compiled"] = torch.compile(torch_functional.entropy_from_logits, dynamic=True)
     for backward in (False, True):
         title = f"{case}{' with a gradient' if backward else ''}"
-        yield from bench.case("entropy", title, len(labels), (logits,), torch_functional.entropy_from_logits, functions, backward=backward)
+        yield from bench.case(
+            "entropy", title, len(labels), (logits,), torch_functional.entropy_from_logits, functions, backward=backward
+        )
 
 
 def head(bench: Bench, small: bool) -> Iterator[Row]:
@@ -314,7 +342,9 @@ def _heads(labels: torch.Tensor, device: str) -> dict[str, Function]:
         "verl's fused, torch": lambda hidden, weight: fused.FusedLinearForPPO()(hidden, weight, labels)[0],
     }
     if device == "cuda" and fused._LIGER_FUSED_LINEAR_SCALED_CROSS_ENTROPY is not None:
-        functions["verl's fused, liger"] = lambda hidden, weight: fused.FusedLinearForPPO(impl_backend="liger")(hidden, weight, labels)[0]
+        functions["verl's fused, liger"] = lambda hidden, weight: fused.FusedLinearForPPO(impl_backend="liger")(
+            hidden, weight, labels
+        )[0]
     if device == "cuda":
 
         def triton(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -341,7 +371,9 @@ def markdown(rows: list[Row]) -> str:
     def number(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
 
-    lines = ["| part | case | implementation | forward ms | with backward ms | us/token | error | gradient's | peak GiB |"]
+    lines = [
+        "| part | case | implementation | forward ms | with backward ms | us/token | error | gradient's | peak GiB |"
+    ]
     lines.append(f"|{'---|' * 9}")
     for row in rows:
         cells = (
@@ -367,7 +399,9 @@ def main(argv: list[str] | None = None) -> list[Row]:
     parser.add_argument("--small", action="store_true", help="shapes that end within seconds; always on a CPU")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
-        "--flash", choices=("FA3", "FA4"), help="run torch's flash attention by this package's kernels (torch.nn.attention)"
+        "--flash",
+        choices=("FA3", "FA4"),
+        help="run torch's flash attention by this package's kernels (torch.nn.attention)",
     )
     parser.add_argument("--out", type=Path, help="rows as JSON, written after each part")
     arguments = parser.parse_args(argv)
@@ -388,7 +422,9 @@ def main(argv: list[str] | None = None) -> list[Row]:
         print(f"\n{markdown(found)}\n{name}: {time.perf_counter() - started:.0f} s", flush=True)
         if arguments.out:
             arguments.out.write_text(
-                json.dumps({"device": where, "torch": torch.__version__, "rows": [asdict(row) for row in rows]}, indent=1)
+                json.dumps(
+                    {"device": where, "torch": torch.__version__, "rows": [asdict(row) for row in rows]}, indent=1
+                )
             )
     return rows
 

@@ -1,14 +1,16 @@
 """Seconds, tokens a second, MFU and memory of real training steps with random-weight policies of Qwen2.5's shapes.
 
     python -m benchmarks.gpu_step --shape 0.5B --steps 3 --out DIR [key=value …]
-    python -m benchmarks.gpu_step --shape 1.5B --side-by-side graphs= --side-by-side eager=actor_rollout_ref.rollout.enforce_eager=true
-    python -m benchmarks.gpu_step --side-by-side usual= --side-by-side same=trainer.deterministic=true
-    python -m benchmarks.gpu_step --device cpu --shape tiny
+    python -m benchmarks.gpu_step --shape 1.5B --side-by-side graphs= --side-by-side
+    eager=actor_rollout_ref.rollout.enforce_eager=true python -m benchmarks.gpu_step --side-by-side usual=
+    --side-by-side same=trainer.deterministic=true python -m benchmarks.gpu_step --device cpu --shape tiny
 
-Each run is the launcher's own, on pocket_long, in a process tree of its own, one device, FSDP2; no validation, no checkpoint. The rows of
-a table add up to the step: what stands in no timer is `untimed`. MFU is 6 N FLOPs a token in the update, 2 N in a pass of log-probs
-(LoRA's update: 4 N) plus causal attention's, N the parameters that multiply, over the whole phase's seconds and the device's promise in
-dense bf16. DIR gets results.json, table.txt, and of each run its metrics and the launcher's output.
+Each run is the launcher's own, on pocket_long, in a process tree of its own, one device, FSDP2; no validation, no
+checkpoint. The rows of
+a table add up to the step: what stands in no timer is `untimed`. MFU is 6 N FLOPs a token in the update, 2 N in a pass
+    of log-probs
+(LoRA's update: 4 N) plus causal attention's, N the parameters that multiply, over the whole phase's seconds and the
+device's promise in dense bf16. DIR gets results.json, table.txt, and of each run its metrics and the launcher's output.
 
 Everything ends within --limit-s seconds; what was measured until then is printed.
 """
@@ -49,8 +51,20 @@ SAID_LINES = 12
 KNOWN = ("seed", *SHAPES)
 
 CONF: dict[str, Any] = {
-    "trainer": {"project_name": PROJECT, "test_freq": -1, "save_freq": -1, "n_gpus_per_node": 1, "val_before_train": False},
-    "data": {"train_split": "train", "val_splits": ["dev"], "train_batch_size": 16, "max_prompt_length": 192, "max_response_length": 2304},
+    "trainer": {
+        "project_name": PROJECT,
+        "test_freq": -1,
+        "save_freq": -1,
+        "n_gpus_per_node": 1,
+        "val_before_train": False,
+    },
+    "data": {
+        "train_split": "train",
+        "val_splits": ["dev"],
+        "train_batch_size": 16,
+        "max_prompt_length": 192,
+        "max_response_length": 2304,
+    },
     "env_service": {"env_type": "pocket_long"},
     "actor_rollout_ref": {
         "actor": {"ppo_mini_batch_size": 8, "ppo_max_token_len_per_gpu": 16384},
@@ -69,7 +83,8 @@ CONF: dict[str, Any] = {
     },
     "ray": {"dashboard": False},
 }
-# What one device needs beside. 7B: parameters, gradients and both moments in bf16 are 61 GB, on the device only while the policy learns.
+# What one device needs beside. 7B: parameters, gradients and both moments in bf16 are 61 GB, on the device only while
+# the policy learns.
 OF_SHAPE = {
     "1.5B": ["actor_rollout_ref.rollout.gpu_memory_utilization=0.5"],
     "7B": [
@@ -78,7 +93,10 @@ OF_SHAPE = {
         "actor_rollout_ref.actor.fsdp_config.param_offload=true",
         "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true",
         "actor_rollout_ref.ref.fsdp_config.model_dtype=bf16",
-        *(f"actor_rollout_ref.{key}=8192" for key in ("actor.ppo_max_token_len_per_gpu", "ref.log_prob_max_token_len_per_gpu")),
+        *(
+            f"actor_rollout_ref.{key}=8192"
+            for key in ("actor.ppo_max_token_len_per_gpu", "ref.log_prob_max_token_len_per_gpu")
+        ),
         "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=8192",
     ],
 }
@@ -130,7 +148,15 @@ class DeviceMemory:
         self.samples: list[tuple[int, int]] = []
         self._process: subprocess.Popen[str] | None = None
         if (tool := shutil.which("nvidia-smi")) is not None:
-            query = [tool, "-i", "0", "--query-gpu=memory.used,utilization.gpu", "--format=csv,noheader,nounits", "-lms", "500"]
+            query = [
+                tool,
+                "-i",
+                "0",
+                "--query-gpu=memory.used,utilization.gpu",
+                "--format=csv,noheader,nounits",
+                "-lms",
+                "500",
+            ]
             self._process = subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             threading.Thread(target=self._read, daemon=True).start()
 
@@ -164,7 +190,14 @@ def policy(shape: str, device: str, models: Path) -> Path:
     if not (path / "model.safetensors").exists() and not (path / "model.safetensors.index.json").exists():
         draft = path.with_name(f".{path.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
-        make = [sys.executable, "-m", "benchmarks.random_policy", f"--shape={shape}", f"--out={draft}", f"--device={device}"]
+        make = [
+            sys.executable,
+            "-m",
+            "benchmarks.random_policy",
+            f"--shape={shape}",
+            f"--out={draft}",
+            f"--device={device}",
+        ]
         subprocess.run(make, cwd=ROOT, check=True)
         draft.replace(path)
     return path
@@ -190,7 +223,9 @@ def overrides_of(arguments: argparse.Namespace, shape: str, model: Path) -> list
     ]
 
 
-def measure(shape: str, condition: Condition, arguments: argparse.Namespace, model: Path, folder: Path, left_s: float) -> Measured:
+def measure(
+    shape: str, condition: Condition, arguments: argparse.Namespace, model: Path, folder: Path, left_s: float
+) -> Measured:
     """Launch one run and wait for its end, `left_s` seconds at most."""
     name = f"{shape}-{condition.name}-{time.time_ns()}"
     conf = folder / "gpu_step.yaml"
@@ -232,19 +267,28 @@ def keep(out: Path | None, name: str, directory: Path, output: Path) -> None:
 
 def describe(measured: Measured, device: str, shape: Decoder, console: Console) -> None:
     """Print one run."""
-    title = f"{measured.shape} ({shape.parameters / 1e6:,.1f} M parameters), {measured.condition}, {len(measured.records)} steps, {device}"
+    title = (
+        f"{measured.shape} ({shape.parameters / 1e6:,.1f} M parameters), {measured.condition}, "
+        f"{len(measured.records)} steps, {device}"
+    )
     console.print(table_of(title, measured.table))
     last = measured.records[-1]
     rows_of, tokens = int(last["rollout/trajectories"]), last["perf/total_num_tokens"]
-    facts = [f"{rows_of} rollouts, {tokens:,.0f} tokens, {last['rollout/action_tokens']:,.0f} of them sampled in the last step"]
+    facts = [
+        f"{rows_of} rollouts, {tokens:,.0f} tokens, {last['rollout/action_tokens']:,.0f} of them sampled in the last "
+        "step"
+    ]
     if measured.first_step_s is not None:
         facts.append(f"launch to the first step {measured.first_step_s:.0f} s: {stages(measured.timeline)}")
     if measured.gpu_memory_mib is not None:
         facts.append(
-            f"device memory {measured.gpu_memory_mib / 1024:.1f} GiB at most (nvidia-smi), utilised {measured.gpu_utilisation:.0f} %"
+            f"device memory {measured.gpu_memory_mib / 1024:.1f} GiB at most (nvidia-smi), utilised "
+            f"{measured.gpu_utilisation:.0f} %"
         )
         peaks = {name: last.get(f"actor/perf/max_memory_{name}_gb") for name in ("allocated", "reserved")}
-        facts += [f"torch's peak in the actor: {value:.1f} GiB {name}" for name, value in peaks.items() if value is not None]
+        facts += [
+            f"torch's peak in the actor: {value:.1f} GiB {name}" for name, value in peaks.items() if value is not None
+        ]
     if measured.gpu_memory_mib is not None and (verl := last.get("perf/mfu/actor")) is not None:
         facts.append(f"verl's own MFU of the update's computation {verl:.1%}")
     for fact in facts:
@@ -255,7 +299,9 @@ def stages(timeline: list[tuple[float, str]]) -> str:
     """The seconds of each stage of a start, the launcher's own work first."""
     starts = [(0.0, "launcher and services"), *timeline]
     ends = [at for at, _ in timeline]
-    before = [(name, end - at) for (at, name), end in zip(starts, ends, strict=False) if not name.startswith("training")]
+    before = [
+        (name, end - at) for (at, name), end in zip(starts, ends, strict=False) if not name.startswith("training")
+    ]
     return ", ".join(f"{name} {seconds:.0f} s" for name, seconds in before)
 
 
@@ -276,17 +322,25 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_step", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", type=shapes, default=["0.5B"], metavar="SHAPE[,SHAPE…]", help=f"of {', '.join(KNOWN)}")
+    parser.add_argument(
+        "--shape", type=shapes, default=["0.5B"], metavar="SHAPE[,SHAPE…]", help=f"of {', '.join(KNOWN)}"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--lora-rank", type=int, default=0, help="0: all parameters learn")
     parser.add_argument(
-        "--side-by-side", action="append", type=side, metavar="NAME=overrides", help="a condition; all of them are run in turn"
+        "--side-by-side",
+        action="append",
+        type=side,
+        metavar="NAME=overrides",
+        help="a condition; all of them are run in turn",
     )
     parser.add_argument("--rounds", type=int, default=1, help="how often each condition is run")
     parser.add_argument("--limit-s", type=float, default=570.0, help="seconds for everything")
     parser.add_argument("--peak-tflops", type=float, help="what MFU is a share of; by default by the device's name")
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "gpu_step_models", help="where policies are kept")
+    parser.add_argument(
+        "--models", type=Path, default=Path(tempfile.gettempdir()) / "gpu_step_models", help="where policies are kept"
+    )
     parser.add_argument("--experiments", type=Path, help="folder to keep the runs' experiments in; by default they go")
     parser.add_argument("--out", type=Path, help="folder for results.json, table.txt and the runs' records")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
@@ -311,7 +365,11 @@ def main() -> int:
         arguments.out.mkdir(parents=True, exist_ok=True)
     done: list[Measured] = []
     complete = True
-    with nullcontext(arguments.experiments) if arguments.experiments else tempfile.TemporaryDirectory(prefix="gpu-step-") as folder:
+    with (
+        nullcontext(arguments.experiments)
+        if arguments.experiments
+        else tempfile.TemporaryDirectory(prefix="gpu-step-") as folder
+    ):
         for shape in arguments.shape:
             model = policy(shape, arguments.device, arguments.models)
             config = Decoder.of(json.loads((model / "config.json").read_text(encoding="utf-8")))
@@ -326,7 +384,10 @@ def main() -> int:
                 done.append(measured)
                 if not measured.records:
                     complete = False
-                    console.print(f"{shape}, {condition.name}: no step in {measured.seconds:.0f} s (exit code {measured.returncode})")
+                    console.print(
+                        f"{shape}, {condition.name}: no step in {measured.seconds:.0f} s (exit code "
+                        f"{measured.returncode})"
+                    )
                     console.print(stages([*measured.timeline, (measured.seconds, "its end")]), highlight=False)
                     console.print(measured.said, highlight=False, markup=False)
                 else:
@@ -335,7 +396,10 @@ def main() -> int:
                     describe(measured, device, config, console)
                 write(arguments.out, console, device, peak, done)
             if len(by_condition) > 1:
-                bodies = {name: rows(records, config, lora=bool(arguments.lora_rank), peak=peak) for name, records in by_condition.items()}
+                bodies = {
+                    name: rows(records, config, lora=bool(arguments.lora_rank), peak=peak)
+                    for name, records in by_condition.items()
+                }
                 console.print(ratios(f"{shape}, side by side", bodies))
                 write(arguments.out, console, device, peak, done)
     return 0 if complete else 1
@@ -347,7 +411,9 @@ def write(out: Path | None, console: Console, device: str, peak: float | None, d
         return
     (out / "table.txt").write_text(console.export_text(clear=False), encoding="utf-8")
     runs = [{**asdict(measured), "first_step_s": measured.first_step_s} for measured in done]
-    (out / "results.json").write_text(json.dumps({"device": device, "peak_flops": peak, "runs": runs}, indent=1), encoding="utf-8")
+    (out / "results.json").write_text(
+        json.dumps({"device": device, "peak_flops": peak, "runs": runs}, indent=1), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""PocketWorld in a process for each instance. The world itself is hosted shared; this is what the benchmark compares that with."""
+"""PocketWorld in a process for each instance. The world itself is hosted shared; this is what the benchmark compares
+that with."""
 
 from __future__ import annotations
 

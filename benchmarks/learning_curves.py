@@ -1,10 +1,11 @@
 """Learning curves of finished runs: one CSV, one PNG, one table.
 
-    python benchmarks/learning_curves.py --out docs/img/basic NAME=experiments/pocket/basic-1,experiments/pocket/basic-2 [NAME=…]
+    python benchmarks/learning_curves.py --out docs/img/basic NAME=experiments/pocket/basic-1,experiments/pocket/basic-2
+    [NAME=…]
 
-Each NAME is a condition, its folders are its seeds. Reads `metrics.jsonl` alone. The CSV has one line per condition, seed and step; the
-picture shows validation (every seed thin, their mean thick) and the training reward as a moving average over nine steps; the table has
-the first and the last validation of each seed.
+Each NAME is a condition, its folders are its seeds. Reads `metrics.jsonl` alone. The CSV has one line per condition,
+seed and step; the picture shows validation (every seed thin, their mean thick) and the training reward as a moving
+average over nine steps; the table has the first and the last validation of each seed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ def read_run(folder: Path, metric: str) -> tuple[Curve, Curve]:
 
 
 def pick_metric(folder: Path) -> str:
-    names = [key for record in read_jsonl(folder / "metrics.jsonl") for key in record if key.startswith("val-core/") and "/mean@" in key]
+    names = [
+        key
+        for record in read_jsonl(folder / "metrics.jsonl")
+        for key in record
+        if key.startswith("val-core/") and "/mean@" in key
+    ]
     if not names:
         sys.exit(f"{folder}/metrics.jsonl has no validation")
     return sorted(names)[0]
@@ -60,7 +66,13 @@ def plot(conditions: dict[str, list[tuple[Curve, Curve]]], metric: str, path: Pa
                 axis.plot(list(curve), list(curve.values()), color=f"C{colour}", alpha=0.3, linewidth=1)
             shared = sorted(set.intersection(*(set(curve) for curve in curves)))
             label = f"{name} ({len(seeds)} seeds)" if len(seeds) > 1 else name
-            axis.plot(shared, [mean(curve[s] for curve in curves) for s in shared], color=f"C{colour}", linewidth=2, label=label)
+            axis.plot(
+                shared,
+                [mean(curve[s] for curve in curves) for s in shared],
+                color=f"C{colour}",
+                linewidth=2,
+                label=label,
+            )
     axes[0].set(title=metric.removeprefix("val-core/"), xlabel="step", ylim=(0, 1))
     axes[1].set(title="training reward", xlabel="step")
     for axis in axes:
@@ -76,7 +88,9 @@ def main() -> int:
     parser.add_argument("--metric", help="a key of metrics.jsonl; the default is the validation's average")
     parser.add_argument("conditions", nargs="+", metavar="NAME=FOLDER[,FOLDER…]")
     arguments = parser.parse_args()
-    folders = {name: [Path(f) for f in value.split(",")] for name, _, value in (c.partition("=") for c in arguments.conditions)}
+    folders = {
+        name: [Path(f) for f in value.split(",")] for name, _, value in (c.partition("=") for c in arguments.conditions)
+    }
     metric = arguments.metric or pick_metric(next(iter(folders.values()))[0])
     conditions = {name: [read_run(folder, metric) for folder in group] for name, group in folders.items()}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,16 +1,21 @@
-"""What language models that misbehave cost: every activity that asks one, in every world, against a server of every temper.
+"""What language models that misbehave cost: every activity that asks one, in every world, against a server of every
+temper.
 
 The server is `tests/llm/hostile_server.py`: its minds are competent, its manners are set. For each world and temper:
 
-- questioning: worlds are explored and tasks made of them, as `python -m task_manager explore` does. A unit is an exploration; it survives
+- questioning: worlds are explored and tasks made of them, as `python -m task_manager explore` does. A unit is an
+    exploration; it survives
   if its steps were made into proposals.
-- judging, attributing, distilling: rollouts that are right and wrong in known ways are graded, labelled step by step, and distilled in
+- judging, attributing, distilling: rollouts that are right and wrong in known ways are graded, labelled step by step,
+    and distilled in
   groups. A unit is a rollout, a rollout, a group.
 
-A cell is: units that survived / what was kept of them that is right by the world's own truth / how many were kept, at how many calls and
+A cell is: units that survived / what was kept of them that is right by the world's own truth / how many were kept, at
+    how many calls and
 tokens each.
-`right` is a task whose solution does what it says when the world's own code carries it out, a grade and a label that the minds give
-a server of good manners, an experience that is true. The table is Markdown. Ends with 1 if a bound of `BOUNDS` is missed.
+`right` is a task whose solution does what it says when the world's own code carries it out, a grade and a label that
+the minds give a server of good manners, an experience that is true. The table is Markdown. Ends with 1 if a bound of
+`BOUNDS` is missed.
 """
 
 from __future__ import annotations
@@ -32,8 +37,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = Path(__file__).resolve().parents[1]
-# The folder of this file holds a script that is named like a package, and verl installs a package that is called `tests`.
-sys.path[:] = [str(ROOT), *(entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent)]
+# The folder of this file holds a script that is named like a package, and verl installs a package that is called
+# `tests`.
+sys.path[:] = [
+    str(ROOT),
+    *(entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent),
+]
 if "tests" not in sys.modules or not getattr(sys.modules["tests"], "__path__", [""])[0].startswith(str(ROOT)):
     _tests = types.ModuleType("tests")
     _tests.__path__ = [str(ROOT / "tests")]
@@ -67,11 +76,21 @@ ACTIVITIES = ("questioning", "distilling", "judging", "attributing")
 TEMPER_NAMES = tuple(TEMPERS)
 QUICK_TEMPERS = ("calm", "mild", "limits+filter", "fences+cut")
 # Splits of worlds that a question may be asked in; BFCL's in one category, since the four tell the same stories.
-SPLITS: dict[str, dict[str, Any]] = {"bfcl": {"train_filter": {"categories": ["multi_turn_base"]}, "val_splits": ["val"]}}
+SPLITS: dict[str, dict[str, Any]] = {
+    "bfcl": {"train_filter": {"categories": ["multi_turn_base"]}, "val_splits": ["val"]}
+}
 # Steps of an exploration; the worlds of a question that takes a way get the longest.
 STEPS = {"pocket": 12, "bfcl": 10, "appworld": 6, "gymnasium": 14, "mcp": 10, "python": 6}
 # Least share of units that survive, by temper; of what is kept, `RIGHT` must be right everywhere.
-BOUNDS = {"mild": 0.98, "limits": 0.95, "filter": 0.95, "limits+filter": 0.95, "fences": 0.9, "cut": 0.9, "fences+cut": 0.9}
+BOUNDS = {
+    "mild": 0.98,
+    "limits": 0.95,
+    "filter": 0.95,
+    "limits+filter": 0.95,
+    "fences": 0.9,
+    "cut": 0.9,
+    "fences+cut": 0.9,
+}
 RIGHT = 0.9
 # A window of a minute lasts this much less, and so do waits and latencies, unless it is asked for real time.
 HURRY = 20.0
@@ -104,7 +123,11 @@ class Cell:
         """Return it as a cell of a table."""
         if not self.units:
             return "-"
-        cost = f"{self.kept} at {self.calls / self.kept:.1f}, {self.tokens / self.kept / 1000:.1f}k" if self.kept else "nothing kept"
+        cost = (
+            f"{self.kept} at {self.calls / self.kept:.1f}, {self.tokens / self.kept / 1000:.1f}k"
+            if self.kept
+            else "nothing kept"
+        )
         return f"{self.survival:.2f} / {self.rightness:.2f} / {cost}"
 
 
@@ -152,7 +175,11 @@ def configuration_of(world: str, url: str, folder: Path, options: argparse.Names
 
 async def measured(server: HostileServer, work: Awaitable[Cell]) -> Cell:
     """Return a cell with what it cost and how long it took."""
-    calls, tokens, began = sum(server.asked.values()), server.prompt_tokens + server.completion_tokens, time.perf_counter()
+    calls, tokens, began = (
+        sum(server.asked.values()),
+        server.prompt_tokens + server.completion_tokens,
+        time.perf_counter(),
+    )
     cell = await work
     cell.calls = sum(server.asked.values()) - calls
     cell.tokens = server.prompt_tokens + server.completion_tokens - tokens
@@ -230,7 +257,8 @@ async def judge(played: Sequence[Trajectory], settings: LLMSettings) -> Cell:
 
 
 async def attribute(played: Sequence[Trajectory], settings: LLMSettings, truth: dict[str, tuple[bool, ...]]) -> Cell:
-    """Label rollouts step by step; `truth` holds labels by trajectory and is filled with those found where it is empty."""
+    """Label rollouts step by step; `truth` holds labels by trajectory and is filled with those found where it is
+    empty."""
     section = AttributionSettings(enable=True)
     cell, is_truth = Cell(units=len(played)), not truth
     async with LLM(judge_settings(settings, section)) as llm:
@@ -264,7 +292,9 @@ async def distil(played: Sequence[Trajectory], settings: LLMSettings, world: str
             lost = result.counts["failed_extraction"] + result.counts["failed_validation"]
             cell.survived += lost == 0
             cell.kept += len(result.experiences)
-            told = ((experience.content, experience.task_ids[0].rpartition("#")[0]) for experience in result.experiences)
+            told = (
+                (experience.content, experience.task_ids[0].rpartition("#")[0]) for experience in result.experiences
+            )
             cell.right += sum(world_of_type(world).is_true(content, seed) for content, seed in told)
             if lost:
                 cell.failures.append(str(dict(result.counts)))
@@ -273,7 +303,8 @@ async def distil(played: Sequence[Trajectory], settings: LLMSettings, world: str
 
 @dataclass
 class Site:
-    """A world whose service runs. `played` and `truth` (labels by trajectory) come of the first temper, which is a calm one."""
+    """A world whose service runs. `played` and `truth` (labels by trajectory) come of the first temper, which is a calm
+    one."""
 
     world: str
     env_url: str
@@ -286,7 +317,9 @@ class Site:
         """Return the cells of a temper, by activity."""
         options, temper = self.options, read_temper(name)
         server = HostileServer(
-            temper if options.real_time else hurried(temper), Minds(wrong=options.wrong, seed=options.seed), options.seed
+            temper if options.real_time else hurried(temper),
+            Minds(wrong=options.wrong, seed=options.seed),
+            options.seed,
         )
         place = self.folder / name
         place.mkdir()
@@ -311,7 +344,11 @@ def one_world(world: str, options: argparse.Namespace, folder: Path) -> Table:
         for name in options.tempers:
             for activity, cell in asyncio.run(site.suffer(name)).items():
                 table[activity, name, world] = cell
-                print(f"{world:10} {name:12} {activity:12} {cell.shown()}  ({cell.seconds:.1f} s)", file=sys.stderr, flush=True)
+                print(
+                    f"{world:10} {name:12} {activity:12} {cell.shown()}  ({cell.seconds:.1f} s)",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 for failure in cell.failures[: options.show]:
                     print(f"    {failure[:300]}", file=sys.stderr)
     return table
@@ -388,8 +425,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=24, help="explorations of a world")
     parser.add_argument("--rollouts", type=int, default=24, help="tasks that are played rightly and wrongly")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--wrong", type=float, default=0.15, help="share of tasks and experiences that the minds get wrong on purpose")
-    parser.add_argument("--real-time", action="store_true", help=f"a minute is a minute; otherwise time goes {HURRY:g} times faster")
+    parser.add_argument(
+        "--wrong", type=float, default=0.15, help="share of tasks and experiences that the minds get wrong on purpose"
+    )
+    parser.add_argument(
+        "--real-time", action="store_true", help=f"a minute is a minute; otherwise time goes {HURRY:g} times faster"
+    )
     parser.add_argument("--show", type=int, default=0, help="failures of each cell to print")
     parser.add_argument("--out", type=Path, help="write the numbers there as JSON")
     options = parser.parse_args(arguments)

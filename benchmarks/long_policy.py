@@ -1,11 +1,12 @@
-"""A policy to begin long tasks with: the seed policy, taught by imitation that a conversation may hold more than one goal.
+"""A policy to begin long tasks with: the seed policy, taught by imitation that a conversation may hold more than one
+goal.
 
     python -m benchmarks.long_policy --out DIR [--steps 300]
 
-The shipped seed policy has never seen a second goal and looks for the words of each at the beginning. Here it imitates chains of the same
-noisy demonstrations, all of one made-up site, as `pocket_long` lays them out; half of them have lost some turns after the opening, as a
-context template would take them away. Tasks are from the seeds that no split has. What it is for: comparing context templates by training
-(docs/context_manager.md).
+The shipped seed policy has never seen a second goal and looks for the words of each at the beginning. Here it imitates
+chains of the same noisy demonstrations, all of one made-up site, as `pocket_long` lays them out; half of them have lost
+some turns after the opening, as a context template would take them away. Tasks are from the seeds that no split has.
+What it is for: comparing context templates by training (docs/context_manager.md).
 """
 
 from __future__ import annotations
@@ -63,7 +64,12 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())
     model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
     recipe = Recipe(steps=args.steps, batch=16, lr=3e-3, warmup=20)
-    loss = train(model, tokenizer, recipe, batches(chains(tokenizer, args.seed), recipe.batch, random.Random(f"long-batches-{args.seed}")))
+    loss = train(
+        model,
+        tokenizer,
+        recipe,
+        batches(chains(tokenizer, args.seed), recipe.batch, random.Random(f"long-batches-{args.seed}")),
+    )
     model.save_pretrained(args.out)
     model.generation_config.save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)

@@ -1,14 +1,17 @@
-"""Self-questioning from nothing, offline: how many tasks in what time, whether they hold, and what the filter lets through.
+"""Self-questioning from nothing, offline: how many tasks in what time, whether they hold, and what the filter lets
+through.
 
     python benchmarks/questioning.py [--seeds 150] [--strategy random] [--resolve] [--out results.json]
 
-Starts the environment service and the offline teacher, makes tasks of the pocket world, and then looks at them with what the task manager
-does not know:
+Starts the environment service and the offline teacher, makes tasks of the pocket world, and then looks at them with
+what the task manager does not know:
 
 - replay: each kept task's solution in a fresh world of the environment's own code, without the service
-- the environment's own generator: the query is read back into its family and slots, the family's plan for them is adapted to the site and
+- the environment's own generator: the query is read back into its family and slots, the family's plan for them is
+    adapted to the site and
   carried out, and the end state and answer are compared with the solution's
-- the teacher's record of the mistakes it made on purpose: precision and recall of verification as a filter of hallucinated tasks
+- the teacher's record of the mistakes it made on purpose: precision and recall of verification as a filter of
+    hallucinated tasks
 - the judge, beside the state grader, on rollouts of kept tasks that go right and wrong in known ways (--grade)
 
 Prints one table.
@@ -137,7 +140,9 @@ async def rolled_out(client: AsyncEnvClient, task: Task, actions: list[str], ins
 
 async def question(configuration: Configuration) -> tuple[Plan, Funnel, float]:
     """Make the tasks; returns plan, funnel and the seconds it took."""
-    settings = configuration.llm.model_copy(update={"ledger": configuration.task_manager.store_path / "llm_usage.sqlite"})
+    settings = configuration.llm.model_copy(
+        update={"ledger": configuration.task_manager.store_path / "llm_usage.sqlite"}
+    )
     started = time.perf_counter()
     async with LLM(settings) as llm, open_workshop(configuration, llm) as workshop:
         await workshop.make_tasks()
@@ -148,7 +153,8 @@ async def question(configuration: Configuration) -> tuple[Plan, Funnel, float]:
 
 
 def replays(task: Task) -> bool:
-    """Whether the environment's own code carries a task's solution out without a refusal, to an end, in the state that its check says."""
+    """Whether the environment's own code carries a task's solution out without a refusal, to an end, in the state that
+    its check says."""
     actions = solution_of(task)
     env = PocketEnv(seed_of(task), "replay", {"is_open_query": True, "explore_steps": len(actions)})
     for action in actions:
@@ -189,7 +195,8 @@ def family_of(task: Task) -> str | None:
 
 
 def meant(task: Task) -> Draft | None:
-    """Return the environment's own draft for what a query says in its world; None if no wording fits, or no draw has its slots."""
+    """Return the environment's own draft for what a query says in its world; None if no wording fits, or no draw has
+    its slots."""
     tables = open_world(seed_of(task)).tables
     for name, pattern in patterns():
         match = pattern.fullmatch(str(task.query))
@@ -204,7 +211,8 @@ def meant(task: Task) -> Draft | None:
 
 
 def does_what_it_says(task: Task) -> bool | None:
-    """Whether the solution ends as the environment's own plan for the query does; None if the environment has none for it."""
+    """Whether the solution ends as the environment's own plan for the query does; None if the environment has none for
+    it."""
     draft = meant(task)
     if draft is None:
         return None
@@ -215,11 +223,16 @@ def does_what_it_says(task: Task) -> bool | None:
     env = PocketEnv(seed_of(task), "own", {"is_open_query": True, "explore_steps": 99})
     for action in solution_of(task):
         env.step({"role": "assistant", "content": action})
-    return world.tables.facts() == env.world.tables.facts() and (draft.answer is None or env.world.answer == draft.answer)
+    return world.tables.facts() == env.world.tables.facts() and (
+        draft.answer is None or env.world.answer == draft.answer
+    )
 
 
-def filter_quality(records: list[Record], explorations: Mapping[str, Any], planted: Mapping[Name, str]) -> dict[str, float]:
-    """Return precision and recall of dropping planted mistakes among verified proposals, the counts behind them, and recall by kind."""
+def filter_quality(
+    records: list[Record], explorations: Mapping[str, Any], planted: Mapping[Name, str]
+) -> dict[str, float]:
+    """Return precision and recall of dropping planted mistakes among verified proposals, the counts behind them, and
+    recall by kind."""
     verdicts = {_name(r, explorations): r.verdict["dropped_by"] is not None for r in records if r.verdict is not None}
     dropped = {name for name, is_dropped in verdicts.items() if is_dropped}
     wrong = verdicts.keys() & planted.keys()
@@ -257,9 +270,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the teacher")
     parser.add_argument("--strategy", choices=("random", "curious"), default="random")
     parser.add_argument("--scope", choices=("all", "world"), default="all", help="what counts as a duplicate")
-    parser.add_argument("--contamination", choices=("all", "exact", "off"), default="all", help="what counts as an evaluation task")
+    parser.add_argument(
+        "--contamination", choices=("all", "exact", "off"), default="all", help="what counts as an evaluation task"
+    )
     parser.add_argument("--resolve", action="store_true", help="let the verifier solve every task as well")
-    parser.add_argument("--grade", type=int, default=0, metavar="N", help="compare judge and state grader on rollouts of N kept tasks")
+    parser.add_argument(
+        "--grade", type=int, default=0, metavar="N", help="compare judge and state grader on rollouts of N kept tasks"
+    )
     parser.add_argument("--out", type=Path, help="write the numbers there as JSON")
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it")
     options = parser.parse_args()
@@ -272,7 +289,9 @@ def main() -> None:
             tasks = read_objectives(configuration.task_manager.train_data_path)
             alike = asyncio.run(graded_alike(configuration, tasks[: options.grade])) if options.grade else {}
         journal = read_journal(configuration.task_manager.store_path)
-        quality = filter_quality(list(proposals(journal, plan)), journal["exploration"], read_planted(folder / "planted.jsonl"))
+        quality = filter_quality(
+            list(proposals(journal, plan)), journal["exploration"], read_planted(folder / "planted.jsonl")
+        )
     own = [does_what_it_says(task) for task in tasks]
     checkable = [holds for holds in own if holds is not None]
     result = {

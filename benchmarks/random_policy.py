@@ -1,9 +1,10 @@
-"""A policy of a real model's shape with random weights, and the seed policy's tokenizer: for measuring where nothing can be downloaded.
+"""A policy of a real model's shape with random weights, and the seed policy's tokenizer: for measuring where nothing
+can be downloaded.
 
     python -m benchmarks.random_policy --shape 1.5B --out DIR [--device cuda]
 
-The tokenizer's vocabulary is filled up to the shape's with words that nobody writes. A random policy draws nearly every token alike, so
-that calls run to their full length. The shapes are those of Qwen2.5; `tiny` is for a test on a CPU.
+The tokenizer's vocabulary is filled up to the shape's with words that nobody writes. A random policy draws nearly every
+token alike, so that calls run to their full length. The shapes are those of Qwen2.5; `tiny` is for a test on a CPU.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ COPIED = ("chat_template.jinja", "tokenizer_config.json", "generation_config.jso
 
 
 SHAPES = {
-    "tiny": Decoder(128, 256, 2, 4, 2, 0, tied=True),  # heads of 32, the least that vLLM has on a CPU; with the tokenizer's own vocabulary
+    "tiny": Decoder(
+        128, 256, 2, 4, 2, 0, tied=True
+    ),  # heads of 32, the least that vLLM has on a CPU; with the tokenizer's own vocabulary
     "0.5B": Decoder(896, 4864, 24, 14, 2, QWEN_VOCABULARY, tied=True),
     "1.5B": Decoder(1536, 8960, 28, 12, 2, QWEN_VOCABULARY, tied=True),
     "7B": Decoder(3584, 18944, 28, 28, 4, QWEN_VOCABULARY, tied=False),
@@ -32,15 +35,17 @@ SHAPES = {
 
 
 def write_tokenizer(out: Path, vocabulary: int) -> dict[str, Any]:
-    """Write the seed policy's tokenizer with at least `vocabulary` entries; returns its special tokens' ids as Qwen2Config names them,
-    and `vocab_size`."""
+    """Write the seed policy's tokenizer with at least `vocabulary` entries; returns its special tokens' ids as
+    Qwen2Config names them, and `vocab_size`."""
     source = seed_policy_path()
     tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
     entries: dict[str, int] = tokenizer["model"]["vocab"]
     used = set(entries.values()) | {token["id"] for token in tokenizer["added_tokens"]}
     size = max(vocabulary, max(used) + 1)
     words = ("".join(letters) for letters in itertools.product(string.ascii_uppercase, repeat=4))
-    entries.update(zip((word for word in words if word not in entries), (i for i in range(size) if i not in used), strict=False))
+    entries.update(
+        zip((word for word in words if word not in entries), (i for i in range(size) if i not in used), strict=False)
+    )
     (out / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     for name in COPIED:
         shutil.copy(source / name, out / name)

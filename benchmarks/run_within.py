@@ -1,4 +1,5 @@
-"""A launcher's run that ends by a deadline, whatever happens: asked to stop, told to hurry, then ended with everything it started."""
+"""A launcher's run that ends by a deadline, whatever happens: asked to stop, told to hurry, then ended with everything
+it started."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Ended:
 
 
 def run_within(command: list[str], root: Path, experiment: Path, output: Path, limit_s: float) -> Ended:
-    """Run the launcher of the checkout `root` for `limit_s` seconds at most, its output into a file, what it does told to stderr.
+    """Run the launcher of the checkout `root` for `limit_s` seconds at most, its output into a file, what it does told
+    to stderr.
 
     It is in a session of its own, so that Ctrl-C comes to it from here alone.
     """
@@ -55,7 +57,9 @@ def run_within(command: list[str], root: Path, experiment: Path, output: Path, l
             process.kill()
             process.wait()
         registry = RunRegistry(root / ".agentevolver" / "run")
-        for record in registry.of_experiment(experiment):  # there is one only if the launcher could not stop everything itself
+        for record in registry.of_experiment(
+            experiment
+        ):  # there is one only if the launcher could not stop everything itself
             registry.reap(record)
     ended.returncode, ended.seconds = process.returncode, round(time.monotonic() - began, 1)
     return ended

@@ -1,4 +1,5 @@
-"""What a step costs by phase, from the records in metrics.jsonl: seconds that add up to the step, tokens a second, MFU."""
+"""What a step costs by phase, from the records in metrics.jsonl: seconds that add up to the step, tokens a second,
+MFU."""
 
 from __future__ import annotations
 
@@ -13,8 +14,17 @@ from agentevolver.trainer.timing import PHASES
 
 Record = Mapping[str, float]
 
-# Dense bf16 with fp32 accumulation, without sparsity, from NVIDIA's data sheets; the first name found in that of the device counts.
-PEAK_TFLOPS = {"H200": 989.4, "H100 PCIe": 756.0, "H100 NVL": 835.0, "H100": 989.4, "A100": 312.0, "L40S": 362.1, "A10": 125.0}
+# Dense bf16 with fp32 accumulation, without sparsity, from NVIDIA's data sheets; the first name found in that of the
+# device counts.
+PEAK_TFLOPS = {
+    "H200": 989.4,
+    "H100 PCIe": 756.0,
+    "H100 NVL": 835.0,
+    "H100": 989.4,
+    "A100": 312.0,
+    "L40S": 362.1,
+    "A10": 125.0,
+}
 TITLES = {
     "submit": "prompts handed over",
     "gen": "rollouts",
@@ -30,7 +40,8 @@ TITLES = {
     "update_weights/wake_kv_cache": "vLLM woken for its cache",
     "end_step": "end of the step",
 }
-# Forward passes that a phase's FLOPs are worth: a backward pass is two, and one where only adapters learn. Recomputation counts nothing.
+# Forward passes that a phase's FLOPs are worth: a backward pass is two, and one where only adapters learn.
+# Recomputation counts nothing.
 PASSES = {"old_log_prob": 1, "ref": 1, "update_actor": 3}
 LORA_PASSES = {**PASSES, "update_actor": 2}
 
@@ -57,7 +68,8 @@ def peak_flops(device: str) -> float | None:
 
 
 def rows(records: Sequence[Record], shape: Decoder, *, lora: bool, peak: float | None) -> list[Row]:
-    """One row a phase, then `untimed` and the step, then what lies between steps; the phases and `untimed` add up to the step.
+    """One row a phase, then `untimed` and the step, then what lies between steps; the phases and `untimed` add up to
+    the step.
 
     Args:
         records: the steps' records, at least one.
@@ -83,24 +95,39 @@ def rows(records: Sequence[Record], shape: Decoder, *, lora: bool, peak: float |
 
 
 def _row(
-    name: str, values: Sequence[float], records: Sequence[Record], step: Sequence[float], shape: Decoder, lora: bool, peak: float | None
+    name: str,
+    values: Sequence[float],
+    records: Sequence[Record],
+    step: Sequence[float],
+    shape: Decoder,
+    lora: bool,
+    peak: float | None,
 ) -> Row:
     kept = slice(1, None) if len(records) > 1 else slice(None)
     share = median(s / whole for s, whole in zip(values[kept], step[kept], strict=True))
     speed = mfu = None
     if name == "gen":
-        speed = median(record["rollout/action_tokens"] / s for record, s in zip(records[kept], values[kept], strict=True) if s > 0)
+        speed = median(
+            record["rollout/action_tokens"] / s for record, s in zip(records[kept], values[kept], strict=True) if s > 0
+        )
     passes = (LORA_PASSES if lora else PASSES).get(name)
     if passes is not None and all(s > 0 for s in values):
         pairs = list(zip(records[kept], values[kept], strict=True))
         speed = median(record["perf/total_num_tokens"] / s for record, s in pairs)
         if peak is not None:
-            mfu = median(passes * shape.forward_flops(record["perf/total_num_tokens"], length(record)) / s for record, s in pairs) / peak
+            mfu = (
+                median(
+                    passes * shape.forward_flops(record["perf/total_num_tokens"], length(record)) / s
+                    for record, s in pairs
+                )
+                / peak
+            )
     return Row(TITLES.get(name, name), tuple(values), share, speed, mfu)
 
 
 def length(record: Record) -> float:
-    """The mean length of a step's rows in tokens. Attention grows with the mean of the squares, which is no less: MFU is not too high."""
+    """The mean length of a step's rows in tokens. Attention grows with the mean of the squares, which is no less: MFU
+    is not too high."""
     return record["prompt_length/mean"] + record["response_length/mean"]
 
 
@@ -120,7 +147,8 @@ def table_of(title: str, body: Sequence[Row]) -> Table:
 
 
 def ratios(title: str, conditions: Mapping[str, Sequence[Row]]) -> Table:
-    """Seconds of each phase under each condition, and the first condition's seconds divided by them (above 1: faster than the first)."""
+    """Seconds of each phase under each condition, and the first condition's seconds divided by them (above 1: faster
+    than the first)."""
     base, *_ = conditions
     seconds = {name: {row.name: row.usual for row in body} for name, body in conditions.items()}
     table = Table("phase", title=title)

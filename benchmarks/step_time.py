@@ -1,11 +1,14 @@
 """Seconds of a training step by phase and of CPU time by process, from real runs of the shipped configuration.
 
-    python benchmarks/step_time.py [--conf examples/basic.yaml] [--steps 12] [--before CHECKOUT] [--rounds 2] [key=value …]
+    python benchmarks/step_time.py [--conf examples/basic.yaml] [--steps 12] [--before CHECKOUT] [--rounds 2] [key=value
+    …]
 
-Runs the launcher without validation and checkpoints, leaves the first two steps out, and prints the median, least and greatest seconds of
-each phase. A step's phases do not overlap; `other` is what verl's loop does between them. Beside it: the time from the launch to the first
-step, and each process's CPU seconds until then and in a step, which other work on the machine disturbs far less than the wall's.
-With `--before` a second checkout (`git worktree add CHECKOUT COMMIT`) is run in turn with this one, `--rounds` times each.
+Runs the launcher without validation and checkpoints, leaves the first two steps out, and prints the median, least and
+greatest seconds of each phase. A step's phases do not overlap; `other` is what verl's loop does between them. Beside
+it: the time from the launch to the first step, and each process's CPU seconds until then and in a step, which other
+    work on the machine disturbs far less than the wall's.
+With `--before` a second checkout (`git worktree add CHECKOUT COMMIT`) is run in turn with this one, `--rounds` times
+each.
 """
 
 from __future__ import annotations
@@ -89,7 +92,9 @@ class CpuSampler(threading.Thread):
         return {name: seconds - first.get(name, 0.0) for name, seconds in last.items()}
 
     def _at(self, when: float) -> dict[str, float]:
-        return max((sample for sample in self._samples if sample[0] <= when), default=(0.0, {}), key=lambda sample: sample[0])[1]
+        return max(
+            (sample for sample in self._samples if sample[0] <= when), default=(0.0, {}), key=lambda sample: sample[0]
+        )[1]
 
 
 def process_name(command: bytes) -> str:
@@ -174,7 +179,9 @@ def print_phases(runs: Mapping[str, list[Run]]) -> None:
     columns = {name: _phases([record for run in measured for record in run.records]) for name, measured in runs.items()}
     for phase in next(iter(columns.values())):
         seconds = [column[phase] for column in columns.values()]
-        table.add_row(phase, *(f"{median(s):.2f}" for s in seconds), *(f"{min(s):.2f} to {max(s):.2f}" for s in seconds))
+        table.add_row(
+            phase, *(f"{median(s):.2f}" for s in seconds), *(f"{min(s):.2f} to {max(s):.2f}" for s in seconds)
+        )
     console = Console()
     console.print(table)
     for name, measured in runs.items():
@@ -183,7 +190,8 @@ def print_phases(runs: Mapping[str, list[Run]]) -> None:
         tokens = median(r["rollout/tokens_per_s"] for r in records)
         launches = ", ".join(f"{run.launch_s:.0f}" for run in measured)
         console.print(
-            f"{name}: {rows} episodes of {turns:.1f} turns, {len(records)} steps, {tokens:.0f} sampled tokens/s while rolling out"
+            f"{name}: {rows} episodes of {turns:.1f} turns, {len(records)} steps, {tokens:.0f} sampled tokens/s while "
+            "rolling out"
         )
         console.print(f"{name}: launch to the first step {launches} s")
 
@@ -198,7 +206,9 @@ def _phases(records: list[dict[str, float]]) -> dict[str, list[float]]:
 def print_cpu(runs: Mapping[str, list[Run]]) -> None:
     """Print the CPU seconds of each kind of process until the first step, and in a step: the mean of the runs."""
     spent: dict[str, list[float]] = {}
-    for column, (measured, kind) in enumerate((measured, kind) for measured in runs.values() for kind in ("launch_cpu", "step_cpu")):
+    for column, (measured, kind) in enumerate(
+        (measured, kind) for measured in runs.values() for kind in ("launch_cpu", "step_cpu")
+    ):
         for run in measured:
             for name, seconds in getattr(run, kind).items():
                 spent.setdefault(name, [0.0] * 2 * len(runs))[column] += seconds / len(measured)

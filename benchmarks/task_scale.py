@@ -2,9 +2,10 @@
 
     python benchmarks/task_scale.py [--tasks 100000] [--steps 12] [--chars 1200] [--out figures.json]
 
-Lays down the journal of a finished run that kept so many tasks (explorations of `--steps` observations of `--chars` characters, five
-proposals each of which two and a half are kept), and goes through what a run, a start of the same command, the reports and training do
-with it. No language model and no environment is asked, and embeddings are those of feature hashing, which costs next to nothing. Each part
+Lays down the journal of a finished run that kept so many tasks (explorations of `--steps` observations of `--chars`
+characters, five proposals each of which two and a half are kept), and goes through what a run, a start of the same
+command, the reports and training do with it. No language model and no environment is asked, and embeddings are those of
+feature hashing, which costs next to nothing. Each part
 runs in a process of its own: seconds are CPU seconds of it, memory is the peak above what its imports take.
 """
 
@@ -55,13 +56,17 @@ Work = Callable[[argparse.Namespace], dict[str, float]]
 def settings_of() -> TaskManagerSettings:
     """Return the section of the run."""
     mixture = {"synthetic_data_ratio": 1.0, "use_original_tasks": False}
-    return TaskManagerSettings.model_validate({"n": 1, "num_explore_threads": 16, "mixture": mixture, "curriculum": {"enable": True}})
+    return TaskManagerSettings.model_validate(
+        {"n": 1, "num_explore_threads": 16, "mixture": mixture, "curriculum": {"enable": True}}
+    )
 
 
 def plan_of(tasks: int) -> Plan:
     """Return the plan of a run that keeps about so many tasks."""
     seeds = tuple(f"note_add.k{i}.0" for i in range(round(tasks / (PROPOSALS * KEPT_SHARE))))
-    return Plan.of(settings_of(), env_type="pocket", env_params={}, profile=shipped_profile("pocket"), seeds=seeds, models=MODELS)
+    return Plan.of(
+        settings_of(), env_type="pocket", env_params={}, profile=shipped_profile("pocket"), seeds=seeds, models=MODELS
+    )
 
 
 def records(options: argparse.Namespace) -> Iterator[tuple[str, str, Any]]:
@@ -72,9 +77,15 @@ def records(options: argparse.Namespace) -> Iterator[tuple[str, str, Any]]:
     yield "plan", "the", plan.to_dict()
     for place, seed in enumerate(plan.seeds):
         key = plan.exploration(seed, 0)
-        steps = [{"action": f"look {i}", "observation": rng.choice(said), "phase": "depth"} for i in range(options.steps)]
+        steps = [
+            {"action": f"look {i}", "observation": rng.choice(said), "phase": "depth"} for i in range(options.steps)
+        ]
         world = {"env_type": "pocket", "seed_task_id": seed, "params": {}}
-        yield "exploration", key, {"world": world, "number": 0, "opening": said[0], "steps": steps, "ended": False, "seconds": 1.0}
+        yield (
+            "exploration",
+            key,
+            {"world": world, "number": 0, "opening": said[0], "steps": steps, "ended": False, "seconds": 1.0},
+        )
         mine = texts[place * PROPOSALS : (place + 1) * PROPOSALS]
         solution = ["note.find milk", "note.tag n2 fun", "done"]
         proposals = [{"query": query, "solution": solution, "confidence": 0.9} for query in mine]
@@ -88,7 +99,11 @@ def records(options: argparse.Namespace) -> Iterator[tuple[str, str, Any]]:
             check = {"changes": [change], "rest": "0" * 32, "answer": None, "must_finish": True}
             seen = [[action, said[index][:200]] for action in solution]
             stage = None if passes else "judge"
-            yield "verdict", verdict, {"dropped_by": stage, "reason": "", "steps": seen, "check": check, "changes": ["note/n2: fun"]}
+            yield (
+                "verdict",
+                verdict,
+                {"dropped_by": stage, "reason": "", "steps": seen, "check": check, "changes": ["note/n2: fun"]},
+            )
             if passes:
                 task = task_of(f"{seed}#{kept}", query, solution, check)
                 yield "decision", plan.decision(verdict), {"run": plan.run, "reason": "", "task": task.to_dict()}
@@ -99,7 +114,13 @@ def task_of(task_id: str, query: str, solution: list[str], check: dict[str, Any]
     """Return a synthetic task."""
     metadata = {"split": "train", "validation": False, "synthetic": True, "seed_task_id": task_id.partition("#")[0]}
     metadata |= {"solution": solution, "confidence": 0.9, "env_params": {"explore_steps": 4}, "state_check": check}
-    metadata["origin"] = {"run": "0" * 24, "exploration": "1" * 24, "synthesis": "2" * 24, "verdict": "3" * 24, "decision": "4" * 24}
+    metadata["origin"] = {
+        "run": "0" * 24,
+        "exploration": "1" * 24,
+        "synthesis": "2" * 24,
+        "verdict": "3" * 24,
+        "decision": "4" * 24,
+    }
     return Task(task_id, "pocket", True, query, "\n".join(solution), "state", metadata)
 
 
@@ -119,7 +140,8 @@ def open_journal(options: argparse.Namespace) -> dict[str, float]:
 
 
 def start_again(options: argparse.Namespace) -> dict[str, float]:
-    """The same command is started again and finds everything done: kept tasks and known queries are taken up, no job is left."""
+    """The same command is started again and finds everything done: kept tasks and known queries are taken up, no job is
+    left."""
     settings, fmt = settings_of(), format_of("pocket")
     pool = Pool(settings.deduplication, HashingEncoder())
     nobody: Any = None
@@ -181,7 +203,8 @@ def read_file(options: argparse.Namespace) -> dict[str, float]:
 
 
 def epochs(options: argparse.Namespace) -> dict[str, float]:
-    """The dataset is made of the tasks, an epoch drawn, its groups told to the curriculum, a checkpoint made and taken up."""
+    """The dataset is made of the tasks, an epoch drawn, its groups told to the curriculum, a checkpoint made and taken
+    up."""
     out: dict[str, float] = {}
     began = time.process_time()
 
@@ -200,7 +223,9 @@ def epochs(options: argparse.Namespace) -> dict[str, float]:
     for index in drawn:
         success = rng.random() < 0.5
         outcomes = [{"success": success, "score": float(success)}, {"success": True, "score": 1.0}]
-        mixed.record({"task": {"task_id": mixed.task_id(index)}, "group_id": "g", "outcome": outcome} for outcome in outcomes)
+        mixed.record(
+            {"task": {"task_id": mixed.task_id(index)}, "group_id": "g", "outcome": outcome} for outcome in outcomes
+        )
     lap("s curriculum")
     mixed.draw()
     lap("s next epoch")
@@ -213,9 +238,17 @@ def epochs(options: argparse.Namespace) -> dict[str, float]:
 
 def tasks_of(options: argparse.Namespace) -> list[Task]:
     """Return the tasks of the run without its journal."""
-    check = {"changes": [{"path": "note/n2", "before": ["soap"], "after": ["tea"]}], "rest": "0" * 32, "answer": None, "must_finish": True}
+    check = {
+        "changes": [{"path": "note/n2", "before": ["soap"], "after": ["tea"]}],
+        "rest": "0" * 32,
+        "answer": None,
+        "must_finish": True,
+    }
     texts = queries(options.tasks, seed=2)
-    return [task_of(f"note_add.k{i // 3}.0#{i % 3}", text, ["note.tag n2 fun", "done"], dict(check)) for i, text in enumerate(texts)]
+    return [
+        task_of(f"note_add.k{i // 3}.0#{i % 3}", text, ["note.tag n2 fun", "done"], dict(check))
+        for i, text in enumerate(texts)
+    ]
 
 
 PARTS: dict[str, Work] = {
@@ -236,7 +269,11 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, float]:
     began, cpu = time.perf_counter(), time.process_time()
     found = PARTS[name](options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    taken = {"wall s": time.perf_counter() - began, "CPU s": time.process_time() - cpu, "peak MB": (peak - before) / 1024}
+    taken = {
+        "wall s": time.perf_counter() - began,
+        "CPU s": time.process_time() - cpu,
+        "peak MB": (peak - before) / 1024,
+    }
     return taken | found
 
 
@@ -246,7 +283,9 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=12, help="of an exploration")
     parser.add_argument("--chars", type=int, default=1_200, help="of an observation")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which; the journal must have been written")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which; the journal must have been written"
+    )
     parser.add_argument("--folder", type=Path, help="work in this folder and keep it")
     parser.add_argument("--out", type=Path, help="write the figures there as JSON")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
@@ -259,8 +298,16 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for name in options.parts:
-            command = [sys.executable, __file__, f"--tasks={options.tasks}", f"--steps={options.steps}", f"--chars={options.chars}"]
-            done = subprocess.run([*command, f"--folder={folder}", f"--part={name}"], capture_output=True, text=True, check=False)
+            command = [
+                sys.executable,
+                __file__,
+                f"--tasks={options.tasks}",
+                f"--steps={options.steps}",
+                f"--chars={options.chars}",
+            ]
+            done = subprocess.run(
+                [*command, f"--folder={folder}", f"--part={name}"], capture_output=True, text=True, check=False
+            )
             if done.returncode != 0:
                 raise SystemExit(f"{name}: {done.stderr.strip().splitlines()[-1]}")
             figures[name] = json.loads(done.stdout.splitlines()[-1])

@@ -2,10 +2,11 @@
 
     python benchmarks/transfer_queue.py [--kib 1 64 1024 16384] [--seconds 2] [--rounds 3]
 
-A client puts a message with one tensor of the size given, and the server answers with a small one, as a storage unit does; the next message
-goes out when the answer is there. Sockets are made by `transfer_queue.utils.zmq_utils.create_zmq_socket`, messages are TransferQueue's own,
-both on loopback. The two ways take turns, and the best round of each is shown: what else the machine does only takes away. The figures are
-of one connection; each process has as many threads for its sockets as TransferQueue gives it.
+A client puts a message with one tensor of the size given, and the server answers with a small one, as a storage unit
+does; the next message goes out when the answer is there. Sockets are made by
+`transfer_queue.utils.zmq_utils.create_zmq_socket`, messages are TransferQueue's own, both on loopback. The two ways
+take turns, and the best round of each is shown: what else the machine does only takes away. The figures are of one
+connection; each process has as many threads for its sockets as TransferQueue gives it.
 """
 
 from __future__ import annotations
@@ -88,7 +89,15 @@ def main() -> None:
     for closed, port in zip((False, True), pipe.recv(), strict=True):
         peers.append(make(context, zmq.DEALER, closed))
         peers[-1].connect(f"tcp://{HOST}:{port}")
-    table = Table("KiB a message", "plain, MB/s", "CURVE, MB/s", "plain / CURVE", "plain, ms", "CURVE, ms", title="TransferQueue's sockets")
+    table = Table(
+        "KiB a message",
+        "plain, MB/s",
+        "CURVE, MB/s",
+        "plain / CURVE",
+        "plain, ms",
+        "CURVE, ms",
+        title="TransferQueue's sockets",
+    )
     for kib in options.kib:
         tensor = torch.zeros(kib * 256, dtype=torch.float32)
         best = [0.0, 0.0]
@@ -97,7 +106,12 @@ def main() -> None:
         plain, curve = best
         speed = kib * 1024 / 1e6
         table.add_row(
-            str(kib), f"{plain * speed:.1f}", f"{curve * speed:.1f}", f"{plain / curve:.2f}", f"{1e3 / plain:.3f}", f"{1e3 / curve:.3f}"
+            str(kib),
+            f"{plain * speed:.1f}",
+            f"{curve * speed:.1f}",
+            f"{plain / curve:.2f}",
+            f"{1e3 / plain:.3f}",
+            f"{1e3 / curve:.3f}",
         )
     Console().print(table)
     server.terminate()

@@ -6,6 +6,7 @@ from context_manager.template import ContextTemplate
 
 
 class CausalTemplate(ContextTemplate):
-    """Every prompt is the previous prompt, the ids sampled after it, and the tokens of what came next. No id is computed twice."""
+    """Every prompt is the previous prompt, the ids sampled after it, and the tokens of what came next. No id is
+    computed twice."""
 
     append_only = True

@@ -1,12 +1,13 @@
 """Chat messages to token ids, once each, for any chat template.
 
-A conversation is never tokenised as a whole again after its opening: what follows an assistant turn is rendered on its own (the
-close of that turn, the new messages, the next generation prompt) and appended to the ids that the engine really saw. Where a
-conversation is edited, its pieces (opening, assistant turns, what was said after each, generation prompt) are put together anew, each
-still tokenised once. A chat template that cannot be taken apart that way is refused with `ChatTemplateError` when it is first used.
+A conversation is never tokenised as a whole again after its opening: what follows an assistant turn is rendered on its
+own (the close of that turn, the new messages, the next generation prompt) and appended to the ids that the engine
+really saw. Where a conversation is edited, its pieces (opening, assistant turns, what was said after each, generation
+prompt) are put together anew, each still tokenised once. A chat template that cannot be taken apart that way is refused
+with `ChatTemplateError` when it is first used.
 
-Control tokens come from the chat template alone. Text that somebody wrote (an environment, a task, an experience, a rewritten reply) may
-spell `<|im_end|>` or `</tool_response>`: its characters are encoded, the token's id never arises.
+Control tokens come from the chat template alone. Text that somebody wrote (an environment, a task, an experience, a
+rewritten reply) may spell `<|im_end|>` or `</tool_response>`: its characters are encoded, the token's id never arises.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, Protocol
 
 from jinja2 import TemplateError
 
-# Noncharacters of Unicode, which no text that is exchanged may hold: _CUT stands where text is parted before it is tokenised.
+# Noncharacters of Unicode, which no text that is exchanged may hold: _CUT stands where text is parted before it is
+# tokenised.
 _CUT, _EDGE = "\ufdd0", "\ufdd1"
 _MARKER = f"{_EDGE}assistant{_EDGE}"
 _RESERVED = str.maketrans(dict.fromkeys((_CUT, _EDGE), "\ufffd"))
@@ -29,7 +31,11 @@ _TOOL_CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": "
 _SHOWN: tuple[list[dict[str, Any]], ...] = (
     [{"role": "system", "content": "-"}, _USER, {"role": "assistant", "content": "-"}, _USER],
     [_USER, {"role": "assistant", "content": "-"}, {"role": "tool", "content": "-"}, _USER],
-    [_USER, {"role": "assistant", "content": "", "tool_calls": [_TOOL_CALL]}, {"role": "tool", "name": "f", "content": "-"}],
+    [
+        _USER,
+        {"role": "assistant", "content": "", "tool_calls": [_TOOL_CALL]},
+        {"role": "tool", "name": "f", "content": "-"},
+    ],
 )
 
 
@@ -52,8 +58,9 @@ class ChatTokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """What a chat template writes around messages: before a user message at the start, before a reply that is to be sampled, and
-    before an assistant message of the past (without the opened or empty thought that some put before a reply)."""
+    """What a chat template writes around messages: before a user message at the start, before a reply that is to be
+    sampled, and before an assistant message of the past (without the opened or empty thought that some put before a
+    reply)."""
 
     start: str
     generation: str
@@ -67,10 +74,16 @@ class ChatRenderer:
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
         template_kwargs: passed to the template (`enable_thinking`, say).
-        stop_token_ids: further ids that end a reply, beside the tokenizer's eos and the token that the chat template closes it with.
+        stop_token_ids: further ids that end a reply, beside the tokenizer's eos and the token that the chat template
+            closes it with.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, template_kwargs: dict[str, Any] | None = None, stop_token_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        template_kwargs: dict[str, Any] | None = None,
+        stop_token_ids: Sequence[int] = (),
+    ) -> None:
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
         self.stop_token_ids = frozenset({tokenizer.eos_token_id, *stop_token_ids})
@@ -96,7 +109,8 @@ class ChatRenderer:
 
     @cached_property
     def _control(self) -> re.Pattern[str] | None:
-        """What spells a special token, or another added one that the chat template writes itself (`<tool_response>`, `<|User|>`, ...)."""
+        """What spells a special token, or another added one that the chat template writes itself (`<tool_response>`,
+        `<|User|>`, ...)."""
         written = []
         for messages in _SHOWN:
             try:
@@ -105,15 +119,17 @@ class ChatRenderer:
                     written.append(self.tokenizer.apply_chat_template(messages, **kwargs))
             except (TemplateError, TypeError, ValueError):  # this template knows no such message
                 continue
-        return _any_of(token.content for token in self._added if token.special or any(token.content in text for text in written))
+        return _any_of(
+            token.content for token in self._added if token.special or any(token.content in text for text in written)
+        )
 
     @property
     def _added(self) -> list[Any]:
         return list(getattr(self.tokenizer, "added_tokens_decoder", {}).values())
 
     def _inert(self, value: Any, by_policy: bool) -> Any:
-        """Return a message, or a part of one, with a cut inside everything that spells a control token; the tags that the policy itself
-        may write (`<think>`, `<tool_call>`) stay whole in its own messages."""
+        """Return a message, or a part of one, with a cut inside everything that spells a control token; the tags that
+        the policy itself may write (`<think>`, `<tool_call>`) stay whole in its own messages."""
         if isinstance(value, str):
             if by_policy and value == _MARKER:
                 return value
@@ -130,7 +146,8 @@ class ChatRenderer:
         return [token for part in text.split(_CUT) for token in self.encode(part)]
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`; a control token that it spells becomes that token, so it is for sampled text and the template's own."""
+        """Return the ids of `text`; a control token that it spells becomes that token, so it is for sampled text and
+        the template's own."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def encode_inert(self, text: str) -> list[int]:
@@ -154,24 +171,28 @@ class ChatRenderer:
         return bool(ids) and (ids[-1] in self.stop_token_ids or self.closes_turn(ids))
 
     def closes_turn(self, ids: Sequence[int]) -> bool:
-        """Whether the last sampled id is the token with which the chat template closes an assistant turn. A reply that ends with another
-        one (`<|endoftext|>`, say, where turns close with `<|im_end|>`) keeps it, and the template's follows in later prompts."""
+        """Whether the last sampled id is the token with which the chat template closes an assistant turn. A reply that
+        ends with another one (`<|endoftext|>`, say, where turns close with `<|im_end|>`) keeps it, and the template's
+        follows in later prompts."""
         return bool(ids) and self._close is not None and ids[-1] == self._close[0]
 
     @cached_property
     def _close(self) -> tuple[int, str] | None:
-        """Id and text of the token with which the chat template closes an assistant turn; None if that is no token of its own."""
+        """Id and text of the token with which the chat template closes an assistant turn; None if that is no token of
+        its own."""
         _, found, tail = self._render([_USER, {"role": "assistant", "content": _MARKER}, _USER]).rpartition(_MARKER)
         first = self.encode(tail)[:1] if found else []
         text = self.tokenizer.decode(first, skip_special_tokens=False)
-        special = first and (first[0] in self.stop_token_ids or not self.tokenizer.decode(first, skip_special_tokens=True))
+        special = first and (
+            first[0] in self.stop_token_ids or not self.tokenizer.decode(first, skip_special_tokens=True)
+        )
         return (first[0], text) if special and tail.startswith(text) else None
 
     def continuation(self, messages: Sequence[dict[str, Any]], *, closed: bool) -> list[int]:
         """Return the ids that follow an assistant turn: its close, the new messages, the next generation prompt.
 
-        `closed` says that the sampled ids already hold the turn's closing token, which is then not repeated. When they do not, the
-        close is part of the continuation and so never counts as sampled.
+        `closed` says that the sampled ids already hold the turn's closing token, which is then not repeated. When they
+        do not, the close is part of the continuation and so never counts as sampled.
         """
         return self._encode_cut(self._after_assistant(messages, closed))
 
@@ -181,18 +202,25 @@ class ChatRenderer:
         for role in {str(message["role"]) for message in messages} - self._shown:
             self._check_shown(role)
         if not found:
-            raise ChatTemplateError("the chat template rewrites an earlier assistant message, so a conversation cannot be continued")
+            raise ChatTemplateError(
+                "the chat template rewrites an earlier assistant message, so a conversation cannot be continued"
+            )
         if closed:
             if self._close is None or not tail.startswith(self._close[1]):
-                raise ChatTemplateError(f"the chat template closes an assistant message with {tail[:16]!r}, which is no token of its own")
+                raise ChatTemplateError(
+                    f"the chat template closes an assistant message with {tail[:16]!r}, which is no token of its own"
+                )
             tail = tail[len(self._close[1]) :]
         return tail
 
     def _check_shown(self, role: str) -> None:
         """Raise ChatTemplateError where the template writes nothing of a message of this role; asked once a role."""
-        if "seen" not in self._render([_USER, {"role": "assistant", "content": "-"}, {"role": role, "content": "seen"}]):
+        if "seen" not in self._render(
+            [_USER, {"role": "assistant", "content": "-"}, {"role": role, "content": "seen"}]
+        ):
             raise ChatTemplateError(
-                f"the chat template leaves out messages of the role {role}: set actor_rollout_ref.rollout.observation_role to one it shows"
+                f"the chat template leaves out messages of the role {role}: set "
+                "actor_rollout_ref.rollout.observation_role to one it shows"
             )
         self._shown.add(role)
 
@@ -203,12 +231,15 @@ class ChatRenderer:
         start, asked = self._render([_USER], generate=False), self._render([_USER])
         past = self._render([_USER, {"role": "assistant", "content": _MARKER}, _USER], generate=False)
         if not (asked.startswith(start) and past.startswith(start) and _MARKER in past) or asked == start:
-            raise ChatTemplateError("the chat template writes a message differently once others follow it: use context_template causal")
+            raise ChatTemplateError(
+                "the chat template writes a message differently once others follow it: use context_template causal"
+            )
         generation, header = asked[len(start) :], past[len(start) : past.index(_MARKER)]
         ids = self.encode(generation)
         if self.encode(asked) != self.encode(start) + ids:
             raise ChatTemplateError(
-                f"the generation prompt {generation!r} does not begin with a token of its own, so a conversation cannot be put together "
+                f"the generation prompt {generation!r} does not begin with a token of its own, so a conversation "
+                "cannot be put together "
                 "from pieces: use context_template causal"
             )
         return _Pieces(start, generation, ids, self.encode(header))
@@ -228,13 +259,15 @@ class ChatRenderer:
         return self._encode_cut(self._without_generation(self._render(messages)))
 
     def follow(self, messages: Sequence[dict[str, Any]], *, closed: bool | None) -> list[int]:
-        """Return the ids of messages without a generation prompt: after an assistant turn that is `closed` or not, the rest of its close
-        included; or, for None, after the user message that ends the opening."""
+        """Return the ids of messages without a generation prompt: after an assistant turn that is `closed` or not, the
+        rest of its close included; or, for None, after the user message that ends the opening."""
         if closed is not None:
             return self._encode_cut(self._without_generation(self._after_assistant(messages, closed)))
         rendered, start = self._render([_USER, *messages]), self._pieces.start
         if not rendered.startswith(start):
-            raise ChatTemplateError("the chat template writes a message differently once others follow it: use context_template causal")
+            raise ChatTemplateError(
+                "the chat template writes a message differently once others follow it: use context_template causal"
+            )
         return self._encode_cut(self._without_generation(rendered[len(start) :]))
 
     def assistant(self, text: str) -> list[int]:
@@ -245,13 +278,14 @@ class ChatRenderer:
         generation = self._pieces.generation
         if not rendered.endswith(generation):
             raise ChatTemplateError(
-                f"the chat template ends with {rendered[-24:]!r} here and with {generation!r} elsewhere: use context_template causal"
+                f"the chat template ends with {rendered[-24:]!r} here and with {generation!r} elsewhere: use "
+                "context_template causal"
             )
         return rendered[: -len(generation)]
 
     def clip(self, text: str, max_tokens: int) -> str:
-        """Return `text` cut to `max_tokens` tokens: its head and tail are kept and the gap is named, or the head alone where that does
-        not fit. Half characters (lone surrogates) are replaced."""
+        """Return `text` cut to `max_tokens` tokens: its head and tail are kept and the gap is named, or the head alone
+        where that does not fit. Half characters (lone surrogates) are replaced."""
         raw = text.encode("utf-8", "replace")
         text = raw.decode()
         if len(raw) <= max_tokens:  # a token is at least one byte
@@ -276,7 +310,8 @@ class ChatRenderer:
 
 
 def _any_of(spellings: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a pattern of these texts, longest first; None if there is none of two characters or more, which a cut could part."""
+    """Return a pattern of these texts, longest first; None if there is none of two characters or more, which a cut
+    could part."""
     found = sorted({text for text in spellings if len(text) > 1}, key=lambda text: (-len(text), text))
     return re.compile("|".join(map(re.escape, found))) if found else None
 

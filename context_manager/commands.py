@@ -1,7 +1,9 @@
 """The policy's commands about its own context, read from what it said.
 
-One command a line (or after a semicolon): `keep m1 m2`, `remove m3`, `compress m4: shorter text`. In an action they stand between
-`<context>` and `</context>`; an answer to the question for them may leave the tags out. Lines of another form are left out.
+One command a line (or after a semicolon): `keep m1 m2`, `remove m3`, `compress m4: shorter text`. In an action they
+    stand between
+`<context>` and `</context>`; an answer to the question for them may leave the tags out. Lines of another form are left
+out.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ def commands_of(text: str, *, asked: bool = False) -> list[Command]:
         match = _COMMAND.fullmatch(line.strip())
         if match is None:
             continue
-        verb, numbers, said = match[1].lower(), tuple(int(n) for n in re.findall("[0-9]+", match[2])), (match[3] or "").strip()
+        verb, numbers, said = (
+            match[1].lower(),
+            tuple(int(n) for n in re.findall("[0-9]+", match[2])),
+            (match[3] or "").strip(),
+        )
         if verb == "compress" and (not said or len(numbers) != 1):
             continue
         found.append(Command(verb, numbers, said))  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """The reasoning template: think, then act. A thought is there for its own turn and is gone from every later prompt.
 
-The turn in which a thought was sampled is trained on with it. A reply without a thought stays as it was sampled, so that turns without
-thoughts become one sample. A thought may be marked by tags around it, or by a closing tag alone (a generation prompt that opens the
-thought itself, as models behind a reasoning parser have it). What was cut off inside a thought is a thought without an action: the
-environment is given an empty one.
+The turn in which a thought was sampled is trained on with it. A reply without a thought stays as it was sampled, so
+that turns without thoughts become one sample. A thought may be marked by tags around it, or by a closing tag alone (a
+generation prompt that opens the thought itself, as models behind a reasoning parser have it). What was cut off inside a
+thought is a thought without an action: the environment is given an empty one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from context_manager.thoughts import STYLES, without_thought
 
 
 class ReasoningTemplate(ContextTemplate):
-    """Drops the thoughts of earlier turns. `think_style` names how they are marked (default `think`); `think_hint` is added to the
-    last opening message."""
+    """Drops the thoughts of earlier turns. `think_style` names how they are marked (default `think`); `think_hint` is
+    added to the last opening message."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"think_style", "think_hint"})
     _last = ("", "")

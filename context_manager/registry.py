@@ -1,6 +1,7 @@
 """Context templates by name: the built-in ones, AgentEvolver's old names, and a user's own as `package.module:Class`.
 
-A name that cannot be used, or an optional key that the template does not read, raises `ConfigError` before any episode begins.
+A name that cannot be used, or an optional key that the template does not read, raises `ConfigError` before any episode
+begins.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ def template_class(name: str) -> type[ContextTemplate]:
 
 
 def checked_template(settings: ContextSettings) -> type[ContextTemplate]:
-    """Return the template of a configuration. Raises ConfigError if there is none, or for a key that is set and that it does not read."""
+    """Return the template of a configuration. Raises ConfigError if there is none, or for a key that is set and that it
+    does not read."""
     template = template_class(settings.context_template)
     for key in ContextSettings.model_fields:
         if getattr(settings, key) is None or key in COMMON | template.reads:
             continue
         readers = " and ".join(name for name, other in TEMPLATES.items() if key in other.reads)
         raise ConfigError(
-            f"actor_rollout_ref.rollout.{key} is read by {readers} alone, context_template is {settings.context_template}: "
+            f"actor_rollout_ref.rollout.{key} is read by {readers} alone, context_template is "
+            f"{settings.context_template}: "
             "remove the key, or choose another"
         )
     return template

@@ -1,8 +1,9 @@
 """The timeline snapshot recorder: every model call frozen as it happened, and the training samples made of them.
 
-A call whose prompt begins with all the ids of the calls before it goes on their chain, so that an episode that was never edited is one
-chain of ids; any other call begins a chain. A chain is one training sample: no id is computed, searched for or guessed when samples are
-made. A sample that is over a limit is dropped by name and counted, it never stops anything.
+A call whose prompt begins with all the ids of the calls before it goes on their chain, so that an episode that was
+never edited is one chain of ids; any other call begins a chain. A chain is one training sample: no id is computed,
+searched for or guessed when samples are made. A sample that is over a limit is dropped by name and counted, it never
+stops anything.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class _Chain:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One model call. `step` is its number in the trajectory; `shown` the messages that were in its prompt, as runs of their numbers;
-    `trained` whether its tokens are trained on; `log_probs` has one number per sampled id."""
+    """One model call. `step` is its number in the trajectory; `shown` the messages that were in its prompt, as runs of
+    their numbers; `trained` whether its tokens are trained on; `log_probs` has one number per sampled id."""
 
     step: int
     kind: str
@@ -60,10 +61,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SampleLimits:
-    """What a training sample may be: tokens of its prompt and of its response, and how many samples a trajectory may become.
+    """What a training sample may be: tokens of its prompt and of its response, and how many samples a trajectory may
+    become.
 
-    `choice` says which are kept when there are more: the first, the last, or some of them spread evenly over the episode, the first and the
-    last included.
+    `choice` says which are kept when there are more: the first, the last, or some of them spread evenly over the
+    episode, the first and the last included.
     """
 
     max_prompt_tokens: int
@@ -122,8 +124,8 @@ class SnapshotRecorder:
             opening_ids: how every prompt begins.
             training_ids: what stands in its place in the samples; None: the same.
 
-        The dropped are `prompt_too_long`, `response_too_long`, `opening_edited` (a prompt does not begin with `opening_ids`, so that
-        nothing can be put in its place) and `over_max_samples`.
+        The dropped are `prompt_too_long`, `response_too_long`, `opening_edited` (a prompt does not begin with
+        `opening_ids`, so that nothing can be put in its place) and `over_max_samples`.
         """
         dropped: Counter[str] = Counter()
         samples: list[TrainingSample] = []
@@ -152,22 +154,29 @@ def runs(messages: Iterable[Message]) -> Runs:
     return tuple((first, last) for first, last in found)
 
 
-def _sample(chain: _Chain, limits: SampleLimits, opening_ids: list[int], training_ids: Sequence[int] | None) -> TrainingSample | str:
+def _sample(
+    chain: _Chain, limits: SampleLimits, opening_ids: list[int], training_ids: Sequence[int] | None
+) -> TrainingSample | str:
     """Return a chain's sample, or why there is none as `name: text`.
 
-    What a first prompt has beyond `max_prompt_tokens` goes to the front of the response, with a mask of 0: where the prompt ends and the
-    response begins means nothing to the gradient.
+    What a first prompt has beyond `max_prompt_tokens` goes to the front of the response, with a mask of 0: where the
+    prompt ends and the response begins means nothing to the gradient.
     """
     split = min(chain.prompt_length, limits.max_prompt_tokens)
     prompt, response = chain.ids[:split], chain.ids[split:]
     if training_ids is not None:
         if chain.ids[: len(opening_ids)] != opening_ids or len(opening_ids) > split:
-            return "opening_edited: a prompt does not begin with the opening messages, so the training opening cannot be put in their place"
+            return (
+                "opening_edited: a prompt does not begin with the opening messages, so the training opening cannot "
+                "be put in their place"
+            )
         prompt = [*training_ids, *prompt[len(opening_ids) :]]
     if len(prompt) > limits.max_prompt_tokens:
         return f"prompt_too_long: {len(prompt)} tokens, data.max_prompt_length allows {limits.max_prompt_tokens}"
     if len(response) > limits.max_response_tokens:
-        return f"response_too_long: {len(response)} tokens, data.max_response_length allows {limits.max_response_tokens}"
+        return (
+            f"response_too_long: {len(response)} tokens, data.max_response_length allows {limits.max_response_tokens}"
+        )
     mask, log_probs, step_ids = [0] * len(response), [0.0] * len(response), [-1] * len(response)
     for snapshot in chain.snapshots:
         here, count = slice(snapshot._start - split, snapshot._end - split), snapshot._end - snapshot._start

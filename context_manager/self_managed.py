@@ -1,8 +1,10 @@
 """The self-managed context: messages carry ids, and the policy itself says which it keeps, removes or compresses.
 
-It may say so in any reply, between `<context>` and `</context>`, which the environment never sees; and it is asked once a prompt would
-exceed the trigger. Either way its decisions are sampled tokens like any others, trained on with the rest. The budget holds whatever it
-says: when the prompt is still too long after it was asked, older turns go, and what it kept before the context is full. The newest turn
+It may say so in any reply, between `<context>` and `</context>`, which the environment never sees; and it is asked once
+a prompt would exceed the trigger. Either way its decisions are sampled tokens like any others, trained on with the
+rest. The budget holds whatever it
+says: when the prompt is still too long after it was asked, older turns go, and what it kept before the context is full.
+    The newest turn
 and the opening are out of its reach.
 """
 
@@ -16,7 +18,8 @@ from context_manager.template import Message, SideCall
 from context_manager.trimming import TrimmingTemplate
 
 GUIDE = (
-    "Your context is small. Messages carry ids like [m2]; your reply before it is m1. To free room, add commands to a reply, one a line: "
+    "Your context is small. Messages carry ids like [m2]; your reply before it is m1. To free room, add commands to a "
+    "reply, one a line: "
     "<context>\nremove m1 m2\ncompress m4: short text\nkeep m6\n</context>"
 )
 REQUEST = (
@@ -57,7 +60,8 @@ class SelfManagedTemplate(TrimmingTemplate):
         """Ask the policy what may go, once between two replies."""
         if self._asked_at == len(self.recorder.snapshots) or not self.too_long or not (within := self._within_reach()):
             return None
-        # As much of the conversation as leaves room for the question: at its end stands what the policy is not asked about.
+        # As much of the conversation as leaves room for the question: at its end stands what the policy is not asked
+        # about.
         shown, size = self.timeline.messages, self.timeline.sizes()
         for turn in reversed(self.timeline.turns()):
             sizes = ", ".join(f"m{message.number} {size[message]}" for message in shown if message in within)
@@ -94,7 +98,9 @@ class SelfManagedTemplate(TrimmingTemplate):
                 if command.verb == "remove":
                     gone.append(by_number.pop(number))
                 else:
-                    by_number[number] = self._pin(message) if command.verb == "keep" else self._compress(message, command.text)
+                    by_number[number] = (
+                        self._pin(message) if command.verb == "keep" else self._compress(message, command.text)
+                    )
         if gone:
             self._remove(gone)
 
@@ -111,7 +117,8 @@ class SelfManagedTemplate(TrimmingTemplate):
         return self.timeline.rewrite(message, text if message.ids is not None else self._marked(message, text))
 
     def _remove(self, gone: list[Message]) -> None:
-        """Take messages out. Two replies in a row are something that no chat template expects: a word stays between them."""
+        """Take messages out. Two replies in a row are something that no chat template expects: a word stays between
+        them."""
         self.note_edit("remove", gone)
         before: Message | None = None
         between: Message | None = None

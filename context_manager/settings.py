@@ -1,4 +1,5 @@
-"""What can be set of a context: our keys of `actor_rollout_ref.rollout` that templates read, and the token limits of an episode."""
+"""What can be set of a context: our keys of `actor_rollout_ref.rollout` that templates read, and the token limits of an
+episode."""
 
 from __future__ import annotations
 
@@ -11,19 +12,28 @@ from agentevolver.utils.names import name_or_spec
 from context_manager.samples import SampleChoice
 
 OLD_TEMPLATE_NAMES = {"linear": "causal", "linear_think": "reasoning", "context_selfclip": "self_managed"}
-CONTEXT_TEMPLATES = ("reasoning", "sliding_window", "self_managed", *sorted(set(OLD_TEMPLATE_NAMES) - {"linear"}), "causal", "linear")
+CONTEXT_TEMPLATES = (
+    "reasoning",
+    "sliding_window",
+    "self_managed",
+    *sorted(set(OLD_TEMPLATE_NAMES) - {"linear"}),
+    "causal",
+    "linear",
+)
 
 
 class ContextFull(Exception):
-    """The next prompt and the room for its reply do not fit any more. Ends the episode as `context_full`, it is not a failure."""
+    """The next prompt and the room for its reply do not fit any more. Ends the episode as `context_full`, it is not a
+    failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextLimits:
     """Token limits of an episode.
 
-    `max_prompt_tokens` bounds the opening messages, `max_response_tokens` everything after them, `max_model_len` prompt and reply
-    of one call; `max_new_tokens` is the reserve for one reply, `max_observation_tokens` the cut of one observation.
+    `max_prompt_tokens` bounds the opening messages, `max_response_tokens` everything after them, `max_model_len` prompt
+    and reply of one call; `max_new_tokens` is the reserve for one reply, `max_observation_tokens` the cut of one
+    observation.
     """
 
     max_prompt_tokens: int
@@ -42,15 +52,27 @@ class ContextSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     context_template: str = Field("causal", description="how the conversation is kept: a name or package.module:Class")
-    observation_role: Literal["user", "tool"] | None = Field(None, description="role of what the environment says; null: its own")
-    max_samples_per_trajectory: int | None = Field(None, ge=1, description="training samples of a trajectory; null: all")
+    observation_role: Literal["user", "tool"] | None = Field(
+        None, description="role of what the environment says; null: its own"
+    )
+    max_samples_per_trajectory: int | None = Field(
+        None, ge=1, description="training samples of a trajectory; null: all"
+    )
     sample_choice: SampleChoice | None = Field(None, description="which samples are kept; null: spread")
-    context_trigger_tokens: int | None = Field(None, ge=1, description="prompt length at which older turns give way; null: 3/4 of the room")
+    context_trigger_tokens: int | None = Field(
+        None, ge=1, description="prompt length at which older turns give way; null: 3/4 of the room"
+    )
     context_keep_turns: int | None = Field(None, ge=1, description="newest turns that stay as they are; null: 3")
     summary_tokens: int | None = Field(None, ge=1, description="tokens of a summary or note; null: 1/8 of the room")
-    summary_by: Literal["policy", "summariser", "nobody"] | None = Field(None, description="who writes summaries; null: policy")
-    train_context_calls: bool | None = Field(None, description="train on the policy's summaries and context decisions; null: true")
-    think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(None, description="how thoughts are marked; null: think")
+    summary_by: Literal["policy", "summariser", "nobody"] | None = Field(
+        None, description="who writes summaries; null: policy"
+    )
+    train_context_calls: bool | None = Field(
+        None, description="train on the policy's summaries and context decisions; null: true"
+    )
+    think_style: Literal["think", "seed_oss", "mistral", "granite"] | None = Field(
+        None, description="how thoughts are marked; null: think"
+    )
     think_hint: str | None = Field(None, description="added to the last opening message")
 
     @field_validator("context_template")

@@ -1,11 +1,12 @@
 """The base of every context template: it edits what the policy will see next, and records what the engine saw.
 
-Two structures carry it (paper 2.5). The *live timeline* is the mutable conversation as the policy will next see it (`timeline.py`). The
-*snapshots* are the model calls, each frozen as it happened (`snapshots.py`). Training samples come from the snapshots alone, so that what
-is trained on is what was sampled, whatever a template does to the timeline.
+Two structures carry it (paper 2.5). The *live timeline* is the mutable conversation as the policy will next see it
+(`timeline.py`). The *snapshots* are the model calls, each frozen as it happened (`snapshots.py`). Training samples come
+from the snapshots alone, so that what is trained on is what was sampled, whatever a template does to the timeline.
 
-A template is a subclass that overrides some of the hooks at the end of the class. It calls no model: where it wants one asked (for a
-summary, say) it says so in `housekeeping`, and whoever runs the episode makes the call, records it and brings the answer to `settle`.
+A template is a subclass that overrides some of the hooks at the end of the class. It calls no model: where it wants one
+asked (for a summary, say) it says so in `housekeeping`, and whoever runs the episode makes the call, records it and
+brings the answer to `settle`.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ class SideCall:
 class ContextTemplate:
     """One episode's context.
 
-    The order of calls is `start`; then for each reply of the policy `housekeeping` (with `answer` or `settle` for each call that it
-    returns), `next_prompt`, `record`; after an action `observe`; at the end `samples`.
+    The order of calls is `start`; then for each reply of the policy `housekeeping` (with `answer` or `settle` for each
+    call that it returns), `next_prompt`, `record`; after an action `observe`; at the end `samples`.
 
-    Class attributes: `reads` names the optional keys (`settings.ContextSettings`) that the template reads; `append_only` says that it
+    Class attributes: `reads` names the optional keys (`settings.ContextSettings`) that the template reads;
+        `append_only` says that it
     never edits the timeline, which makes do with chat templates that cannot be taken apart.
     """
 
@@ -72,12 +74,15 @@ class ContextTemplate:
 
     # ---- what an episode calls ----
 
-    def start(self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None) -> None:
+    def start(
+        self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
         """Take the opening messages.
 
         Args:
             messages: what the policy sees first.
-            training_opening: what stands in their place in the training samples (the same without guidance, say); None: the same.
+            training_opening: what stands in their place in the training samples (the same without guidance, say); None:
+                the same.
 
         Raises:
             ContextFull: they exceed `max_prompt_tokens`.
@@ -124,16 +129,22 @@ class ContextTemplate:
     def answer(self, call: SideCall, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int) -> str:
         """Freeze the policy's answer to a side call, act on it, and return its text."""
         trained = self.options.train_context_calls is not False
-        self.recorder.record(call.prompt_ids, sampled_ids, log_probs, step=step, kind=call.kind, shown=call.shown, trained=trained)
+        self.recorder.record(
+            call.prompt_ids, sampled_ids, log_probs, step=step, kind=call.kind, shown=call.shown, trained=trained
+        )
         text = self.renderer.text(sampled_ids)
         self.settle(call, text)
         return text
 
     def observe(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Append what the environment answered, cut to the observation limit, and return that text, without what the template adds."""
+        """Append what the environment answered, cut to the observation limit, and return that text, without what the
+        template adds."""
         role, texts = self.options.observation_role, []
         for message in messages:
-            clipped = {**message, "content": self.renderer.clip(str(message.get("content") or ""), self.limits.max_observation_tokens)}
+            clipped = {
+                **message,
+                "content": self.renderer.clip(str(message.get("content") or ""), self.limits.max_observation_tokens),
+            }
             if role is not None and clipped["role"] in ("user", "tool"):
                 clipped["role"] = role
             shown = self.shown(clipped, self.timeline.last_number + 1)
@@ -143,8 +154,8 @@ class ContextTemplate:
         return "\n".join(texts)
 
     def tell(self, text: str) -> None:
-        """Append an instruction of the agent flow's, as the user would give it: to what the user said just before, if that is the last
-        message, since many chat templates want the roles to alternate."""
+        """Append an instruction of the agent flow's, as the user would give it: to what the user said just before, if
+        that is the last message, since many chat templates want the roles to alternate."""
         last = self.timeline.messages[-1] if self.timeline.messages else None
         if last is not None and last.role == "user" and self.messages[-1]["content"] == last.content:
             message = {**self.messages.pop(), "content": f"{last.content}\n\n{text}"}
@@ -155,8 +166,8 @@ class ContextTemplate:
         self.messages.append(message)
 
     def pin(self) -> None:
-        """Keep the policy's last message when others are dropped, and no longer the one that was kept before. Raises RuntimeError if
-        it has not spoken yet."""
+        """Keep the policy's last message when others are dropped, and no longer the one that was kept before. Raises
+        RuntimeError if it has not spoken yet."""
         said = [message for message in self.timeline.messages if message.ids is not None]
         if not said:
             raise RuntimeError("nothing to pin: the policy has not spoken yet")
@@ -170,7 +181,8 @@ class ContextTemplate:
         return self.timeline.chat()
 
     def samples(self) -> list[TrainingSample]:
-        """Return the training samples, in order; empty if the policy never spoke. `dropped` then counts those left out, by name."""
+        """Return the training samples, in order; empty if the policy never spoke. `dropped` then counts those left out,
+        by name."""
         limits = SampleLimits(
             self.limits.max_prompt_tokens,
             self.limits.max_response_tokens,
@@ -194,7 +206,12 @@ class ContextTemplate:
 
     def note_edit(self, kind: str, messages: Sequence[Message], text: str = "") -> None:
         """Write down, for the trajectory's record, what was done to the timeline."""
-        edit = {"calls": len(self.recorder.snapshots), "kind": kind, "messages": [list(run) for run in runs(messages)], "text": text}
+        edit = {
+            "calls": len(self.recorder.snapshots),
+            "kind": kind,
+            "messages": [list(run) for run in runs(messages)],
+            "text": text,
+        }
         self.edits.append(edit)
 
     # ---- hooks: what a template may override ----

@@ -12,7 +12,8 @@ STYLES = {
 
 
 def without_thought(text: str, tags: tuple[str, str], *, inside: bool = False) -> str:
-    """Return what a reply says beyond its thoughts; `inside` says that it begins in one. Text without a thought is returned as it is."""
+    """Return what a reply says beyond its thoughts; `inside` says that it begins in one. Text without a thought is
+    returned as it is."""
     opening, closing = tags
     _, closed, answer = text.rpartition(closing)
     # A thought that is opened again after its close and cut off is no answer either.

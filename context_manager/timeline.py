@@ -1,8 +1,8 @@
 """The live context timeline: the mutable conversation as the policy will next see it.
 
-A template edits `messages`, a plain list; a message itself never changes, an edit puts another one in its place. `prompt` turns the list
-into token ids. What stands unchanged since the last prompt is not rendered again, and each message is tokenised once: sampled replies
-keep the ids that were sampled.
+A template edits `messages`, a plain list; a message itself never changes, an edit puts another one in its place.
+`prompt` turns the list into token ids. What stands unchanged since the last prompt is not rendered again, and each
+message is tokenised once: sampled replies keep the ids that were sampled.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from context_manager.chat import ChatRenderer
 class Message:
     """One message of the live timeline.
 
-    `number` counts the messages of an episode after its opening, from 1; a message that replaces another has its number. For what the
-    policy said, `step` is the call that sampled it, `ids` are its tokens as they stand in prompts, its header included, and
-    `closed` says that they hold the turn's closing token. For all others `ids` is None. A `pinned` message is not for dropping.
+    `number` counts the messages of an episode after its opening, from 1; a message that replaces another has its
+    number. For what the policy said, `step` is the call that sampled it, `ids` are its tokens as they stand in prompts,
+    its header included, and `closed` says that they hold the turn's closing token. For all others `ids` is None. A
+    `pinned` message is not for dropping.
     """
 
     number: int
@@ -130,7 +131,8 @@ class LiveTimeline:
         return turns
 
     def older(self, keep: int) -> list[Message]:
-        """Return the messages of all turns but the newest `keep`; what is pinned is left out, with the answers to it."""
+        """Return the messages of all turns but the newest `keep`; what is pinned is left out, with the answers to
+        it."""
         turns = self.turns()
         return [m for turn in turns[: max(len(turns) - keep, 0)] if not turn[0].pinned for m in turn if not m.pinned]
 
@@ -154,7 +156,9 @@ class LiveTimeline:
             sizes |= {message: round(len(ids) * (len(message.content) + 1) / chars) for message in run}
         return sizes
 
-    def chat(self, messages: Iterable[Message] | None = None, extra: Iterable[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    def chat(
+        self, messages: Iterable[Message] | None = None, extra: Iterable[Mapping[str, Any]] = ()
+    ) -> list[dict[str, Any]]:
         """Return the conversation as chat messages, for models that take those instead of token ids."""
         shown = self.messages if messages is None else messages
         return [*self.opening, *(message.to_dict() for message in shown), *(dict(message) for message in extra)]
@@ -165,7 +169,8 @@ class LiveTimeline:
         return [*ids, *self._block(follows, run), *self._generation]
 
     def prompt_of(self, messages: Sequence[Message], extra: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        """Return the ids of a prompt of some of the messages, and `extra` ones after them that are not part of the timeline."""
+        """Return the ids of a prompt of some of the messages, and `extra` ones after them that are not part of the
+        timeline."""
         ids, follows, run = list(self.opening_ids), None, list[Message]()
         for message in messages:
             if message.ids is None:
@@ -200,12 +205,18 @@ class LiveTimeline:
         if follows is None and not run:
             return []
         if follows is None and self._append_only:
-            raise ValueError("an append-only timeline has nothing between its opening and the first reply: say it in the opening")
+            raise ValueError(
+                "an append-only timeline has nothing between its opening and the first reply: say it in the opening"
+            )
         closed = None if follows is None else follows.closed
         key = closed, tuple(run)
         if (ids := self._blocks.get(key)) is None:
             said = [message.to_dict() for message in run]
-            ids = self.renderer.continuation(said, closed=bool(closed)) if self._append_only else self.renderer.follow(said, closed=closed)
+            ids = (
+                self.renderer.continuation(said, closed=bool(closed))
+                if self._append_only
+                else self.renderer.follow(said, closed=closed)
+            )
             if keep and run:
                 self._blocks[key] = ids
         return ids

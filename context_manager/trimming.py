@@ -1,7 +1,8 @@
 """What the templates share that keep the conversation short: when to step in, and which turns are older ones.
 
-`trigger` is the prompt length at which they step in; what they leave alone are the newest turns (`context_keep_turns`, fewer if those do
-not fit), pinned turns and the opening. The newest turn is never touched: the policy has not answered it yet.
+`trigger` is the prompt length at which they step in; what they leave alone are the newest turns (`context_keep_turns`,
+fewer if those do not fit), pinned turns and the opening. The newest turn is never touched: the policy has not answered
+it yet.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ KEEP_TURNS = 3
 class TrimmingTemplate(ContextTemplate):
     """A template that shortens the timeline once a prompt would exceed the trigger."""
 
-    reads: ClassVar[frozenset[str]] = frozenset({"context_trigger_tokens", "context_keep_turns", "summary_tokens", "train_context_calls"})
+    reads: ClassVar[frozenset[str]] = frozenset(
+        {"context_trigger_tokens", "context_keep_turns", "summary_tokens", "train_context_calls"}
+    )
 
-    def start(self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None) -> None:
-        """Take the opening messages, and refuse at once a chat template that what stands in the place of older turns cannot follow."""
+    def start(
+        self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Take the opening messages, and refuse at once a chat template that what stands in the place of older turns
+        cannot follow."""
         super().start(messages, training_opening)
         self.renderer.follow([{"role": "user", "content": "-"}], closed=None)
 
@@ -34,7 +40,8 @@ class TrimmingTemplate(ContextTemplate):
 
     @property
     def note_tokens(self) -> int:
-        """The most tokens of a summary or note: what was set, or an eighth of the room, and no more than a reply may have."""
+        """The most tokens of a summary or note: what was set, or an eighth of the room, and no more than a reply may
+        have."""
         return min(self.options.summary_tokens or max(self.room // 8, 16), self.limits.max_new_tokens)
 
     @property
@@ -58,7 +65,8 @@ class TrimmingTemplate(ContextTemplate):
         return older
 
     def fit(self) -> None:
-        """Drop older turns to be within the trigger, and pinned ones before the context is full. The newest turn stays."""
+        """Drop older turns to be within the trigger, and pinned ones before the context is full. The newest turn
+        stays."""
         if self.too_long:
             self._drop(self.older_turns())
         pinned = [message for message in self.timeline.messages if message.pinned]

@@ -1,7 +1,9 @@
-"""The HTTP application: routes and OpenAPI, behind the shield (`agentevolver.utils.web`), which checks access and bounds bodies.
+"""The HTTP application: routes and OpenAPI, behind the shield (`agentevolver.utils.web`), which checks access and
+bounds bodies.
 
-`Gate` is a bare ASGI layer in front of FastAPI. It answers the POST routes itself, because a rollout makes thousands of such calls a
-second; FastAPI serves the schema, the listings, and 404 and 405. Nothing that an environment raised reaches a client as a traceback.
+`Gate` is a bare ASGI layer in front of FastAPI. It answers the POST routes itself, because a rollout makes thousands of
+such calls a second; FastAPI serves the schema, the listings, and 404 and 405. Nothing that an environment raised
+reaches a client as a traceback.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ class Gate:
 
 
 def shielded(service: Service, settings: ServiceSettings) -> Shield:
-    """Return the application of a service behind its shield; raises ValueError for settings that would let everybody in."""
+    """Return the application of a service behind its shield; raises ValueError for settings that would let everybody
+    in."""
     gate = Gate(service)
     access = Access(settings.host, settings.token or "", TOKEN_VARIABLE)
     return Shield(gate, access, settings.max_body_bytes, error_body, check_json=False, on_refusal=gate.count)
@@ -91,7 +94,9 @@ def shielded(service: Service, settings: ServiceSettings) -> Shield:
 
 def documented_app(service: Service) -> FastAPI:
     """Return the FastAPI application: schemas of all routes, /healthz, /metrics, /instances."""
-    app = FastAPI(title="Environment service", description="Gym-style environments for LLM agents over HTTP.", version="1")
+    app = FastAPI(
+        title="Environment service", description="Gym-style environments for LLM agents over HTTP.", version="1"
+    )
     answer_errors(app, error_body, invalid=422)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorModel, "description": text} for status, text in ERROR_STATUSES.items()
@@ -102,12 +107,19 @@ def documented_app(service: Service) -> FastAPI:
         _add_post(app, service, path, body, route.reply, route.summary, errors)
     for path, single in MANY.items():
         route = ROUTES[single]
-        # A field that an item lacks is a 400 in its own reply and not a fault of the whole body, so the schema requires none.
+        # A field that an item lacks is a 400 in its own reply and not a fault of the whole body, so the schema requires
+        # none.
         item = request_model(f"{path.strip('/').title().replace('_', '')}Item", (), (*route.required, *route.optional))
         body = _many_model(path, item)
-        _add_post(app, service, path, body, ManyReply, f"Many {single} requests at a time, answered in their order.", errors)
+        _add_post(
+            app, service, path, body, ManyReply, f"Many {single} requests at a time, answered in their order.", errors
+        )
 
-    @app.get("/healthz", response_class=Response, summary="OK when instances can be created; who this is to those that accept JSON.")
+    @app.get(
+        "/healthz",
+        response_class=Response,
+        summary="OK when instances can be created; who this is to those that accept JSON.",
+    )
     async def healthz(request: Request) -> Response:
         reason = service.not_ready()
         status, headers = (200, {"vary": "accept"}) if reason is None else (503, {"vary": "accept", "retry-after": "1"})

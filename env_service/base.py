@@ -1,8 +1,8 @@
 """The contract of an environment: one instance is one episode of one task.
 
-An environment knows nothing of HTTP, Ray or the agent. The host creates it, calls it from one thread at a time, and closes it.
-What a method raises reaches the caller as a typed error and never as a reward: `ValueError` means that the caller asked for
-something wrong (HTTP 400), anything else that the environment failed (HTTP 500).
+An environment knows nothing of HTTP, Ray or the agent. The host creates it, calls it from one thread at a time, and
+closes it. What a method raises reaches the caller as a typed error and never as a reward: `ValueError` means that the
+caller asked for something wrong (HTTP 400), anything else that the environment failed (HTTP 500).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ class Message(TypedDict):
 class InitState(TypedDict):
     """The opening messages (the last one from the user) and facts about the instance.
 
-    `info["query"]`, where it is told, is the part of the last message that asks for something: it stands there exactly once, and a task
-    that somebody made up puts its own words in its place. Without it such a task stands below the last message, of which nothing is lost.
+    `info["query"]`, where it is told, is the part of the last message that asks for something: it stands there exactly
+    once, and a task that somebody made up puts its own words in its place. Without it such a task stands below the last
+    message, of which nothing is lost.
     """
 
     state: list[Message]
@@ -31,10 +32,13 @@ class InitState(TypedDict):
 
 
 class StepInfo(TypedDict, total=False):
-    """What `info` of a step says of the action, beside whatever else the environment puts there. All keys may be left out.
+    """What `info` of a step says of the action, beside whatever else the environment puts there. All keys may be left
+    out.
 
-    - `refused`: true, or why, if the environment did not carry the action out or it failed; false if it was carried out.
-    - `finished`: whether the episode ended with this action as an agent should end it; true only where `is_terminated` is.
+    - `refused`: true, or why, if the environment did not carry the action out or it failed; false if it was carried
+        out.
+    - `finished`: whether the episode ended with this action as an agent should end it; true only where `is_terminated`
+        is.
     - `answer`: the answer that the action gave, None if it gave none.
 
     An environment that tells neither `refused` nor `finished` leaves open what became of an action.
@@ -48,11 +52,13 @@ class StepInfo(TypedDict, total=False):
 class StateInfo(TypedDict):
     """What `get_info(params={"what": "state"})` returns where an environment tells its state; else it returns None.
 
-    - `facts`: everything a task may change, as nested objects with text keys; the same twice if nothing happened in between.
+    - `facts`: everything a task may change, as nested objects with text keys; the same twice if nothing happened in
+        between.
     - `answer`: the answer that was given, None before there is one.
     - `finished`: whether the episode ended as an agent should end it; None where that is not known.
     - `exact`: whether equal facts mean equal states; if so, a task can be graded by them.
-    - `prose`: whether answers are sentences, which have to be understood to be compared (default: false, they are compared as text).
+    - `prose`: whether answers are sentences, which have to be understood to be compared (default: false, they are
+        compared as text).
     """
 
     facts: dict[str, Any]
@@ -63,7 +69,8 @@ class StateInfo(TypedDict):
 
 
 class StepResult(TypedDict):
-    """The observation messages, the immediate reward, whether the episode is over, and facts (`StepInfo` and others)."""
+    """The observation messages, the immediate reward, whether the episode is over, and facts (`StepInfo` and
+    others)."""
 
     state: list[Message]
     reward: float
@@ -76,12 +83,17 @@ class BaseEnv(ABC):
 
     Class attributes declare how the service may host it:
 
-    - `isolation`: "shared" lets one process hold many instances (pure Python that is cheap and cannot harm its neighbours);
-      "isolated" gives each instance a process of its own, taken from a warm pool (anything that executes an agent's code).
+    - `isolation`: "shared" lets one process hold many instances (pure Python that is cheap and cannot harm its
+        neighbours);
+      "isolated" gives each instance a process of its own, taken from a warm pool (anything that executes an agent's
+      code).
     - `call_timeout_s`: seconds that one call may take before the service gives it up with HTTP 504.
-    - `memory_mb`: MiB of address space that an isolated instance may take beyond what importing the environment took; 0 means no limit.
-    - `explore_steps`: name of the parameter of `create` that sets how many actions an episode may take. Whoever explores or carries out a
-      solution creates with `explore_steps`, and the service passes the number on under this name; "" if episodes have no such limit.
+    - `memory_mb`: MiB of address space that an isolated instance may take beyond what importing the environment took; 0
+        means no limit.
+    - `explore_steps`: name of the parameter of `create` that sets how many actions an episode may take. Whoever
+        explores or carries out a
+      solution creates with `explore_steps`, and the service passes the number on under this name; "" if episodes have
+      no such limit.
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
@@ -99,9 +111,10 @@ class BaseEnv(ABC):
     def warm_up(cls) -> None:
         """Prepare a fresh process for the one instance that it will hold; does nothing unless overridden.
 
-        Called once in each isolated process while it waits in the warm stock, so that what takes long (starting a helper process, reading
-        tasks) is done before somebody asks. Never called in a shared host. An exception fails the create that the process is then used
-        for. Whatever it starts must end with the process: most warmed-up processes of a service that stops were never used.
+        Called once in each isolated process while it waits in the warm stock, so that what takes long (starting a
+        helper process, reading tasks) is done before somebody asks. Never called in a shared host. An exception fails
+        the create that the process is then used for. Whatever it starts must end with the process: most warmed-up
+        processes of a service that stops were never used.
         """
 
     @abstractmethod
@@ -114,10 +127,12 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode in 0..1 from the environment's own state; `params["sparse"]` (default true) asks for 0 or 1."""
+        """Grade the episode in 0..1 from the environment's own state; `params["sparse"]` (default true) asks for 0 or
+        1."""
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return facts about the instance as JSON-ready data: `params["what"]` is "tools" or "state" (`StateInfo`), None if not told."""
+        """Return facts about the instance as JSON-ready data: `params["what"]` is "tools" or "state" (`StateInfo`),
+        None if not told."""
         return None
 
     def close(self) -> None:

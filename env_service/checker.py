@@ -1,7 +1,7 @@
 """Runs the contract against an environment and says in plain words what is wrong.
 
-Each check is a function whose docstring is the promise it tests; it returns nothing when the promise holds and raises `Broken` (or
-`Failed`) when not. Checks make a handful of instances and release them all.
+Each check is a function whose docstring is the promise it tests; it returns nothing when the promise holds and raises
+`Broken` (or `Failed`) when not. Checks make a handful of instances and release them all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def run_checks(probe: Probe, *, split: str = "train", action: str = "hello") -> 
 
 
 @contextlib.contextmanager
-def _episode(subject: Subject, task_id: str | None = None, params: dict[str, Any] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _episode(
+    subject: Subject, task_id: str | None = None, params: dict[str, Any] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     chosen = task_id if task_id is not None else subject.probe.tasks(subject.split)[0]
     instance_id, state = subject.probe.create(chosen, params or {})
     try:
@@ -115,7 +117,8 @@ def opens(subject: Subject) -> None:
 
 
 def opens_without_a_task(subject: Subject) -> None:
-    """params.is_open_query opens an episode for exploration, also with explore_steps, which goes by the name that the class declares."""
+    """params.is_open_query opens an episode for exploration, also with explore_steps, which goes by the name that the
+    class declares."""
     with _episode(subject, params={"is_open_query": True, "explore_steps": 3}):
         pass
 
@@ -123,14 +126,19 @@ def opens_without_a_task(subject: Subject) -> None:
 def opens_alike(subject: Subject) -> None:
     """Two instances of a task start alike, so that a group of rollouts is comparable."""
     with _episode(subject) as (_, first), _episode(subject) as (_, second):
-        _expect(first["state"] == second["state"], f"they start differently: {first['state'][-1]} and {second['state'][-1]}")
+        _expect(
+            first["state"] == second["state"], f"they start differently: {first['state'][-1]} and {second['state'][-1]}"
+        )
 
 
 def steps(subject: Subject) -> None:
     """A step returns messages, a finite reward, a boolean end and facts that JSON can hold."""
     with _episode(subject) as (instance_id, _):
         result = subject.probe.step(instance_id, _say(subject.action))
-        _expect(bool(result["state"]) or result["is_terminated"], "the agent gets no observation although the episode goes on")
+        _expect(
+            bool(result["state"]) or result["is_terminated"],
+            "the agent gets no observation although the episode goes on",
+        )
 
 
 def steps_alike(subject: Subject) -> None:
@@ -141,20 +149,25 @@ def steps_alike(subject: Subject) -> None:
 
 
 def marks_its_query(subject: Subject) -> None:
-    """The query that info.query of an opening tells stands in the last message exactly once, so that another one can take its place."""
+    """The query that info.query of an opening tells stands in the last message exactly once, so that another one can
+    take its place."""
     for params in ({}, {"is_open_query": True}):
         with _episode(subject, params=params) as (_, state):
             query, content = state["info"].get("query"), state["state"][-1]["content"]
             if query is None:
                 continue
-            _expect(isinstance(query, str) and bool(query.strip()), f"info.query is {query!r}; name the text, or leave it out")
+            _expect(
+                isinstance(query, str) and bool(query.strip()),
+                f"info.query is {query!r}; name the text, or leave it out",
+            )
             times = content.count(query)
             where = "an opening without a task" if params else "an opening"
             _expect(times == 1, f"info.query of {where} stands {times} times in the last message: {query[:80]!r}")
 
 
 def says_what_actions_did(subject: Subject) -> None:
-    """What info says of an action (refused, finished, answer) it says of every action, and finished only of the last one."""
+    """What info says of an action (refused, finished, answer) it says of every action, and finished only of the last
+    one."""
     told: dict[str, set[str]] = {}
     with _episode(subject, params={"is_open_query": True}) as (instance_id, _):
         for text in (subject.action, *ODD_TEXTS):
@@ -164,11 +177,15 @@ def says_what_actions_did(subject: Subject) -> None:
                 break
     every = set().union(*told.values())
     for text, keys in told.items():
-        _expect(keys == every, f"info tells {sorted(every)} of some actions, and not {sorted(every - keys)} of {text[:40]!r}")
+        _expect(
+            keys == every,
+            f"info tells {sorted(every)} of some actions, and not {sorted(every - keys)} of {text[:40]!r}",
+        )
 
 
 def tells_its_state(subject: Subject) -> None:
-    """get_info with what=state tells no state at all, or one that asking does not change and that equal actions make equal."""
+    """get_info with what=state tells no state at all, or one that asking does not change and that equal actions make
+    equal."""
     with (
         _episode(subject, params={"is_open_query": True}) as (one, _),
         _episode(subject, params={"is_open_query": True}) as (other, _),
@@ -179,17 +196,26 @@ def tells_its_state(subject: Subject) -> None:
             moment = "before the first step" if number == 0 else f"after {number} steps"
             first, again, twin = _state(subject, one), _state(subject, one), _state(subject, other)
             _expect(first == again, f"two asks in a row differ {moment}: {shorten(first)} and {shorten(again)}")
-            _expect(first == twin, f"the same actions led to different states {moment}: {shorten(first)} and {shorten(twin)}")
+            _expect(
+                first == twin,
+                f"the same actions led to different states {moment}: {shorten(first)} and {shorten(twin)}",
+            )
             result = subject.probe.step(one, _say(text))
             subject.probe.step(other, _say(text))
             state, said = _state(subject, one), result["info"].get("finished")
             if state is not None and state.get("finished") is not None and said is not None:
-                _expect(state["finished"] == said, f"the state says finished={state['finished']} and the step finished={said}")
+                _expect(
+                    state["finished"] == said,
+                    f"the state says finished={state['finished']} and the step finished={said}",
+                )
             if result["is_terminated"]:
                 break
         last, twin = _state(subject, one), _state(subject, other)
         _expect(last == twin, f"the same actions led to different states: {shorten(last)} and {shorten(twin)}")
-        _expect(last is not None and set(last) >= {"facts", "exact"}, f"the state lacks `facts` or `exact`: {shorten(before)}")
+        _expect(
+            last is not None and set(last) >= {"facts", "exact"},
+            f"the state lacks `facts` or `exact`: {shorten(before)}",
+        )
 
 
 def _state(subject: Subject, instance_id: str) -> dict[str, Any] | None:
@@ -215,7 +241,8 @@ def bears_any_text(subject: Subject) -> None:
 
 
 def grades(subject: Subject) -> None:
-    """evaluate returns 0 or 1 by default, a score in 0..1 with sparse=false, at any moment, and always the same at the same state."""
+    """evaluate returns 0 or 1 by default, a score in 0..1 with sparse=false, at any moment, and always the same at the
+    same state."""
     with _episode(subject) as (instance_id, _):
         for moment in ("before the first step", "after a step"):
             if moment == "after a step":

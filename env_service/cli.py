@@ -1,4 +1,5 @@
-"""Command line of the environment service. Imports what a command needs only when it runs, so that `--help` answers at once."""
+"""Command line of the environment service. Imports what a command needs only when it runs, so that `--help` answers at
+once."""
 
 from __future__ import annotations
 
@@ -18,13 +19,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m env_service", description="Gym-style environments for LLM agents behind HTTP.")
+    parser = argparse.ArgumentParser(
+        prog="python -m env_service", description="Gym-style environments for LLM agents behind HTTP."
+    )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     with_defaults = argparse.ArgumentDefaultsHelpFormatter
     _add_serve(commands.add_parser("serve", help="serve environments over HTTP", formatter_class=with_defaults))
     _add_list(commands.add_parser("list", help="list the environments that can be served"))
     _add_new(commands.add_parser("new", help="write a working skeleton of a new environment"))
-    _add_check(commands.add_parser("check", help="run the contract against an environment", formatter_class=with_defaults))
+    _add_check(
+        commands.add_parser("check", help="run the contract against an environment", formatter_class=with_defaults)
+    )
     _add_bench(commands.add_parser("bench", help="measure a running service", formatter_class=with_defaults))
     return parser
 
@@ -60,26 +65,66 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_env_module(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--env-module", action="append", default=[], metavar="NAME=PKG.MOD:CLASS", help="make a class known under a name")
+    parser.add_argument(
+        "--env-module",
+        action="append",
+        default=[],
+        metavar="NAME=PKG.MOD:CLASS",
+        help="make a class known under a name",
+    )
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_serve)
     add = parser.add_argument
-    add("--env", action="append", required=True, metavar="NAME", help="environment to serve; may be given several times")
+    add(
+        "--env", action="append", required=True, metavar="NAME", help="environment to serve; may be given several times"
+    )
     _add_env_module(parser)
-    add("--host", "--portal", default="127.0.0.1", help="address to bind; anything but loopback needs ENV_SERVICE_TOKEN")
+    add(
+        "--host", "--portal", default="127.0.0.1", help="address to bind; anything but loopback needs ENV_SERVICE_TOKEN"
+    )
     add("--port", type=int, default=8080, help="port to bind; 0 takes a free one")
     add("--ray-address", metavar="ADDRESS", help="Ray cluster to join; without it a private one is started")
-    add("--max-instances", type=_positive, metavar="N", help="open instances per environment (4096 shared, 256 isolated)")
-    add("--shared-hosts", type=_positive, default=2, metavar="N", help="processes for the instances of a shared environment")
+    add(
+        "--max-instances",
+        type=_positive,
+        metavar="N",
+        help="open instances per environment (4096 shared, 256 isolated)",
+    )
+    add(
+        "--shared-hosts",
+        type=_positive,
+        default=2,
+        metavar="N",
+        help="processes for the instances of a shared environment",
+    )
     add("--threads", type=_positive, default=32, metavar="N", help="calls that one shared host runs at a time")
     add("--warm", type=_positive, default=4, metavar="N", help="isolated processes kept ready")
-    add("--memory-mb", type=_not_negative, metavar="MB", help="memory an isolated process may add; 0: no limit; else the class decides")
-    add("--shared-memory-mb", type=_not_negative, default=4096, metavar="MB", help="memory a shared host may add; 0: no limit")
-    add("--idle-s", type=float, default=3600.0, metavar="S", help="release an instance that nobody has used for so long")
+    add(
+        "--memory-mb",
+        type=_not_negative,
+        metavar="MB",
+        help="memory an isolated process may add; 0: no limit; else the class decides",
+    )
+    add(
+        "--shared-memory-mb",
+        type=_not_negative,
+        default=4096,
+        metavar="MB",
+        help="memory a shared host may add; 0: no limit",
+    )
+    add(
+        "--idle-s", type=float, default=3600.0, metavar="S", help="release an instance that nobody has used for so long"
+    )
     add("--max-body-bytes", type=_positive, default=2 * 1024 * 1024, metavar="N", help="largest request body")
-    add("--max-reply-bytes", type=_positive, default=16 * 1024 * 1024, metavar="N", help="largest reply of an environment")
+    add(
+        "--max-reply-bytes",
+        type=_positive,
+        default=16 * 1024 * 1024,
+        metavar="N",
+        help="largest reply of an environment",
+    )
     add("--pass-env", action="append", default=[], metavar="NAME", help="let environments see this secret variable")
 
 
@@ -109,10 +154,13 @@ def _serve(options: argparse.Namespace) -> int:
     from env_service.server import StartError, serve, take_token
     from env_service.settings import ServiceSettings
 
-    chosen = {name: value for name, value in vars(options).items() if name not in ("run", "env", "env_module", "pass_env")}
+    chosen = {
+        name: value for name, value in vars(options).items() if name not in ("run", "env", "env_module", "pass_env")
+    }
     try:
         token = take_token(options.host)
-        # A private Ray inherits what is here; the folder of secrets is only a path, and the hosts' own are read from it.
+        # A private Ray inherits what is here; the folder of secrets is only a path, and the hosts' own are read from
+        # it.
         hidden = secret_variables(os.environ, (*options.pass_env, SECRETS))
         forget(name for name in hidden if not name.startswith("RAY_"))
         serve(ServiceSettings(environments, token=token, pass_env=tuple(options.pass_env), **chosen))
@@ -182,13 +230,21 @@ def _bench(options: argparse.Namespace) -> int:
     from env_service.load import run_load
 
     load = run_load(
-        options.url, options.name, instances=options.instances, steps=options.steps, action=options.action, pause_s=options.pause_s
+        options.url,
+        options.name,
+        instances=options.instances,
+        steps=options.steps,
+        action=options.action,
+        pause_s=options.pause_s,
     )
     try:
         report = asyncio.run(load)
     except EnvServiceError as error:
         return _fail(str(error))
-    print(f"{report.instances} instances, {report.steps} steps in {report.seconds:.2f} s: {report.steps_per_s:.0f} steps/s")
+    print(
+        f"{report.instances} instances, {report.steps} steps in {report.seconds:.2f} s: {report.steps_per_s:.0f} "
+        "steps/s"
+    )
     print(f"create: median {report.create_ms[0]:.1f} ms, p99 {report.create_ms[1]:.1f} ms")
     print(f"step:   median {report.step_ms[0]:.1f} ms, p99 {report.step_ms[1]:.1f} ms")
     return 0

@@ -1,7 +1,8 @@
 """Clients of an environment service: `AsyncEnvClient` for rollouts, `EnvClient` for scripts.
 
-Both return what the environment said or raise one of the types of `client_errors`; they never make an answer up. Both time out,
-retry only where that is safe (`exchange.py`), and keep connections open. A client may be shared by any number of tasks or threads.
+Both return what the environment said or raise one of the types of `client_errors`; they never make an answer up. Both
+time out, retry only where that is safe (`exchange.py`), and keep connections open. A client may be shared by any number
+of tasks or threads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
     import aiohttp
     import urllib3
 
-__all__ = ["AsyncEnvClient", "EnvClient", "EnvCrashed", "EnvRequestError", "EnvServiceError", "EnvTimeout", "EnvUnavailable", "RetryPolicy"]
+__all__ = [
+    "AsyncEnvClient",
+    "EnvClient",
+    "EnvCrashed",
+    "EnvRequestError",
+    "EnvServiceError",
+    "EnvTimeout",
+    "EnvUnavailable",
+    "RetryPolicy",
+]
 
 CONNECT_TIMEOUT_S = 10.0
 HEALTH_TIMEOUT_S = 5.0
@@ -44,7 +54,9 @@ class _Base:
             self._headers["Authorization"] = f"Bearer {token}"
         self._held: set[str] = set()
 
-    def _understand(self, call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes) -> dict[str, Any]:
+    def _understand(
+        self, call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes
+    ) -> dict[str, Any]:
         created_here = call.instance_id in self._held and call.route != "/release"
         body = exchange.understand(call, url, status, headers, payload, created_here)
         if call.instance_id is not None:
@@ -74,7 +86,9 @@ class AsyncEnvClient(_Base):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -94,7 +108,9 @@ class AsyncEnvClient(_Base):
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    async def get_env_profile(self, env_type: str, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+    async def get_env_profile(
+        self, env_type: str, split: str = "train", params: dict[str, Any] | None = None
+    ) -> list[str]:
         """Return the task ids of a split."""
         return cast(list[str], (await self._send(exchange.profile_call(env_type, split, params)))["data"])
 
@@ -105,19 +121,29 @@ class AsyncEnvClient(_Base):
         return cast(InitState, (await self._send(exchange.create_call(env_type, task_id, instance_id, params)))["data"])
 
     async def step(
-        self, instance_id: str, action: Message | dict[str, Any], params: dict[str, Any] | None = None, step_index: int | None = None
+        self,
+        instance_id: str,
+        action: Message | dict[str, Any],
+        params: dict[str, Any] | None = None,
+        step_index: int | None = None,
     ) -> StepResult:
         """Apply an action. Number the steps from 0 to make lost replies harmless."""
         return cast(StepResult, (await self._send(exchange.step_call(instance_id, action, params, step_index)))["data"])
 
     async def evaluate(
-        self, instance_id: str, messages: list[Message] | dict[str, Any] | None = None, params: dict[str, Any] | None = None
+        self,
+        instance_id: str,
+        messages: list[Message] | dict[str, Any] | None = None,
+        params: dict[str, Any] | None = None,
     ) -> float:
         """Return the score of the episode in 0..1."""
         return float((await self._send(exchange.ask_call("/evaluate", instance_id, messages, params)))["data"])
 
     async def get_tools_info(
-        self, instance_id: str, messages: list[Message] | dict[str, Any] | None = None, params: dict[str, Any] | None = None
+        self,
+        instance_id: str,
+        messages: list[Message] | dict[str, Any] | None = None,
+        params: dict[str, Any] | None = None,
     ) -> Any:
         """Return what the environment tells about the instance, its tools say."""
         return (await self._send(exchange.ask_call("/get_info", instance_id, messages, params)))["data"]
@@ -147,7 +173,9 @@ class AsyncEnvClient(_Base):
                 return self._understand(call, url, response.status, response.headers, await response.read())
         except aiohttp.ClientConnectorError as error:
             raise exchange.refused(call, url, error) from error
-        except TimeoutError as error:  # aiohttp's timeouts are TimeoutErrors, too, and must be told from broken connections
+        except (
+            TimeoutError
+        ) as error:  # aiohttp's timeouts are TimeoutErrors, too, and must be told from broken connections
             raise exchange.too_slow(call, url, self.timeout_s) from error
         except aiohttp.ClientError as error:
             raise exchange.broken(call, url, error) from error
@@ -184,7 +212,9 @@ class EnvClient(_Base):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -215,19 +245,29 @@ class EnvClient(_Base):
         return cast(InitState, self._send(exchange.create_call(env_type, task_id, instance_id, params))["data"])
 
     def step(
-        self, instance_id: str, action: Message | dict[str, Any], params: dict[str, Any] | None = None, step_index: int | None = None
+        self,
+        instance_id: str,
+        action: Message | dict[str, Any],
+        params: dict[str, Any] | None = None,
+        step_index: int | None = None,
     ) -> StepResult:
         """Apply an action. Number the steps from 0 to make lost replies harmless."""
         return cast(StepResult, self._send(exchange.step_call(instance_id, action, params, step_index))["data"])
 
     def evaluate(
-        self, instance_id: str, messages: list[Message] | dict[str, Any] | None = None, params: dict[str, Any] | None = None
+        self,
+        instance_id: str,
+        messages: list[Message] | dict[str, Any] | None = None,
+        params: dict[str, Any] | None = None,
     ) -> float:
         """Return the score of the episode in 0..1."""
         return float(self._send(exchange.ask_call("/evaluate", instance_id, messages, params))["data"])
 
     def get_tools_info(
-        self, instance_id: str, messages: list[Message] | dict[str, Any] | None = None, params: dict[str, Any] | None = None
+        self,
+        instance_id: str,
+        messages: list[Message] | dict[str, Any] | None = None,
+        params: dict[str, Any] | None = None,
     ) -> Any:
         """Return what the environment tells about the instance, its tools say."""
         return self._send(exchange.ask_call("/get_info", instance_id, messages, params))["data"]

@@ -1,7 +1,8 @@
 """What can go wrong for a caller of an environment service, as four types.
 
 `EnvUnavailable`: nobody answers, or the service has no room; the request was not carried out or may be repeated later.
-`EnvRequestError`: the request itself is wrong; repeating it cannot help. `EnvTimeout`: an environment or the network took too long.
+`EnvRequestError`: the request itself is wrong; repeating it cannot help. `EnvTimeout`: an environment or the network
+    took too long.
 `EnvCrashed`: the environment failed or the instance is gone; start the episode again with a new instance.
 """
 

@@ -1,8 +1,9 @@
 """Ray: joining a cluster or starting a private one, and placing host actors on its nodes.
 
-All blocking Ray calls run in one thread that lives as long as the cluster does (Ray ties the processes it starts to the thread that
-started them). Actors live in a namespace of their own, never restart by themselves and ask for no logical CPU, so that neither a
-trainer that has reserved every CPU of a shared cluster nor a 2-core machine can keep them waiting.
+All blocking Ray calls run in one thread that lives as long as the cluster does (Ray ties the processes it starts to the
+thread that started them). Actors live in a namespace of their own, never restart by themselves and ask for no logical
+CPU, so that neither a trainer that has reserved every CPU of a shared cluster nor a 2-core machine can keep them
+waiting.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class RayHost:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the line of Ray's report that says what happened (actors that fail in __init__ report whole tracebacks)."""
+    """Return the line of Ray's report that says what happened (actors that fail in __init__ report whole
+    tracebacks)."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith(("env_service.", "ray.exceptions."))]
     return (telling or lines or [type(error).__name__])[-1]
@@ -182,9 +184,16 @@ class Cluster:
         namespace = f"env_service-{secrets.token_hex(4)}"
         common: dict[str, Any] = {"namespace": namespace, "log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is None:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a private helper cluster has nothing to report to Ray's makers
+            os.environ.setdefault(
+                "RAY_USAGE_STATS_ENABLED", "0"
+            )  # a private helper cluster has nothing to report to Ray's makers
             self._folder = new_folder(RAY_SOCKET_CHARS)
-            private = {"address": "local", "num_cpus": 1, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+            private = {
+                "address": "local",
+                "num_cpus": 1,
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+            }
             # Ray opens the folder that it is given to everybody, so that is not the one that keeps others out.
             ray.init(_temp_dir=f"{self._folder}/ray", **private, **common)
         else:

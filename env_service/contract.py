@@ -1,7 +1,7 @@
 """Checks what an environment returns, next to the environment, before it travels.
 
-An environment that breaks the contract (`base.py`) has failed: `ContractError` names the method, the value and the rule. Nothing is
-repaired silently, and a reward or score that is not a finite number never leaves the worker.
+An environment that breaks the contract (`base.py`) has failed: `ContractError` names the method, the value and the
+rule. Nothing is repaired silently, and a reward or score that is not a finite number never leaves the worker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ def _messages(method: str, value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise _fail(method, "a list of messages as `state`", value)
     for message in value:
-        if not isinstance(message, dict) or message.get("role") not in ROLES or not isinstance(message.get("content"), str):
+        if (
+            not isinstance(message, dict)
+            or message.get("role") not in ROLES
+            or not isinstance(message.get("content"), str)
+        ):
             raise _fail(method, f"messages with a role of {sorted(ROLES)} and a text as `content`", message)
     return value
 
@@ -95,7 +99,8 @@ def _step_info(value: Any, *, is_terminated: bool) -> dict[str, Any]:
 
 
 def checked_state(value: Any) -> dict[str, Any] | None:
-    """Return what `get_info(params={"what": "state"})` tells (`base.StateInfo`), None if the environment tells no state."""
+    """Return what `get_info(params={"what": "state"})` tells (`base.StateInfo`), None if the environment tells no
+    state."""
     if not isinstance(value, dict) or "facts" not in value:
         return None
     method = "get_info"
@@ -112,7 +117,8 @@ def checked_state(value: Any) -> dict[str, Any] | None:
 
 
 def created_with(env_class: type[BaseEnv], params: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the parameters of `create` as the class knows them: `explore_steps` under the name that the class gives it.
+    """Return the parameters of `create` as the class knows them: `explore_steps` under the name that the class gives
+    it.
 
     A class without such a limit gets no such parameter, since its episodes are as long as they are wanted.
     """
@@ -140,7 +146,9 @@ def checked_tasks(value: Any) -> list[str]:
 def checked_class(value: Any, spec: str) -> type[BaseEnv]:
     """Return the class if it can be hosted; raise ContractError that says what is missing."""
     if not isinstance(value, type) or not issubclass(value, BaseEnv):
-        raise ContractError(f"`{spec}` is {shorten(value)}; an environment must be a subclass of env_service.base.BaseEnv")
+        raise ContractError(
+            f"`{spec}` is {shorten(value)}; an environment must be a subclass of env_service.base.BaseEnv"
+        )
     missing = sorted(getattr(value, "__abstractmethods__", ()))
     if missing:
         raise ContractError(f"`{spec}` does not implement {', '.join(missing)}")
@@ -150,7 +158,9 @@ def checked_class(value: Any, spec: str) -> type[BaseEnv]:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
         raise ContractError(f"`{spec}` declares call_timeout_s={timeout!r}; use a positive number of seconds")
     if not isinstance(value.explore_steps, str):
-        raise ContractError(f"`{spec}` declares explore_steps={value.explore_steps!r}; use the name of a parameter of create, or ''")
+        raise ContractError(
+            f"`{spec}` declares explore_steps={value.explore_steps!r}; use the name of a parameter of create, or ''"
+        )
     if isinstance(value.memory_mb, bool) or not isinstance(value.memory_mb, int) or value.memory_mb < 0:
         raise ContractError(f"`{spec}` declares memory_mb={value.memory_mb!r}; use a number of MiB, 0 for no limit")
     return value

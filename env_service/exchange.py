@@ -1,8 +1,8 @@
 """What both clients share: requests, the meaning of answers, and when to try again. No I/O.
 
-A request is repeated only where that is safe: if it certainly was not carried out (connection refused, 503), or if carrying it out
-twice does no harm (every route but a step without `step_index`). Waits grow with full jitter, respect Retry-After, and are bounded in
-number and in total time.
+A request is repeated only where that is safe: if it certainly was not carried out (connection refused, 503), or if
+carrying it out twice does no harm (every route but a step without `step_index`). Waits grow with full jitter, respect
+Retry-After, and are bounded in number and in total time.
 """
 
 from __future__ import annotations
@@ -69,9 +69,13 @@ class Call:
     def encoded(self) -> bytes:
         """Return the JSON body; raise EnvRequestError for what JSON cannot hold."""
         try:
-            return orjson.dumps({key: value for key, value in self.body.items() if value is not None}, option=orjson.OPT_SERIALIZE_NUMPY)
+            return orjson.dumps(
+                {key: value for key, value in self.body.items() if value is not None}, option=orjson.OPT_SERIALIZE_NUMPY
+            )
         except TypeError as error:
-            raise EnvRequestError(f"the request is not JSON: {error}", url=self.route, instance_id=self.instance_id) from error
+            raise EnvRequestError(
+                f"the request is not JSON: {error}", url=self.route, instance_id=self.instance_id
+            ) from error
 
 
 def profile_call(env_type: str, split: str, params: dict[str, Any] | None) -> Call:
@@ -80,13 +84,16 @@ def profile_call(env_type: str, split: str, params: dict[str, Any] | None) -> Ca
 
 
 def create_call(env_type: str, task_id: str, instance_id: str | None, params: dict[str, Any] | None) -> Call:
-    """Return the request for a new instance; its id is chosen here and its key makes a repetition find the first one's result."""
+    """Return the request for a new instance; its id is chosen here and its key makes a repetition find the first one's
+    result."""
     chosen = instance_id or uuid.uuid4().hex
     body = {"env_type": env_type, "task_id": task_id, "instance_id": chosen, "params": params or {}}
     return Call("/create", body, safe=True, instance_id=chosen, headers={"Idempotency-Key": uuid.uuid4().hex})
 
 
-def step_call(instance_id: str, action: Mapping[str, Any], params: dict[str, Any] | None, step_index: int | None) -> Call:
+def step_call(
+    instance_id: str, action: Mapping[str, Any], params: dict[str, Any] | None, step_index: int | None
+) -> Call:
     """Return the request for a step; with a number, repeating it is safe."""
     body = {"instance_id": instance_id, "messages": dict(action), "params": params or {}, "step_index": step_index}
     return Call("/step", body, safe=step_index is not None, instance_id=instance_id)
@@ -94,7 +101,12 @@ def step_call(instance_id: str, action: Mapping[str, Any], params: dict[str, Any
 
 def ask_call(route: str, instance_id: str, messages: Any, params: dict[str, Any] | None) -> Call:
     """Return the request for /evaluate or /get_info."""
-    return Call(route, {"instance_id": instance_id, "messages": messages, "params": params or {}}, safe=True, instance_id=instance_id)
+    return Call(
+        route,
+        {"instance_id": instance_id, "messages": messages, "params": params or {}},
+        safe=True,
+        instance_id=instance_id,
+    )
 
 
 def release_call(instance_id: str) -> Call:
@@ -102,10 +114,13 @@ def release_call(instance_id: str) -> Call:
     return Call("/release", {"instance_id": instance_id}, safe=True, instance_id=instance_id)
 
 
-def understand(call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes, created_here: bool) -> dict[str, Any]:
+def understand(
+    call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes, created_here: bool
+) -> dict[str, Any]:
     """Return the body of a success; raise the typed error of anything else.
 
-    `created_here` says that this client created the instance and has not released it: "unknown" then means that it was lost.
+    `created_here` says that this client created the instance and has not released it: "unknown" then means that it was
+    lost.
     """
     try:
         body = orjson.loads(payload)

@@ -1,9 +1,11 @@
 """Ray actors that host environments, on any node of the cluster.
 
-A `Host` imports the environment class and reports how it wants to be hosted. For a *shared* environment the actor's own process
-holds the instances: it dials the service and ends as soon as that connection closes. For an *isolated* one it keeps a zygote
-(`zygote.py`), which forks a process for each instance. No actor, zygote or worker outlives the service, whatever happened to the
-service or to Ray.
+A `Host` imports the environment class and reports how it wants to be hosted. For a *shared* environment the actor's own
+process
+holds the instances: it dials the service and ends as soon as that connection closes. For an *isolated* one it keeps a
+    zygote
+(`zygote.py`), which forks a process for each instance. No actor, zygote or worker outlives the service, whatever
+happened to the service or to Ray.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ from env_service.worker import Desk, serve_shared
 
 ZYGOTE_START_S = 120.0
 ZYGOTE_STOP_S = 10.0
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from env_service.zygote import main; main(int(sys.argv[2]))"
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from env_service.zygote import main; "
+    "main(int(sys.argv[2]))"
+)
 
 
 class HostSpec(NamedTuple):
-    """What a host needs to know; plain data, as it travels to other nodes. `secrets`: the folder with the files of those in `pass_env`."""
+    """What a host needs to know; plain data, as it travels to other nodes. `secrets`: the folder with the files of
+    those in `pass_env`."""
 
     env_type: str
     module_class: str
@@ -47,7 +53,8 @@ class Description(NamedTuple):
 
 
 class Host:
-    """The actor's class (made a Ray actor in `cluster.py`). All methods are quick; the work happens in threads or processes."""
+    """The actor's class (made a Ray actor in `cluster.py`). All methods are quick; the work happens in threads or
+    processes."""
 
     def __init__(self, spec: HostSpec) -> None:
         self.spec = spec
@@ -60,7 +67,8 @@ class Host:
         return Description(self.env_class.isolation, float(self.env_class.call_timeout_s))
 
     def serve(self, address: Address, worker: str, secret: str) -> int:
-        """Dial the service and hold shared instances from now on; returns the process id. Raises OSError if nobody listens."""
+        """Dial the service and hold shared instances from now on; returns the process id. Raises OSError if nobody
+        listens."""
         sock = connect(address, worker, secret, os.getpid())
         silence()
         limit_memory(self.spec.shared_memory_mb)
@@ -80,19 +88,28 @@ class Host:
                 command, pass_fds=(theirs.fileno(),), env=environ, stdin=subprocess.DEVNULL, start_new_session=True
             )
         memory_mb = self.env_class.memory_mb if self.spec.memory_mb is None else self.spec.memory_mb
-        plan = {"module_class": self.spec.module_class, "memory_mb": memory_mb, "max_reply_bytes": self.spec.max_reply_bytes}
+        plan = {
+            "module_class": self.spec.module_class,
+            "memory_mb": memory_mb,
+            "max_reply_bytes": self.spec.max_reply_bytes,
+        }
         self._control.settimeout(ZYGOTE_START_S)
         self._control.sendall(pack(plan) + b"\n")
         answer = read_line(self._control)
         self._control.settimeout(None)
-        report = unpack(answer) if answer else {"failed": f"the process that imports {self.spec.module_class} ended while it did so"}
+        report = (
+            unpack(answer)
+            if answer
+            else {"failed": f"the process that imports {self.spec.module_class} ended while it did so"}
+        )
         if "failed" in report:
             self.end_nursery()
             raise RuntimeError(str(report["failed"]))
         return int(report["ready"])
 
     def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
-        """Fork a process for each (worker, secret); each dials the service. Raises RuntimeError if the zygote is gone."""
+        """Fork a process for each (worker, secret); each dials the service. Raises RuntimeError if the zygote is
+        gone."""
         self._tell({"spawn": workers, "address": list(address)})
 
     def reap(self, workers: list[str]) -> None:

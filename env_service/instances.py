@@ -1,4 +1,5 @@
-"""One open instance as the service sees it: whose turn it is, when it was last used, what its last numbered step answered."""
+"""One open instance as the service sees it: whose turn it is, when it was last used, what its last numbered step
+answered."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Instance:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Worker]:
-        """Wait for one's turn and yield the worker; raise what makes a call impossible. Idle time counts from the end of the turn."""
+        """Wait for one's turn and yield the worker; raise what makes a call impossible. Idle time counts from the end
+        of the turn."""
         self._calls += 1
         try:
             async with self._lock:

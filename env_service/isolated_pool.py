@@ -1,7 +1,8 @@
 """Isolated hosting: a process of its own for each instance, from a stock that is kept warm ahead of demand.
 
-Each node has a nursery (a host actor with a zygote) that forks workers in milliseconds. A worker serves one instance and ends with it:
-nothing that an agent's code did to its process reaches another episode. A worker that hangs after its release is killed.
+Each node has a nursery (a host actor with a zygote) that forks workers in milliseconds. A worker serves one instance
+and ends with it: nothing that an agent's code did to its process reaches another episode. A worker that hangs after its
+    release is killed.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class IsolatedPool(Pool):
                 worker = await asyncio.wait_for(future, WAIT_FOR_WORKER_S)
             except TimeoutError:
                 raise Unavailable(
-                    f"no process for environment {self.spec.env_type!r} could be started within {WAIT_FOR_WORKER_S:g} s; try again",
+                    f"no process for environment {self.spec.env_type!r} could be started within {WAIT_FOR_WORKER_S:g} "
+                    "s; try again",
                     retry_after_s=2.0,
                 ) from None
         worker.places.add(place)
@@ -143,7 +145,10 @@ class IsolatedPool(Pool):
     async def _any_arrived(self, nursery: Nursery, dialed: list[asyncio.Future[Link]]) -> bool:
         """Welcome forked workers until all have come, time is up, or the nursery is gone."""
         welcomes = [asyncio.create_task(self._welcome(nursery, future)) for future in dialed]
-        ends: list[asyncio.Task[Any]] = [asyncio.create_task(asyncio.wait(welcomes)), asyncio.create_task(nursery.gone.wait())]
+        ends: list[asyncio.Task[Any]] = [
+            asyncio.create_task(asyncio.wait(welcomes)),
+            asyncio.create_task(nursery.gone.wait()),
+        ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:

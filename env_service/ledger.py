@@ -1,7 +1,8 @@
 """Step numbers: what makes a step safe to repeat.
 
-A caller may number its steps from 0. The ledger remembers the last number with its answer, so that the same number again returns the
-same answer without a second execution, whatever happened to the first reply on its way. Each number is executed at most once.
+A caller may number its steps from 0. The ledger remembers the last number with its answer, so that the same number
+again returns the same answer without a second execution, whatever happened to the first reply on its way. Each number
+is executed at most once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class StepLedger:
     answer: bytes | ServiceError | None = None
 
     def recall(self, index: int) -> bytes | None:
-        """Return the remembered reply if `index` is the last one, None if it is the next one; raise what was raised before.
+        """Return the remembered reply if `index` is the last one, None if it is the next one; raise what was raised
+        before.
 
         Raises StepOutOfOrder for any other number.
         """

@@ -1,8 +1,8 @@
 """The service's end of the workers' connections.
 
-A `Switchboard` listens on a Unix socket (and, for hosts on other nodes, on a TCP port that is opened only then). A worker that dials in
-must name itself with the secret it was started with. A `Link` carries many calls at a time; when it closes, every call that waits on
-it fails with `WorkerGone`, at once and exactly once.
+A `Switchboard` listens on a Unix socket (and, for hosts on other nodes, on a TCP port that is opened only then). A
+worker that dials in must name itself with the secret it was started with. A `Link` carries many calls at a time; when
+it closes, every call that waits on it fails with `WorkerGone`, at once and exactly once.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Link(asyncio.Protocol):
             self.on_lost()
 
     async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> Reply:
-        """Send a request and return its reply; raises WorkerGone, CallTooLong, or WireError for an oversized payload."""
+        """Send a request and return its reply; raises WorkerGone, CallTooLong, or WireError for an oversized
+        payload."""
         if self._transport is None:
             raise WorkerGone(f"worker {self.worker} (pid {self.pid}) ended")
         self._next += 1

@@ -1,8 +1,9 @@
 """`python -m env_service.listing`: imports environment classes and lists splits of theirs, without a service.
 
-Reads `{"classes": {name: "module:Class"}, "lists": [{"env_type", "split", "params"}]}` on stdin. The last line of stdout is a list of
-`{"name", "asked": place in lists or null, "refused": bool, "text"}`: what is wrong, each in one line. Refused is what cannot be (no such
-module, class or split); anything else that an environment raises may be for want of something on this machine.
+Reads `{"classes": {name: "module:Class"}, "lists": [{"env_type", "split", "params"}]}` on stdin. The last line of
+stdout is a list of `{"name", "asked": place in lists or null, "refused": bool, "text"}`: what is wrong, each in one
+line. Refused is what cannot be (no such module, class or split); anything else that an environment raises may be for
+want of something on this machine.
 
 A process of its own, since importing a class may run anything.
 """

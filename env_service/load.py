@@ -35,9 +35,17 @@ def quantiles(values: list[float]) -> tuple[float, float]:
 
 
 async def run_load(
-    url: str, env_type: str, *, instances: int, steps: int, action: str, pause_s: float, params: dict[str, Any] | None = None
+    url: str,
+    env_type: str,
+    *,
+    instances: int,
+    steps: int,
+    action: str,
+    pause_s: float,
+    params: dict[str, Any] | None = None,
 ) -> LoadReport:
-    """Open `instances` at once and let each take up to `steps` steps, `pause_s` apart; releases all, also after a failure."""
+    """Open `instances` at once and let each take up to `steps` steps, `pause_s` apart; releases all, also after a
+    failure."""
     create_ms: list[float] = []
     step_ms: list[float] = []
 
@@ -47,7 +55,9 @@ async def run_load(
             await all_open.wait()
             await asyncio.sleep(pause_s * number / instances)
             for index in range(steps):
-                result = await _timed(step_ms, client.step(name, {"role": "assistant", "content": action}, step_index=index))
+                result = await _timed(
+                    step_ms, client.step(name, {"role": "assistant", "content": action}, step_index=index)
+                )
                 if result["is_terminated"]:
                     return
                 await asyncio.sleep(pause_s)

@@ -12,11 +12,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter("env_service_requests", "Requests by route and status.", ["route", "status"], registry=self.registry)
-        self.calls = Histogram(
-            "env_service_call_seconds", "Time of calls on environments.", ["env", "call"], buckets=BUCKETS, registry=self.registry
+        self.requests = Counter(
+            "env_service_requests", "Requests by route and status.", ["route", "status"], registry=self.registry
         )
-        self.lost = Counter("env_service_lost_instances", "Instances that were given up.", ["env"], registry=self.registry)
+        self.calls = Histogram(
+            "env_service_call_seconds",
+            "Time of calls on environments.",
+            ["env", "call"],
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.lost = Counter(
+            "env_service_lost_instances", "Instances that were given up.", ["env"], registry=self.registry
+        )
         self.open = Gauge("env_service_open_instances", "Instances that hold a place.", ["env"], registry=self.registry)
         self.workers = Gauge("env_service_workers", "Connected worker processes.", ["env"], registry=self.registry)
 

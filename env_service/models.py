@@ -1,7 +1,7 @@
 """Bodies of requests and replies: field names and types of AgentEvolver's routes, and the schemas that OpenAPI shows.
 
-`ServiceRequest` parses every body (unknown fields are ignored, as the original does); the per-route models exist for the schema and
-are derived from it, so that the two cannot drift apart.
+`ServiceRequest` parses every body (unknown fields are ignored, as the original does); the per-route models exist for
+the schema and are derived from it, so that the two cannot drift apart.
 """
 
 from __future__ import annotations
@@ -16,17 +16,28 @@ class ServiceRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    env_type: Annotated[str | None, Field(description="Name of a served environment; may be left out when only one is served.")] = None
+    env_type: Annotated[
+        str | None, Field(description="Name of a served environment; may be left out when only one is served.")
+    ] = None
     task_id: Annotated[str | None, Field(description="Id of a task, as /get_env_profile lists it.")] = None
-    instance_id: Annotated[str | None, Field(description="Id of an instance; for /create the caller may choose it.")] = None
+    instance_id: Annotated[
+        str | None, Field(description="Id of an instance; for /create the caller may choose it.")
+    ] = None
     messages: Annotated[
         dict[str, Any] | list[dict[str, Any]] | None,
-        Field(description="For /step the action `{role, content, tool_calls?}`; for /evaluate and /get_info the conversation or nothing."),
+        Field(
+            description="For /step the action `{role, content, tool_calls?}`; for /evaluate and /get_info the "
+            "conversation or nothing."
+        ),
     ] = None
     params: Annotated[dict[str, Any] | None, Field(description="Parameters of the environment.")] = None
     step_index: Annotated[
         int | None,
-        Field(ge=0, strict=True, description="Number of the step from 0; the last number again returns the last reply again."),
+        Field(
+            ge=0,
+            strict=True,
+            description="Number of the step from 0; the last number again returns the last reply again.",
+        ),
     ] = None
 
 
@@ -36,7 +47,10 @@ def request_model(name: str, required: tuple[str, ...], optional: tuple[str, ...
     for field_name in (*required, *optional):
         info = ServiceRequest.model_fields[field_name]
         default = ... if field_name in required else None
-        fields[field_name] = (info.annotation, Field(default, description=info.description, ge=0 if field_name == "step_index" else None))
+        fields[field_name] = (
+            info.annotation,
+            Field(default, description=info.description, ge=0 if field_name == "step_index" else None),
+        )
     return create_model(name, **fields)
 
 

@@ -1,7 +1,8 @@
-"""Two ways to try an environment: in this process, or through a running service. Both speak in outcomes, never in surprises.
+"""Two ways to try an environment: in this process, or through a running service. Both speak in outcomes, never in
+surprises.
 
-`Refused` is what the environment tells its caller (ValueError, HTTP 4xx), `Failed` is a defect (any other exception, a broken contract,
-HTTP 5xx).
+`Refused` is what the environment tells its caller (ValueError, HTTP 4xx), `Failed` is a defect (any other exception, a
+broken contract, HTTP 5xx).
 """
 
 from __future__ import annotations

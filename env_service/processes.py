@@ -1,4 +1,5 @@
-"""What a process that runs foreign code gives up: its output, its appetite, and the right to outlive its parent. Linux only."""
+"""What a process that runs foreign code gives up: its output, its appetite, and the right to outlive its parent. Linux
+only."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def limit_memory(memory_mb: int) -> None:
         return
     with open("/proc/self/statm", encoding="ascii") as statm:
         used = int(statm.read().split()[0]) * resource.getpagesize()
-    _libc.mallopt(M_ARENA_MAX, 2)  # each malloc arena of a thread reserves 64 MiB of address space, which would count as used
+    _libc.mallopt(
+        M_ARENA_MAX, 2
+    )  # each malloc arena of a thread reserves 64 MiB of address space, which would count as used
     limit = used + memory_mb * 1024 * 1024
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
@@ -44,7 +47,8 @@ def limit_memory(memory_mb: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parents end, so that daemons that foreign code starts cannot slip away."""
+    """Become the parent of descendants whose own parents end, so that daemons that foreign code starts cannot slip
+    away."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -81,7 +85,12 @@ def secret_variables(environ: Mapping[str, str], keep: Iterable[str]) -> list[st
 
 
 def without_secrets(environ: Mapping[str, str], keep: Iterable[str]) -> dict[str, str]:
-    """Return the variables that a process with foreign code may see: no secrets unless named in `keep`, nothing of Ray's."""
+    """Return the variables that a process with foreign code may see: no secrets unless named in `keep`, nothing of
+    Ray's."""
     allowed = {*keep}
     hidden = {*secret_variables(environ, allowed)}
-    return {name: value for name, value in environ.items() if name in allowed or not (name in hidden or name.startswith("RAY_"))}
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in allowed or not (name in hidden or name.startswith("RAY_"))
+    }

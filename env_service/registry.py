@@ -1,8 +1,9 @@
 """Names of environments, and the classes behind them.
 
 A name comes from here and from nowhere else: the built-in table, the installed packages' entry points (group
-`agentevolver.environments`), and `--env-module NAME=package.module:Class` of the person who starts the service. A request can only
-pick one of the names that are served; it never reaches an import. Classes are imported late, by the process that hosts them.
+`agentevolver.environments`), and `--env-module NAME=package.module:Class` of the person who starts the service. A
+request can only pick one of the names that are served; it never reaches an import. Classes are imported late, by the
+process that hosts them.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ Env = TypeVar("Env", bound=type[BaseEnv])
 
 
 class Registry:
-    """The decorator of AgentEvolver's environment classes: `@Registry.register("name")` marks a class and leaves it as it is.
+    """The decorator of AgentEvolver's environment classes: `@Registry.register("name")` marks a class and leaves it as
+    it is.
 
-    A name is served because the service is told so (`--env-module`, an entry point), not because a module was imported; so what was
-    registered is known in this process alone.
+    A name is served because the service is told so (`--env-module`, an entry point), not because a module was imported;
+    so what was registered is known in this process alone.
     """
 
     _classes: ClassVar[dict[str, type[BaseEnv]]] = {}
@@ -49,7 +51,9 @@ class Registry:
 
         def keep(env_class: Env) -> Env:
             if not (isinstance(env_class, type) and issubclass(env_class, BaseEnv)):
-                raise TypeError(f"{env_class!r}, registered as {name!r}, must be a subclass of env_service.base.BaseEnv")
+                raise TypeError(
+                    f"{env_class!r}, registered as {name!r}, must be a subclass of env_service.base.BaseEnv"
+                )
             cls._classes[name] = env_class
             return env_class
 
@@ -59,7 +63,9 @@ class Registry:
     def get(cls, name: str) -> type[BaseEnv]:
         """Return the class of a name; raises KeyError with the names there are."""
         if name not in cls._classes:
-            raise KeyError(f"no environment {name!r} was registered; there are {', '.join(sorted(cls._classes)) or 'none'}")
+            raise KeyError(
+                f"no environment {name!r} was registered; there are {', '.join(sorted(cls._classes)) or 'none'}"
+            )
         return cls._classes[name]
 
 
@@ -68,7 +74,8 @@ class RegistryError(Exception):
 
 
 def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> `module:Class` of everything that can be served; `extra` holds `NAME=module:Class` texts and wins."""
+    """Return name -> `module:Class` of everything that can be served; `extra` holds `NAME=module:Class` texts and
+    wins."""
     found = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
     found = {**found, **BUILT_IN}
     for text in extra:
@@ -80,7 +87,8 @@ def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
 
 
 def resolve(names: Iterable[str], extra: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> `module:Class` of the asked names, in their order; raise RegistryError that names the nearest known one."""
+    """Return name -> `module:Class` of the asked names, in their order; raise RegistryError that names the nearest
+    known one."""
     known = known_environments(extra)
     chosen: dict[str, str] = {}
     for name in names:

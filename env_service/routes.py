@@ -1,7 +1,7 @@
 """From a body's bytes to a reply's bytes, for every POST route.
 
-The table `ROUTES` is the single place that says which fields a route takes and what it answers; the HTTP layer and the OpenAPI schema
-are both built from it.
+The table `ROUTES` is the single place that says which fields a route takes and what it answers; the HTTP layer and the
+OpenAPI schema are both built from it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ async def _many(service: Service, path: str, body: bytes) -> bytes:
     loaded = _loaded(body)
     items = loaded.get("requests") if isinstance(loaded, dict) else None
     if not isinstance(items, list) or len(items) > MAX_MANY:
-        raise InvalidFields([{"type": "list_type", "loc": ["body", "requests"], "msg": f"must be a list of at most {MAX_MANY} bodies"}])
+        raise InvalidFields(
+            [{"type": "list_type", "loc": ["body", "requests"], "msg": f"must be a list of at most {MAX_MANY} bodies"}]
+        )
     requests = [_validated(item, ("requests", number)) for number, item in enumerate(items)]
     replies = await asyncio.gather(*(_one(service, path, request) for request in requests))
     return _PREFIX + b"[" + b",".join(replies) + b"]" + _SUFFIX
@@ -118,7 +120,9 @@ def _loaded(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidFields([{"type": "json_invalid", "loc": ["body", error.pos], "msg": f"JSON decode error: {error.msg}"}]) from error
+        raise InvalidFields(
+            [{"type": "json_invalid", "loc": ["body", error.pos], "msg": f"JSON decode error: {error.msg}"}]
+        ) from error
 
 
 def _validated(value: Any, where: tuple[str | int, ...]) -> ServiceRequest:
@@ -145,7 +149,11 @@ async def _profile(service: Service, request: ServiceRequest, create_key: str | 
 
 
 async def _create(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
-    return _wrap(await service.create(request.env_type, request.task_id or "", request.instance_id, request.params or {}, create_key))
+    return _wrap(
+        await service.create(
+            request.env_type, request.task_id or "", request.instance_id, request.params or {}, create_key
+        )
+    )
 
 
 async def _step(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
@@ -157,11 +165,15 @@ async def _step(service: Service, request: ServiceRequest, create_key: str | Non
 
 
 async def _evaluate(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
-    return _wrap(await service.evaluate(request.instance_id or "", _conversation(request.messages), request.params or {}))
+    return _wrap(
+        await service.evaluate(request.instance_id or "", _conversation(request.messages), request.params or {})
+    )
 
 
 async def _info(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
-    return _wrap(await service.get_info(request.instance_id or "", _conversation(request.messages), request.params or {}))
+    return _wrap(
+        await service.get_info(request.instance_id or "", _conversation(request.messages), request.params or {})
+    )
 
 
 async def _release(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
@@ -170,11 +182,21 @@ async def _release(service: Service, request: ServiceRequest, create_key: str | 
 
 
 ROUTES: dict[str, Route] = {
-    "/get_env_profile": Route(_profile, (), ("env_type", "params"), models.ProfileReply, "Task ids of a split (params.split)."),
-    "/create": Route(_create, ("task_id",), ("env_type", "instance_id", "params"), models.CreateReply, "Open an instance of a task."),
-    "/step": Route(_step, ("instance_id", "messages"), ("params", "step_index"), models.StepReply, "Apply one assistant message."),
-    "/evaluate": Route(_evaluate, ("instance_id",), ("messages", "params"), models.ScoreReply, "Grade the episode in 0..1."),
-    "/get_info": Route(_info, ("instance_id",), ("messages", "params"), models.InfoReply, "Facts about the instance, tools say."),
+    "/get_env_profile": Route(
+        _profile, (), ("env_type", "params"), models.ProfileReply, "Task ids of a split (params.split)."
+    ),
+    "/create": Route(
+        _create, ("task_id",), ("env_type", "instance_id", "params"), models.CreateReply, "Open an instance of a task."
+    ),
+    "/step": Route(
+        _step, ("instance_id", "messages"), ("params", "step_index"), models.StepReply, "Apply one assistant message."
+    ),
+    "/evaluate": Route(
+        _evaluate, ("instance_id",), ("messages", "params"), models.ScoreReply, "Grade the episode in 0..1."
+    ),
+    "/get_info": Route(
+        _info, ("instance_id",), ("messages", "params"), models.InfoReply, "Facts about the instance, tools say."
+    ),
     "/release": Route(_release, ("instance_id",), (), models.ReleaseReply, "Close the instance; idempotent."),
 }
 MANY = {"/step_many": "/step", "/create_many": "/create"}

@@ -1,4 +1,5 @@
-"""Folders for a running service's sockets and logs: named after their process, removed with it, swept up after a kill."""
+"""Folders for a running service's sockets and logs: named after their process, removed with it, swept up after a
+kill."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ OWN_CHARS = len(f"/{PREFIX}4194304-12345678")
 
 
 def new_folder(inside: int) -> str:
-    """Return a new folder that only this user can enter; folders of services that no longer live are removed on the way.
+    """Return a new folder that only this user can enter; folders of services that no longer live are removed on the
+    way.
 
-    It is in the usual place for temporary files (a run's own folder, which goes with the run even if this process is killed), or in /tmp
-    where that path is too long for a socket.
+    It is in the usual place for temporary files (a run's own folder, which goes with the run even if this process is
+    killed), or in /tmp where that path is too long for a socket.
 
     Args:
         inside: characters of the longest path of a socket in it, from the slash on.
@@ -32,6 +34,7 @@ def new_folder(inside: int) -> str:
 
 
 def remove_folder(path: str | None) -> None:
-    """Remove a folder as far as possible: one that belongs to somebody else, or that is being written to, is left to the next sweep."""
+    """Remove a folder as far as possible: one that belongs to somebody else, or that is being written to, is left to
+    the next sweep."""
     if path is not None:
         shutil.rmtree(path, ignore_errors=True)

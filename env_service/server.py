@@ -1,6 +1,7 @@
 """Running a service: one event loop for HTTP, workers and Ray's answers, from the bound port to the last process gone.
 
-The port is bound before Ray starts, so that an occupied one is a one-line error at once. While hosts come up, /healthz answers 503.
+The port is bound before Ray starts, so that an occupied one is a one-line error at once. While hosts come up, /healthz
+answers 503.
 SIGTERM and SIGINT stop it: instances are closed, workers ended, a private Ray shut down, the port freed.
 """
 
@@ -38,7 +39,8 @@ class StartError(Exception):
 
 
 def take_token(host: str) -> str | None:
-    """Return the token from the environment and remove it there (environments must not see it); raise StartError if one is needed."""
+    """Return the token from the environment and remove it there (environments must not see it); raise StartError if one
+    is needed."""
     token = secret(TOKEN_VARIABLE)
     forget([TOKEN_VARIABLE])
     try:
@@ -54,14 +56,18 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         family, address = address_to_bind(host, port)
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it; without it a reply waits 40 ms for an ACK
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # accepted sockets inherit it; without it a reply waits 40 ms for an ACK
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(2048)
     except OSError as error:
         if sock is not None:
             sock.close()
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port or stop what uses it") from error
+        raise StartError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port or stop what uses it"
+        ) from error
     sock.setblocking(False)
     return sock
 
@@ -81,7 +87,11 @@ def _allow_many_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard < MANY_FILES:
-        logger.warning("only %d files can be open (it was %d); many clients or isolated instances need more (ulimit -n)", hard, soft)
+        logger.warning(
+            "only %d files can be open (it was %d); many clients or isolated instances need more (ulimit -n)",
+            hard,
+            soft,
+        )
 
 
 class _Server(uvicorn.Server):
@@ -144,7 +154,11 @@ async def _start(cluster: Cluster, service: Service) -> None:
 
 
 async def _shut_down(
-    cluster: Cluster, service: Service, server: uvicorn.Server, serving: asyncio.Task[None], others: list[asyncio.Task[Any]]
+    cluster: Cluster,
+    service: Service,
+    server: uvicorn.Server,
+    serving: asyncio.Task[None],
+    others: list[asyncio.Task[Any]],
 ) -> None:
     logger.info("stopping")
     for task in others:

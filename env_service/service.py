@@ -1,8 +1,10 @@
 """What the routes do: create, step, evaluate, get_info, release, get_env_profile.
 
-Guarantees: an instance id belongs to one instance until it is released; calls on an instance run one at a time; a numbered step runs at
-most once; a call ends within the environment's `call_timeout_s`; whatever goes wrong with one instance, its place becomes free again.
-Failures leave as `ServiceError`; the details of a failed environment go to the log under the error id that the caller gets.
+Guarantees: an instance id belongs to one instance until it is released; calls on an instance run one at a time; a
+    numbered step runs at
+most once; a call ends within the environment's `call_timeout_s`; whatever goes wrong with one instance, its place
+becomes free again. Failures leave as `ServiceError`; the details of a failed environment go to the log under the error
+id that the caller gets.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ class Service:
     async def start(self) -> None:
         """Start a pool for each environment; raise HostFailed if one cannot be hosted."""
         await self._switchboard.start()
-        pools = await asyncio.gather(*(self._start_pool(name, spec) for name, spec in self.settings.environments.items()))
+        pools = await asyncio.gather(
+            *(self._start_pool(name, spec) for name, spec in self.settings.environments.items())
+        )
         self._pools = dict(zip(self.settings.environments, pools, strict=True))
         self._sweeper = watched(self._sweep_for_ever(), "sweep idle instances")
 
@@ -82,7 +86,8 @@ class Service:
         await self._switchboard.stop()
 
     def not_ready(self) -> str | None:
-        """Return why instances cannot be created at the moment, None if they can. Being full is not a reason: it passes."""
+        """Return why instances cannot be created at the moment, None if they can. Being full is not a reason: it
+        passes."""
         if self._stopping:
             return "stopping"
         if not self._pools:
@@ -103,13 +108,22 @@ class Service:
         return tasks
 
     async def create(
-        self, env_type: str | None, task_id: str, instance_id: str | None, params: dict[str, Any], create_key: str | None = None
+        self,
+        env_type: str | None,
+        task_id: str,
+        instance_id: str | None,
+        params: dict[str, Any],
+        create_key: str | None = None,
     ) -> bytes:
-        """Create an instance and return its init state. The same `create_key` again returns the first answer instead of 409."""
+        """Create an instance and return its init state. The same `create_key` again returns the first answer instead of
+        409."""
         pool = self._pool(env_type)
         instance_id = instance_id or f"exp_{int(time.time())}_{secrets.token_hex(4)}"
         if not _INSTANCE_ID.fullmatch(instance_id):
-            raise BadRequest(f"instance_id {instance_id[:80]!r} must be 1 to 200 letters, digits or _.:@#+=~-, and not start with a dot")
+            raise BadRequest(
+                f"instance_id {instance_id[:80]!r} must be 1 to 200 letters, digits or _.:@#+=~-, and not start with "
+                "a dot"
+            )
         known = self.instances.get(instance_id)
         if known is not None:
             if create_key is None or known.create_key != create_key or known.created is None:
@@ -122,7 +136,9 @@ class Service:
         instance.created.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(instance.created)
 
-    async def step(self, instance_id: str, action: dict[str, Any], params: dict[str, Any], step_index: int | None) -> bytes:
+    async def step(
+        self, instance_id: str, action: dict[str, Any], params: dict[str, Any], step_index: int | None
+    ) -> bytes:
         """Apply an action; with a `step_index`, at most once."""
         instance = self._instance(instance_id)
         async with instance.turn() as worker:
@@ -169,7 +185,8 @@ class Service:
         self._give_back(instance)
         return True
 
-    # -- one instance ---------------------------------------------------------------------------------------------------------------
+    # -- one instance
+    # ---------------------------------------------------------------------------------------------------------------
 
     async def _open(self, instance: Instance, pool: Pool, params: dict[str, Any]) -> bytes:
         request = {
@@ -199,7 +216,9 @@ class Service:
         try:
             reply = await worker.link.call(Kind.CLOSE, pack({"place": instance.place}), timeout_s)
         except (WorkerGone, CallTooLong) as error:
-            logger.warning("close() of instance %s did not end well: %s", instance.instance_id, error or "it took too long")
+            logger.warning(
+                "close() of instance %s did not end well: %s", instance.instance_id, error or "it took too long"
+            )
             return
         if reply.kind is not Kind.OK:
             logger.warning("close() of instance %s failed: %s", instance.instance_id, reply.payload.decode())
@@ -215,9 +234,12 @@ class Service:
         """Give an instance up; later calls on it hear why until it is released."""
         if instance.lost is None:
             error_id = secrets.token_hex(6)
-            logger.error("instance %s (task %s) is lost: %s [%s]", instance.instance_id, instance.task_id, reason, error_id)
+            logger.error(
+                "instance %s (task %s) is lost: %s [%s]", instance.instance_id, instance.task_id, reason, error_id
+            )
             instance.lost = InstanceLost(
-                f"instance {instance.instance_id!r} of {instance.env_type!r} is lost: {reason}; release it and create another",
+                f"instance {instance.instance_id!r} of {instance.env_type!r} is lost: {reason}; release it and create "
+                "another",
                 error_id=error_id,
             )
             self.metrics.lost.labels(instance.env_type).inc()
@@ -229,12 +251,13 @@ class Service:
             if instance.worker is worker:
                 self._lose(instance, f"its process (pid {worker.link.pid}) ended")
 
-    # -- calls ----------------------------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     async def _first_call(self, pool: Pool, place: str, kind: Kind, request: dict[str, Any]) -> tuple[Worker, bytes]:
         """Take a worker and make its first call; it keeps the place if that succeeds.
 
-        An isolated process that ends meanwhile takes nobody along (its nursery may just have been killed), so the next one is tried.
+        An isolated process that ends meanwhile takes nobody along (its nursery may just have been killed), so the next
+        one is tried.
         """
         waits_s = list(FIRST_CALL_WAITS_S if pool.description.isolation == "isolated" else ())
         while True:
@@ -253,7 +276,9 @@ class Service:
             request = {"place": instance.place, "messages": messages, "params": params}
             return await self._call(self._pools[instance.env_type], worker, kind, request, instance)
 
-    async def _call(self, pool: Pool, worker: Worker, kind: Kind, request: dict[str, Any], instance: Instance | None) -> bytes:
+    async def _call(
+        self, pool: Pool, worker: Worker, kind: Kind, request: dict[str, Any], instance: Instance | None
+    ) -> bytes:
         """Call an environment and return the JSON of its answer; every failure becomes a ServiceError."""
         name = pool.spec.env_type
         try:
@@ -265,12 +290,16 @@ class Service:
             reply = await worker.link.call(kind, payload, pool.description.call_timeout_s)
         except WorkerGone:
             if instance is not None:
-                raise self._lose(instance, f"its process (pid {worker.link.pid}) ended during {kind.name.lower()}") from None
+                raise self._lose(
+                    instance, f"its process (pid {worker.link.pid}) ended during {kind.name.lower()}"
+                ) from None
             error_id = secrets.token_hex(6)
             logger.error("environment %r: process %d ended during %s [%s]", name, worker.link.pid, kind.name, error_id)
             raise ProcessEnded(f"the process of {name!r} ended during {kind.name.lower()}", error_id=error_id) from None
         except CallTooLong:
-            detail = f"environment {name!r} took longer than {pool.description.call_timeout_s:g} s for {kind.name.lower()}"
+            detail = (
+                f"environment {name!r} took longer than {pool.description.call_timeout_s:g} s for {kind.name.lower()}"
+            )
             if instance is not None:
                 self._lose(instance, detail)
             raise CallTimeout(f"{detail}; the instance is given up", error_id=secrets.token_hex(6)) from None
@@ -292,13 +321,23 @@ class Service:
         except (WireError, KeyError, TypeError):
             error_type, message, trace = "(garbled report)", "", payload[:2000].decode("utf-8", "replace")
         error_id = secrets.token_hex(6)
-        logger.error("environment %r failed in %s: %s: %s [%s]\n%s", name, kind.name.lower(), error_type, message, error_id, trace)
+        logger.error(
+            "environment %r failed in %s: %s: %s [%s]\n%s",
+            name,
+            kind.name.lower(),
+            error_type,
+            message,
+            error_id,
+            trace,
+        )
         return EnvironmentFailed(
-            f"environment {name!r} failed in {kind.name.lower()} ({error_type}); the service's log has the details under {error_id}",
+            f"environment {name!r} failed in {kind.name.lower()} ({error_type}); the service's log has the details "
+            f"under {error_id}",
             error_id=error_id,
         )
 
-    # -- bookkeeping ----------------------------------------------------------------------------------------------------------------
+    # -- bookkeeping
+    # ----------------------------------------------------------------------------------------------------------------
 
     async def _start_pool(self, name: str, module_class: str) -> Pool:
         settings, launcher = self.settings, self._launcher
@@ -331,7 +370,8 @@ class Service:
         name = pool.spec.env_type
         if self._taken[name] >= self.limit(pool):
             raise Full(
-                f"environment {name!r} has {self._taken[name]} instances open, its limit; release some, come back later, "
+                f"environment {name!r} has {self._taken[name]} instances open, its limit; release some, come back "
+                "later, "
                 "or start the service with a larger --max-instances",
                 retry_after_s=1.0,
             )
@@ -345,13 +385,17 @@ class Service:
         pool = self._pools.get(env_type or "")
         if pool is None:
             served = ", ".join(sorted(self._pools))
-            raise BadRequest(f"environment {env_type!r} is not served here (served: {served}); start the service with --env NAME")
+            raise BadRequest(
+                f"environment {env_type!r} is not served here (served: {served}); start the service with --env NAME"
+            )
         return pool
 
     def _instance(self, instance_id: str) -> Instance:
         instance = self.instances.get(instance_id)
         if instance is None:
-            raise UnknownInstance(f"instance {instance_id!r} does not exist: create it first; released and expired ones are gone")
+            raise UnknownInstance(
+                f"instance {instance_id!r} does not exist: create it first; released and expired ones are gone"
+            )
         return instance
 
     async def _sweep_for_ever(self) -> None:
@@ -366,9 +410,12 @@ class Service:
             self.metrics.workers.labels(name).set(len(pool.workers))
 
     async def sweep(self) -> None:
-        """Release every instance that nobody has used for `idle_s`; one that fails to close does not keep the others."""
+        """Release every instance that nobody has used for `idle_s`; one that fails to close does not keep the
+        others."""
         deadline = time.monotonic() - self.settings.idle_s
-        idle = [i.instance_id for i in self.instances.values() if not i.busy and not i.closing and i.last_used < deadline]
+        idle = [
+            i.instance_id for i in self.instances.values() if not i.busy and not i.closing and i.last_used < deadline
+        ]
         for instance_id in idle:
             logger.warning("instance %s was idle for more than %g s and is released", instance_id, self.settings.idle_s)
         await asyncio.gather(*(self.release(instance_id) for instance_id in idle), return_exceptions=True)

@@ -17,7 +17,8 @@ class ServiceSettings:
     - `shared_hosts`: processes that share the instances of a shared environment.
     - `threads`: calls that one shared host runs at a time.
     - `warm`: isolated processes kept ready ahead of demand.
-    - `memory_mb`: MiB that an isolated process may allocate beyond what it starts with; 0 means no limit, None what the class says.
+    - `memory_mb`: MiB that an isolated process may allocate beyond what it starts with; 0 means no limit, None what the
+        class says.
     - `shared_memory_mb`: the same for a shared host.
     - `idle_s`: seconds after the end of its last call until an instance is released.
     - `max_body_bytes`, `max_reply_bytes`: limits of a request body and of one reply of an environment.

@@ -1,7 +1,7 @@
 """Shared hosting: a few processes, each with many instances.
 
-New instances go to the process with the fewest. A process in which too many calls hang takes no new ones and ends after its last
-instance; whatever is missing is replaced.
+New instances go to the process with the fewest. A process in which too many calls hang takes no new ones and ends after
+its last instance; whatever is missing is replaced.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class SharedPool(Pool):
                 await asyncio.wait_for(self._added.wait(), WAIT_FOR_WORKER_S)
             except TimeoutError:
                 break
-        raise Unavailable(f"no host of environment {self.spec.env_type!r} is up at the moment; try again", retry_after_s=2.0)
+        raise Unavailable(
+            f"no host of environment {self.spec.env_type!r} is up at the moment; try again", retry_after_s=2.0
+        )
 
     def release(self, worker: Worker, place: str) -> None:
         """Forget the instance; a worker with too many hung calls takes no more and ends after its last instance."""
@@ -83,7 +85,9 @@ class SharedPool(Pool):
             worker.link.on_lost = None
             worker.host.kill()
         if workers:  # Ray reports an actor that ends before it is killed as a failure, so let the kill come first
-            await asyncio.wait([asyncio.ensure_future(worker.link.closed.wait()) for worker in workers], timeout=KILL_TIMEOUT_S)
+            await asyncio.wait(
+                [asyncio.ensure_future(worker.link.closed.wait()) for worker in workers], timeout=KILL_TIMEOUT_S
+            )
         for worker in workers:
             worker.link.close()
 

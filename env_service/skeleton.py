@@ -1,4 +1,5 @@
-"""Writes the first version of a new environment: a package that runs, passes its own tests and `check`, and is meant to be changed."""
+"""Writes the first version of a new environment: a package that runs, passes its own tests and `check`, and is meant to
+be changed."""
 
 from __future__ import annotations
 
@@ -36,15 +37,18 @@ class ${cls}Env(BaseEnv):
         self.found = False
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Say what the agent may do; with `is_open_query` it only looks around. `query` is what a task made by others replaces."""
+        """Say what the agent may do; with `is_open_query` it only looks around. `query` is what a task made by \
+others replaces."""
         goal = "Look around." if (params or {}).get("is_open_query") else f"Find my number between 1 and {HIGHEST}."
         system = "Answer with one whole number a turn. I say whether mine is higher or lower."
-        return {"state": [{"role": "system", "content": system}, {"role": "user", "content": goal}], "info": {"query": goal}}
+        return {"state": [{"role": "system", "content": system}, {"role": "user", "content": goal}], "info": \
+{"query": goal}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Compare the first number of the text; text without one gets a hint, not an exception.
 
-        `info` says what the action did: whether it was refused, and whether it ended the episode as an agent should end it.
+        `info` says what the action did: whether it was refused, and whether it ended the episode as an agent should \
+end it.
         """
         number = re.search(r"-?\\d{1,9}", action["content"])
         if number is None:
@@ -54,7 +58,8 @@ class ${cls}Env(BaseEnv):
         else:
             answer = "higher" if self.secret > int(number[0]) else "lower"
         info = {"refused": number is None, "finished": self.found}
-        return {"state": [{"role": "user", "content": answer}], "reward": float(self.found), "is_terminated": self.found, "info": info}
+        return {"state": [{"role": "user", "content": answer}], "reward": float(self.found), "is_terminated": \
+self.found, "info": info}
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Return 1 if the number was found."""
@@ -116,7 +121,8 @@ def test_halving_the_range_finds_every_number() -> None:
         assert env.evaluate() == 1.0
 '''
 
-TRAIN = """# A first run on this environment: plain GRPO. The launcher wants --env-module $name=$name.env:${cls}Env beside this file.
+TRAIN = """# A first run on this environment: plain GRPO. The launcher wants --env-module $name=$name.env:${cls}Env \
+beside this file.
 
 trainer:
   project_name: $name
@@ -134,7 +140,13 @@ env_service:
   env_url: http://127.0.0.1:8080
 """
 
-FILES = {"__init__.py": '"""$title."""\n', "env.py": ENV, "profile.json": PROFILE, "test_env.py": TESTS, "train.yaml": TRAIN}
+FILES = {
+    "__init__.py": '"""$title."""\n',
+    "env.py": ENV,
+    "profile.json": PROFILE,
+    "test_env.py": TESTS,
+    "train.yaml": TRAIN,
+}
 
 
 class SkeletonError(Exception):
@@ -148,7 +160,11 @@ def write_skeleton(name: str, folder: Path) -> list[Path]:
     package = folder / name
     if package.exists():
         raise SkeletonError(f"{package} exists; choose another name or remove it")
-    facts = {"name": name, "cls": "".join(part.capitalize() for part in name.split("_")), "title": name.replace("_", " ").capitalize()}
+    facts = {
+        "name": name,
+        "cls": "".join(part.capitalize() for part in name.split("_")),
+        "title": name.replace("_", " ").capitalize(),
+    }
     package.mkdir(parents=True)
     written = []
     for file_name, template in FILES.items():

@@ -1,7 +1,7 @@
 """The tasks of a split under any of its usual names.
 
-Environments name what is held out for choosing a model `val` or `dev`. Whoever asks need not know which: a name that an environment refuses
-is tried under the others that mean the same. A name that it has is always its own split.
+Environments name what is held out for choosing a model `val` or `dev`. Whoever asks need not know which: a name that an
+environment refuses is tried under the others that mean the same. A name that it has is always its own split.
 """
 
 from __future__ import annotations

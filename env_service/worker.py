@@ -1,9 +1,10 @@
 """The process side of an instance: answers the service's frames by calling the environment.
 
-One `Desk` holds the instances of one environment class. `serve_shared` lets a crew of threads answer for many instances,
-`serve_isolated` answers for one instance in the main thread. Every call gets exactly one reply: OK with JSON, BAD_REQUEST for a
-`ValueError` of the environment, FAILED for anything else, `SystemExit` and broken contracts included. When the service's end of the
-connection closes, the process ends at once, with every process of its group, even while the environment hangs.
+One `Desk` holds the instances of one environment class. `serve_shared` lets a crew of threads answer for many
+instances, `serve_isolated` answers for one instance in the main thread. Every call gets exactly one reply: OK with
+JSON, BAD_REQUEST for a `ValueError` of the environment, FAILED for anything else, `SystemExit` and broken contracts
+included. When the service's end of the connection closes, the process ends at once, with every process of its group,
+even while the environment hangs.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class Desk:
         """Let the class prepare this process for its instance; if that fails, creating one fails with the reason."""
         try:
             self.env_class.warm_up()
-        except BaseException as error:  # foreign code, as in `answer`; nobody asked for anything yet, so the create reports it
+        except (
+            BaseException
+        ) as error:  # foreign code, as in `answer`; nobody asked for anything yet, so the create reports it
             self._cold = error
 
     def answer(self, frame: Frame) -> bytes:
@@ -87,7 +90,9 @@ class Desk:
             raise
         except ValueError as error:
             return encode(frame.call, Kind.BAD_REQUEST, pack({"message": _printable(error)}))
-        except BaseException as error:  # environments are foreign code: SystemExit or KeyboardInterrupt of theirs must not end a host
+        except (
+            BaseException
+        ) as error:  # environments are foreign code: SystemExit or KeyboardInterrupt of theirs must not end a host
             return encode(frame.call, Kind.FAILED, pack(_described(error)))
 
     def abandon(self, frame: Frame) -> bytes:
@@ -103,7 +108,9 @@ class Desk:
         except TypeError as error:
             raise ContractError(f"the environment's reply to {kind.name} is not JSON: {error}") from error
         if len(payload) > self.max_reply_bytes:
-            raise ContractError(f"the environment's reply to {kind.name} has {len(payload)} bytes; the limit is {self.max_reply_bytes}")
+            raise ContractError(
+                f"the environment's reply to {kind.name} has {len(payload)} bytes; the limit is {self.max_reply_bytes}"
+            )
         return payload
 
     def _create(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +229,8 @@ class Crew:
                 self._threads -= 1
 
     def run(self, frame: Frame) -> bool:
-        """Answer one frame; false if its call was abandoned, and the thread may get the exception at any later moment."""
+        """Answer one frame; false if its call was abandoned, and the thread may get the exception at any later
+        moment."""
         began = time.monotonic()
         try:
             with self._lock:
@@ -242,8 +250,9 @@ class Crew:
 class Reader:
     """Reads requests from the service's connection, and answers a lone quick step in the thread that read it.
 
-    Handing a call to the crew costs several switches between threads, more than most steps of a pure Python world. So the reading thread
-    makes such a call itself; a sentry takes the reading over from it if that lasts longer than `PATIENCE_S`.
+    Handing a call to the crew costs several switches between threads, more than most steps of a pure Python world. So
+    the reading thread makes such a call itself; a sentry takes the reading over from it if that lasts longer than
+    `PATIENCE_S`.
     """
 
     def __init__(self, sock: socket.socket, crew: Crew, on_end: Callable[[], None]) -> None:
@@ -257,7 +266,8 @@ class Reader:
         self._over = threading.Event()
 
     def read(self) -> None:
-        """Read until the connection closes, then call `on_end`; returns early in a thread whose reading was taken over."""
+        """Read until the connection closes, then call `on_end`; returns early in a thread whose reading was taken
+        over."""
         taken_over = False
         try:
             threading.Thread(target=self._stand_sentry, name="sentry", daemon=True).start()
@@ -311,7 +321,8 @@ class Reader:
 
 
 def serve_shared(sock: socket.socket, desk: Desk, threads: int, on_end: Callable[[], None]) -> None:
-    """Answer for many instances until the service closes the connection, then call `on_end`. Run it in a thread of its own."""
+    """Answer for many instances until the service closes the connection, then call `on_end`. Run it in a thread of its
+    own."""
     sending = threading.Lock()
 
     def send(data: bytes) -> None:
@@ -325,7 +336,8 @@ def serve_shared(sock: socket.socket, desk: Desk, threads: int, on_end: Callable
 
 
 def serve_isolated(sock: socket.socket, desk: Desk) -> None:
-    """Warm up, then answer for one instance in this thread; ends the whole process group with the connection, and does not return."""
+    """Warm up, then answer for one instance in this thread; ends the whole process group with the connection, and does
+    not return."""
     threading.Thread(target=_end_with_connection, args=(sock,), name="lifeline", daemon=True).start()
     desk.warm_up()
     decoder = Decoder()

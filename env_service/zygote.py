@@ -1,8 +1,10 @@
-"""The parent of isolated instances: a single-threaded process that has imported the environment and forks workers on request.
+"""The parent of isolated instances: a single-threaded process that has imported the environment and forks workers on
+request.
 
-A fork takes milliseconds and shares the imported code's memory, so that every instance can have a process of its own. The zygote talks
-to its host over one socket, a line of JSON a message: `spawn` and `kill` in, `ready` or `failed` out. When that socket closes it kills
-every worker with whatever the worker left behind, and ends; when the zygote itself is killed, the kernel ends its workers.
+A fork takes milliseconds and shares the imported code's memory, so that every instance can have a process of its own.
+The zygote talks to its host over one socket, a line of JSON a message: `spawn` and `kill` in, `ready` or `failed` out.
+When that socket closes it kills every worker with whatever the worker left behind, and ends; when the zygote itself is
+killed, the kernel ends its workers.
 """
 
 from __future__ import annotations
@@ -106,7 +108,8 @@ class Zygote:
             return
 
     def _bury(self) -> None:
-        """Reap workers that ended, after killing what they left: first their groups, then daemons that the zygote inherited."""
+        """Reap workers that ended, after killing what they left: first their groups, then daemons that the zygote
+        inherited."""
         names = {pid: worker for worker, pid in self._workers.items()}
         for pid in _ended():
             kill_group(pid)
@@ -155,7 +158,9 @@ def main(descriptor: int) -> None:
     except RegistryError as error:
         control.sendall(pack({"failed": str(error)}) + b"\n")
         return
-    except BaseException as error:  # importing an environment runs foreign code, and its failure must be reported, whatever it is
+    except (
+        BaseException
+    ) as error:  # importing an environment runs foreign code, and its failure must be reported, whatever it is
         control.sendall(pack({"failed": f"importing {plan['module_class']} failed: {shorten(error)}"}) + b"\n")
         return
     adopt_orphans()

@@ -1,1 +1,2 @@
-"""Self-navigating: what earlier attempts taught, kept, found again, and given to a part of the next ones. docs/experience_manager.md."""
+"""Self-navigating: what earlier attempts taught, kept, found again, and given to a part of the next ones.
+docs/experience_manager.md."""

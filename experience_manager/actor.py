@@ -1,6 +1,8 @@
-"""The experience manager of a run as a Ray actor: one process that owns store, encoder and summariser, for episodes and trainer.
+"""The experience manager of a run as a Ray actor: one process that owns store, encoder and summariser, for episodes and
+trainer.
 
-Thin on purpose: what it does is `Navigator`'s. Whoever rolls out talks to it through `Guide`, which never fails: an actor that is gone or
+Thin on purpose: what it does is `Navigator`'s. Whoever rolls out talks to it through `Guide`, which never fails: an
+    actor that is gone or
 slow is an unguided rollout whose `problem` says so.
 """
 
@@ -36,7 +38,13 @@ class ExperienceActor:
     """Hosts a `Navigator`; made by `start_actor`."""
 
     def __init__(
-        self, settings: dict[str, Any], llm: dict[str, Any], directory: str, held_out: Sequence[str] = (), policy: Any = None, seed: int = 0
+        self,
+        settings: dict[str, Any],
+        llm: dict[str, Any],
+        directory: str,
+        held_out: Sequence[str] = (),
+        policy: Any = None,
+        seed: int = 0,
     ) -> None:
         """Open the pool; raises StoreError where its file cannot be used, so that a run ends before it begins.
 
@@ -120,7 +128,8 @@ def start_actor(
     seed: int = 0,
     **options: Any,
 ) -> ray.actor.ActorHandle:
-    """Start the actor and return its handle, which may be sent to others; wait for `handle.__ray_ready__` to see it fail.
+    """Start the actor and return its handle, which may be sent to others; wait for `handle.__ray_ready__` to see it
+    fail.
 
     Args:
         settings: the section `exp_manager`.
@@ -135,11 +144,14 @@ def start_actor(
     chosen = {"num_cpus": 0, "max_concurrency": MAX_CONCURRENCY, "runtime_env": {"env_vars": env}, **options}
     chosen = {"name": _name(directory), "max_restarts": MAX_RESTARTS, **chosen}
     actor = ray.remote(ExperienceActor).options(**chosen)
-    return actor.remote(settings.model_dump(mode="json"), llm.model_dump(mode="json"), str(directory), list(held_out), policy, seed)
+    return actor.remote(
+        settings.model_dump(mode="json"), llm.model_dump(mode="json"), str(directory), list(held_out), policy, seed
+    )
 
 
 def find_actor(directory: Path) -> ray.actor.ActorHandle:
-    """Return the actor that another process of the same Ray job started for an experiment's folder; raises ValueError if there is none."""
+    """Return the actor that another process of the same Ray job started for an experiment's folder; raises ValueError
+    if there is none."""
     return ray.get_actor(_name(directory))
 
 

@@ -1,6 +1,7 @@
 """Which rollouts of a group are guided, and which tasks keep the guidance in their training prompt.
 
-Rollouts: none (woexp), all of them, or eta x n of n (mixed), rounded down as in the paper (eq. 15) or to the nearest as in the original.
+Rollouts: none (woexp), all of them, or eta x n of n (mixed), rounded down as in the paper (eq. 15) or to the nearest as
+    in the original.
 Which ones is drawn from the group's name, so that every process comes to the same answer without asking another.
 Tasks: all discard, all keep, or a share of them (hybrid), met exactly over the tasks of a step in their order.
 """
@@ -34,7 +35,8 @@ def guided_rollouts(group_id: str, n: int, mode: RolloutMode, ratio: float, roun
 def is_guided(settings: ExperienceSettings, group_id: str, rollout_id: int, n: int, *, validation: bool) -> bool:
     """Return whether a rollout is to be guided; whether it was, is only known once a text has been injected.
 
-    `n` is the number of rollouts that a task is asked for; where validation wants both kinds, a task has 2 n, the guided ones last.
+    `n` is the number of rollouts that a task is asked for; where validation wants both kinds, a task has 2 n, the
+    guided ones last.
     """
     if validation and settings.val_rollout_mode == "both":
         return rollout_id >= n
@@ -51,6 +53,7 @@ def validation_rollouts(settings: ExperienceSettings, n: int) -> tuple[int, int]
 
 
 def keeps_guidance(mode: SampleMode, keep_ratio: float, place: int) -> bool:
-    """Return whether the task in a step's place 0, 1, ... keeps its guidance: of any first m tasks, floor(ratio x m) do."""
+    """Return whether the task in a step's place 0, 1, ... keeps its guidance: of any first m tasks, floor(ratio x m)
+    do."""
     ratio = {"allkeep": 1.0, "alldiscard": 0.0, "hybrid": keep_ratio}[mode]
     return math.floor(ratio * (place + 1) + 1e-9) > math.floor(ratio * place + 1e-9)

@@ -1,7 +1,8 @@
-"""Finished rollouts as the experience manager sees them: what was asked, done and achieved, without the guidance that some of them had.
+"""Finished rollouts as the experience manager sees them: what was asked, done and achieved, without the guidance that
+some of them had.
 
-Reads the records that a run writes (`Trajectory.to_dict()`) and the messages that AgentEvolver sends to a service. A rollout that did not
-happen is nothing to learn from and is left out.
+Reads the records that a run writes (`Trajectory.to_dict()`) and the messages that AgentEvolver sends to a service. A
+rollout that did not happen is nothing to learn from and is left out.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def read_attempts(records: Iterable[Mapping[str, Any]], success_threshold: float
                 trajectory_id=str(record["trajectory_id"]),
                 opening=opening,
                 task=query,
-                steps=tuple((int(step["index"]), str(step["action"]), str(step["observation"])) for step in record["steps"]),
+                steps=tuple(
+                    (int(step["index"]), str(step["action"]), str(step["observation"])) for step in record["steps"]
+                ),
                 score=score,
                 success=bool(outcome["success"]) if success_threshold is None else score >= success_threshold,
                 group_id=str(record.get("group_id", "")),
@@ -69,7 +72,13 @@ def read_attempts(records: Iterable[Mapping[str, Any]], success_threshold: float
 
 
 def from_messages(
-    messages: Sequence[Message], score: float, *, success_threshold: float, task_id: str = "", query: str = "", trajectory_id: str = ""
+    messages: Sequence[Message],
+    score: float,
+    *,
+    success_threshold: float,
+    task_id: str = "",
+    query: str = "",
+    trajectory_id: str = "",
 ) -> Attempt:
     """Return a rollout that is known by its messages alone; tasks without an id are told apart by their opening."""
     opening, task = opening_and_task(messages, query or None)
@@ -81,7 +90,15 @@ def from_messages(
         elif steps:
             index, action, observation = steps[-1]
             steps[-1] = (index, action, f"{observation}\n{text}" if observation else text)
-    return Attempt(task_id or name_of_task(opening, task), trajectory_id, opening, task, tuple(steps), score, score >= success_threshold)
+    return Attempt(
+        task_id or name_of_task(opening, task),
+        trajectory_id,
+        opening,
+        task,
+        tuple(steps),
+        score,
+        score >= success_threshold,
+    )
 
 
 def name_of_task(opening: str, task: str) -> str:
@@ -90,7 +107,8 @@ def name_of_task(opening: str, task: str) -> str:
 
 
 def opening_and_task(messages: Sequence[Message], query: str | None = None) -> tuple[str, str]:
-    """Return what was said beside the task, and the task: `query` if it has a wording of its own, else the last opening message."""
+    """Return what was said beside the task, and the task: `query` if it has a wording of its own, else the last opening
+    message."""
     opening = []
     for message in messages:
         if message["role"] == "assistant":

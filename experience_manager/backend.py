@@ -1,7 +1,7 @@
 """Where experience is kept, behind one protocol; here the embedded store, in `reme` a service.
 
-Every method may raise ExperienceError or EncoderUnavailable, and nothing else but cancellation: who calls turns that into an unguided
-rollout or a count. Store and encoder work in threads, so that the event loop stays free.
+Every method may raise ExperienceError or EncoderUnavailable, and nothing else but cancellation: who calls turns that
+into an unguided rollout or a count. Store and encoder work in threads, so that the event loop stays free.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from experience_manager.store import Count, Store
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What came of a guided training rollout: success, or None if it did not happen; and its lift over unguided siblings, if any."""
+    """What came of a guided training rollout: success, or None if it did not happen; and its lift over unguided
+    siblings, if any."""
 
     experience_ids: tuple[str, ...]
     success: bool | None
@@ -73,12 +74,20 @@ class EmbeddedBackend:
     """The store of our own."""
 
     def __init__(
-        self, settings: ExperienceSettings, pool: Pool, llm: Summariser | None = None, *, author: str = "", held_out: Collection[str] = ()
+        self,
+        settings: ExperienceSettings,
+        pool: Pool,
+        llm: Summariser | None = None,
+        *,
+        author: str = "",
+        held_out: Collection[str] = (),
     ) -> None:
         self._settings = settings
         self.pool = pool
         self._retriever = Retriever(pool, settings, llm)
-        self._distiller = Distiller(llm, settings.distillation, author=author, held_out=held_out) if llm is not None else None
+        self._distiller = (
+            Distiller(llm, settings.distillation, author=author, held_out=held_out) if llm is not None else None
+        )
 
     @classmethod
     def open(
@@ -97,7 +106,8 @@ class EmbeddedBackend:
             StoreError: it cannot be opened, is damaged, or holds vectors of another encoder.
         """
         store = Store(
-            settings.store or directory / "experience.sqlite", hnsw_above=settings.hnsw_above if settings.index == "hnsw" else None
+            settings.store or directory / "experience.sqlite",
+            hnsw_above=settings.hnsw_above if settings.index == "hnsw" else None,
         )
         pool = Pool.of(settings, store, encoder or make_encoder(settings.encoder))
         try:

@@ -1,8 +1,9 @@
 """Distillation in the background: a bounded queue of groups, a few at work, results straight into the pool.
 
-Groups are distilled several at a time and kept one after the other, in the order in which they came, so that the pool does not depend on
-which of them was quicker. `submit` never waits: what does not fit is left out and counted. Whatever goes wrong with a group is counted and
-logged; the next group goes on. When the budget for models is spent, what waits is dropped and what comes later is refused.
+Groups are distilled several at a time and kept one after the other, in the order in which they came, so that the pool
+does not depend on which of them was quicker. `submit` never waits: what does not fit is left out and counted. Whatever
+goes wrong with a group is counted and logged; the next group goes on. When the budget for models is spent, what waits
+is dropped and what comes later is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Receipt = asyncio.Future[bool]
 
 
 class Background:
-    """Runs `work` on groups, `concurrency` at a time, at most `capacity` waiting, and `keep` on the results. Belongs to one event loop."""
+    """Runs `work` on groups, `concurrency` at a time, at most `capacity` waiting, and `keep` on the results. Belongs to
+    one event loop."""
 
     def __init__(self, work: Work, keep: Keep | None = None, *, capacity: int, concurrency: int) -> None:
         self._work = work
@@ -63,7 +65,8 @@ class Background:
     async def put(self, group: Group, step: int | None = None) -> Receipt:
         """Queue a group, waiting for room; for warm starts, which may wait.
 
-        Returns what comes to say whether the group was distilled and kept with nothing missing that another time might bring.
+        Returns what comes to say whether the group was distilled and kept with nothing missing that another time might
+        bring.
         """
         self._ensure_workers()
         receipt = _receipt()

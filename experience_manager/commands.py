@@ -28,7 +28,11 @@ def run_list(options: argparse.Namespace, configuration: Configuration) -> int:
     """Print experiences, the first of the chosen order on top."""
     with configuration.open_store() as store:
         found, count = store.ranked(
-            _workspace(options, configuration), options.sort, max(0, options.limit), category=options.category, scope=options.scope
+            _workspace(options, configuration),
+            options.sort,
+            max(0, options.limit),
+            category=options.category,
+            scope=options.scope,
         )
     for experience in found:
         print(json.dumps(to_reme(experience), ensure_ascii=False) if options.json else _line(experience))
@@ -40,14 +44,18 @@ def run_list(options: argparse.Namespace, configuration: Configuration) -> int:
 def run_show(options: argparse.Namespace, configuration: Configuration) -> int:
     """Print one experience as JSON."""
     with configuration.open_store() as store:
-        print(json.dumps(to_reme(store.get(_workspace(options, configuration), options.id)), ensure_ascii=False, indent=2))
+        print(
+            json.dumps(to_reme(store.get(_workspace(options, configuration), options.id)), ensure_ascii=False, indent=2)
+        )
     return 0
 
 
 def run_search(options: argparse.Namespace, configuration: Configuration) -> int:
     """Print the nearest experiences with their similarities."""
     with configuration.open_store() as store:
-        hits = configuration.pool(store, options.workspace).search(options.text, options.k, Where(context=options.context))
+        hits = configuration.pool(store, options.workspace).search(
+            options.text, options.k, Where(context=options.context)
+        )
     for hit in hits:
         print(f"{hit.similarity:.3f}  {_line(hit.experience)}")
     return 0
@@ -57,7 +65,12 @@ def run_add(options: argparse.Namespace, configuration: Configuration) -> int:
     """Add an experience that a person wrote; it is pinned."""
     _warn_of(f"{options.when}\n{options.content}")
     experience = Experience(
-        tidy(options.when), tidy(options.content), scope=tidy(options.scope or ""), category=Category.MANUAL, author=PERSON, pinned=True
+        tidy(options.when),
+        tidy(options.content),
+        scope=tidy(options.scope or ""),
+        category=Category.MANUAL,
+        author=PERSON,
+        pinned=True,
     )
     with configuration.open_store(create=True) as store:
         added = configuration.pool(store, options.workspace).put([experience])
@@ -185,7 +198,11 @@ def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
     with configuration.open_store(create=True) as store:
         settings, llm = configuration.fitted(store), LLM(configuration.llm)
         problem = summariser_problem(configuration.llm)
-        told = f"no summariser, so /summary_task_memory fails: {problem}" if problem else f"summariser: {configuration.author}"
+        told = (
+            f"no summariser, so /summary_task_memory fails: {problem}"
+            if problem
+            else f"summariser: {configuration.author}"
+        )
         print(told, file=sys.stderr, flush=True)
         service = ExperienceService(
             settings, store, configuration.encoder(store), llm, author=configuration.author, dump_dir=options.dump_dir

@@ -1,4 +1,5 @@
-"""The sections that the commands on a pool read of a configuration, as one object: which store, which encoder, which models."""
+"""The sections that the commands on a pool read of a configuration, as one object: which store, which encoder, which
+models."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Configuration(BaseModel):
         if self.exp_manager.store is not None:
             return self.exp_manager.store
         if self.experiment_dir is None:
-            raise ConfigError("nothing says where the store is: give --store FILE, --conf FILE, or exp_manager.store in --settings")
+            raise ConfigError(
+                "nothing says where the store is: give --store FILE, --conf FILE, or exp_manager.store in --settings"
+            )
         return self.experiment_dir / "experience.sqlite"
 
     @property
@@ -44,14 +47,18 @@ class Configuration(BaseModel):
         return Store(self.store, create=create, hnsw_above=above)
 
     def fitted(self, store: Store) -> ExperienceSettings:
-        """Return the section, and without settings the store's own encoder in it; raises ConfigError if that cannot be known."""
+        """Return the section, and without settings the store's own encoder in it; raises ConfigError if that cannot be
+        known."""
         stamp = store.stamp
         if self.given or stamp is None:
             return self.exp_manager
         kinds = {"all-MiniLM-L6-v2": "minilm", "hashing": "hashing"}
         kind = next((kind for name, kind in kinds.items() if stamp.encoder.startswith(name)), None)
         if kind is None:
-            raise ConfigError(f"{store.path} holds vectors of {stamp.encoder}: say how to get at it with --settings (exp_manager.encoder)")
+            raise ConfigError(
+                f"{store.path} holds vectors of {stamp.encoder}: say how to get at it with --settings "
+                "(exp_manager.encoder)"
+            )
         changes = {"encoder": EncoderSettings(kind=kind), "embedded_text": stamp.embedded_text}
         return self.exp_manager.model_copy(update=changes)
 

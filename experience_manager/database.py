@@ -1,8 +1,10 @@
 """The store's file: opening and checking it, transactions, and the one place where SQLite's errors become ours.
 
-Guarantees: a transaction that was committed survives the death of the process and of the machine (WAL, synchronous FULL); one that was
-not leaves nothing behind. One process writes at a time, others wait up to `busy_s`; readers never wait. A file that is not a store, or is
-damaged, is never written to. WAL needs a local file system: on a network mount, SQLite's own errors come through as StoreUnwritable.
+Guarantees: a transaction that was committed survives the death of the process and of the machine (WAL, synchronous
+    FULL); one that was
+not leaves nothing behind. One process writes at a time, others wait up to `busy_s`; readers never wait. A file that is
+not a store, or is damaged, is never written to. WAL needs a local file system: on a network mount, SQLite's own errors
+come through as StoreUnwritable.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ _SCHEMA = (
     # The long columns come last: listing and counting do not read them.
     """CREATE TABLE records (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, workspace TEXT NOT NULL, revision INTEGER NOT NULL,
-        category TEXT NOT NULL, validation_score REAL NOT NULL, confidence REAL NOT NULL, uses INTEGER NOT NULL, successes INTEGER NOT NULL,
-        compared INTEGER NOT NULL, lift_sum REAL NOT NULL, support INTEGER NOT NULL, pinned INTEGER NOT NULL, created REAL NOT NULL,
-        modified REAL NOT NULL, step INTEGER, author TEXT NOT NULL, scope TEXT NOT NULL, when_to_use TEXT NOT NULL, content TEXT NOT NULL,
+        category TEXT NOT NULL, validation_score REAL NOT NULL, confidence REAL NOT NULL, uses INTEGER NOT NULL, \
+successes INTEGER NOT NULL,
+        compared INTEGER NOT NULL, lift_sum REAL NOT NULL, support INTEGER NOT NULL, pinned INTEGER NOT NULL, created \
+REAL NOT NULL,
+        modified REAL NOT NULL, step INTEGER, author TEXT NOT NULL, scope TEXT NOT NULL, when_to_use TEXT NOT NULL, \
+content TEXT NOT NULL,
         task_query TEXT NOT NULL, task_ids TEXT NOT NULL, more TEXT NOT NULL, vector BLOB NOT NULL,
         UNIQUE (workspace, id))""",
     "CREATE INDEX records_by_revision ON records (workspace, revision)",
@@ -86,8 +91,12 @@ class Database:
 
     @contextmanager
     def apart(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that sees one state of the store, on a connection of its own: nobody waits while it is read. Raises StoreError."""
-        with self._translated(), closing(self._connected(f"file:{quote(str(self.path.resolve()))}?mode=ro", uri=True)) as db:
+        """A transaction that sees one state of the store, on a connection of its own: nobody waits while it is read.
+        Raises StoreError."""
+        with (
+            self._translated(),
+            closing(self._connected(f"file:{quote(str(self.path.resolve()))}?mode=ro", uri=True)) as db,
+        ):
             db.execute("BEGIN")
             yield db
 
@@ -103,7 +112,11 @@ class Database:
 
     def restore(self, path: Path) -> None:
         """Take over the content of a copy, all of it or nothing. Raises StoreError."""
-        with self._lock, self._translated(), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
+        with (
+            self._lock,
+            self._translated(),
+            closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy,
+        ):
             copy.backup(self._db)
 
     def check(self) -> None:
@@ -158,7 +171,8 @@ class Database:
             raise StoreError(f"{self.path} is an SQLite file of something else; give another path")
         if version > VERSION:
             raise StoreError(
-                f"{self.path} was written by a later version ({version}, this one knows {VERSION}); update, or export it there"
+                f"{self.path} was written by a later version ({version}, this one knows {VERSION}); update, or export "
+                "it there"
             )
 
     def _enter_wal(self) -> None:
@@ -178,7 +192,8 @@ class Database:
 
     def _corrupt(self, detail: str) -> StoreCorrupt:
         return StoreCorrupt(
-            f"{self.path} is damaged or no store ({detail}). It was not touched: move it away, and import the last export, or what "
+            f"{self.path} is damaged or no store ({detail}). It was not touched: move it away, and import the last "
+            "export, or what "
             f"`sqlite3 {self.path} .recover` still finds"
         )
 
@@ -196,9 +211,19 @@ class Database:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return self._corrupt(str(error))
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return StoreBusy(f"{self.path} stayed locked by another process for {self._busy_s:g} s; nothing was changed")
-        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            return StoreUnwritable(f"{self.path} cannot be written ({error}); nothing was changed: check free space and permissions")
+            return StoreBusy(
+                f"{self.path} stayed locked by another process for {self._busy_s:g} s; nothing was changed"
+            )
+        if code in (
+            sqlite3.SQLITE_FULL,
+            sqlite3.SQLITE_IOERR,
+            sqlite3.SQLITE_READONLY,
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_PERM,
+        ):
+            return StoreUnwritable(
+                f"{self.path} cannot be written ({error}); nothing was changed: check free space and permissions"
+            )
         return StoreError(f"{self.path}: {error}")
 
 

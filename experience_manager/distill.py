@@ -2,8 +2,9 @@
 
     group -> successes | failures | best against worst  (extraction)  -> screen -> judge -> experiences
 
-Rollouts of validation, and of tasks that are held out, are refused here whoever sends them. Every call to the model may fail: what it
-would have given is then missing and counted by the kind of failure, the rest goes on; nothing that was not judged is kept. What each
+Rollouts of validation, and of tasks that are held out, are refused here whoever sends them. Every call to the model may
+fail: what it would have given is then missing and counted by the kind of failure, the rest goes on; nothing that was
+    not judged is kept. What each
 stage took and left is counted.
 """
 
@@ -60,8 +61,8 @@ class Summariser(Protocol):
 class Distilled:
     """Experiences of a group, and how many each stage took and left.
 
-    `exhausted` says that the budget for models is spent, `interrupted` that calls were lost which may succeed another time, `problem` what
-    was wrong with the last call that was lost.
+    `exhausted` says that the budget for models is spent, `interrupted` that calls were lost which may succeed another
+    time, `problem` what was wrong with the last call that was lost.
     """
 
     experiences: list[Experience] = field(default_factory=list)
@@ -76,7 +77,8 @@ Build = Callable[[prompts.Limits], prompts.Messages]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An extraction: what is asked, and the attempts that it is asked about; its results are judged in the light of the first."""
+    """An extraction: what is asked, and the attempts that it is asked about; its results are judged in the light of the
+    first."""
 
     category: Category
     build: Build
@@ -86,8 +88,11 @@ class _Source:
 class Distiller:
     """Distils groups. Safe for many at once on one event loop."""
 
-    def __init__(self, llm: Summariser, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()) -> None:
-        """Take the model that summarises, `author` as its name in records, and the ids of tasks that must not be learned from."""
+    def __init__(
+        self, llm: Summariser, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()
+    ) -> None:
+        """Take the model that summarises, `author` as its name in records, and the ids of tasks that must not be
+        learned from."""
         self._llm = llm
         self._settings = settings
         self._limits = prompts.Limits(settings.max_chars, settings.max_transcript_chars)
@@ -109,7 +114,9 @@ class Distiller:
             of_attempt.setdefault(source.attempts[0], []).extend(drawn)
         judged = await asyncio.gather(*(self._judge(of, attempt, result) for attempt, of in of_attempt.items()))
         turns = {attempt: iter(of) for attempt, of in zip(of_attempt, judged, strict=True)}
-        in_order = [next(turns[source.attempts[0]]) for source, drawn in zip(sources, drafts, strict=True) for _ in drawn]
+        in_order = [
+            next(turns[source.attempts[0]]) for source, drawn in zip(sources, drafts, strict=True) for _ in drawn
+        ]
         result.experiences = [experience for experience in in_order if experience is not None]
         return result
 
@@ -141,7 +148,9 @@ class Distiller:
         for number, proposal in enumerate(reply.experiences[: self._settings.max_experiences]):
             result.counts[f"extracted_{source.category.value}"] += 1
             experience = self._experience(proposal, number, source, step)
-            problem = screen.problem_with(experience.when_to_use, experience.content) or screen.problem_with_text(experience.scope)
+            problem = screen.problem_with(experience.when_to_use, experience.content) or screen.problem_with_text(
+                experience.scope
+            )
             if problem is None:
                 kept.append(experience)
             else:
@@ -167,21 +176,31 @@ class Distiller:
             trajectory_ids=tuple(attempt.trajectory_id for attempt in source.attempts if attempt.trajectory_id),
             tags=tuple(screen.tidy(tag)[:60] for tag in proposal.tags[:8]),
         )
-        return experience if (draws := seeds.current()) is None else replace(experience, id=_named(draws, experience, number))
+        return (
+            experience
+            if (draws := seeds.current()) is None
+            else replace(experience, id=_named(draws, experience, number))
+        )
 
-    async def _judge(self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled) -> list[Experience | None]:
+    async def _judge(
+        self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
+    ) -> list[Experience | None]:
         """Return each experience with its score if it is worth keeping, None if it is not, or could not be judged."""
         if not self._settings.validate_by_llm:
             result.counts["valid"] += len(drafts)
             return [replace(draft, validation_score=draft.confidence) for draft in drafts]
         judged = []
-        for draft, judgement in zip(drafts, await self._judgements(drafts, attempt, result) if drafts else (), strict=True):
+        for draft, judgement in zip(
+            drafts, await self._judgements(drafts, attempt, result) if drafts else (), strict=True
+        ):
             valid = judgement is not None and judgement.valid and judgement.score >= self._settings.min_score
             result.counts["failed_validation" if judgement is None else "valid" if valid else "invalid"] += 1
             judged.append(replace(draft, validation_score=judgement.score) if valid and judgement is not None else None)
         return judged
 
-    async def _judgements(self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled) -> list[replies.Judgement | None]:
+    async def _judgements(
+        self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
+    ) -> list[replies.Judgement | None]:
         """Return what the judge says of each, None where it said nothing that can be used."""
         reply = await self._ask(partial(prompts.validate, drafts, attempt), replies.Judgements, result)
         if isinstance(reply, LLMFiltered) and len(drafts) > 1:
@@ -221,6 +240,7 @@ class Distiller:
 
 
 def _named(draws: seeds.Draws, experience: Experience, number: int) -> str:
-    """Return an id that follows from what an experience says, and of which rollouts of which run it is the how manieth."""
+    """Return an id that follows from what an experience says, and of which rollouts of which run it is the how
+    manieth."""
     said = (experience.category.value, experience.scope, experience.when_to_use, experience.content)
     return seeds.digest(draws.run_seed, "experience", *experience.trajectory_ids, number, *said).hex()

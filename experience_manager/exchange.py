@@ -1,4 +1,5 @@
-"""Dump files: one experience a line, in ReMe's format. Written whole or not at all; a line that cannot be read names itself."""
+"""Dump files: one experience a line, in ReMe's format. Written whole or not at all; a line that cannot be read names
+itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What the pool holds: an experience, where it comes from, and what came of it; and its form in ReMe's dump files.
 
-Immutable. Two experiences that say nearly the same about the same place are joined: the wording that was distilled most often stands, the
-others are kept as variants, so that a wrong one is outvoted (embeddings cannot tell a claim from its contrary: measured cosine 0.92-0.99).
-A record of a dump file that cannot be read raises RecordError, which names what is wrong with it.
+Immutable. Two experiences that say nearly the same about the same place are joined: the wording that was distilled most
+often stands, the others are kept as variants, so that a wrong one is outvoted (embeddings cannot tell a claim from its
+contrary: measured cosine 0.92-0.99). A record of a dump file that cannot be read raises RecordError, which names what
+    is wrong with it.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class Variant:
 class Experience:
     """One piece of advice.
 
-    `scope` names the place where it holds, or several (see `places`); "" if it holds everywhere. `validation_score` is the judge's,
-    0..1. `uses` counts guided training rollouts and `successes` those of them that succeeded; `compared` counts the uses that had
-    unguided siblings and `lift_sum` adds up how much better (1) or worse (-1) than their mean they did. `support` counts how often it was
-    distilled. Times are Unix seconds.
+    `scope` names the place where it holds, or several (see `places`); "" if it holds everywhere. `validation_score` is
+    the judge's, 0..1. `uses` counts guided training rollouts and `successes` those of them that succeeded; `compared`
+    counts the uses that had unguided siblings and `lift_sum` adds up how much better (1) or worse (-1) than their mean
+    they did. `support` counts how often it was distilled. Times are Unix seconds.
     """
 
     when_to_use: str
@@ -121,8 +122,8 @@ def normal(text: str) -> str:
 def join(standing: Experience, newcomer: Experience) -> Experience:
     """Return two near-duplicates as one, under the id and counters of the one that stands.
 
-    The wording with more support stands, the older one under equal support; a pinned one always does. The same wording in other places
-    holds in all of them together.
+    The wording with more support stands, the older one under equal support; a pinned one always does. The same wording
+    in other places holds in all of them together.
     """
     joined = replace(
         standing,
@@ -157,7 +158,8 @@ def join(standing: Experience, newcomer: Experience) -> Experience:
 
 
 def to_reme(experience: Experience) -> dict[str, Any]:
-    """Return an experience as a line of ReMe's dump files: freq is `uses`, utility is `successes`, score is the validation's."""
+    """Return an experience as a line of ReMe's dump files: freq is `uses`, utility is `successes`, score is the
+    validation's."""
     own = {name: getattr(experience, name) for name in _OWN_FIELDS}
     own["variants"] = tuple(asdict(variant) for variant in experience.variants)
     return {
@@ -273,7 +275,8 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def _variants(value: Any) -> tuple[Variant, ...]:
     return tuple(
-        Variant(str(v["when_to_use"]), str(v["content"]), _count(v.get("support")), _number(v.get("validation_score"))) for v in value or ()
+        Variant(str(v["when_to_use"]), str(v["content"]), _count(v.get("support")), _number(v.get("validation_score")))
+        for v in value or ()
     )
 
 

@@ -1,8 +1,8 @@
 """Guidance in a conversation, and the same conversation without it.
 
-The guidance stands before the task, in the last opening message: `{system}<EXP>{guidance}</EXP>{task}` (paper 2.3). The messages as they
-were are kept beside the guided ones, so that a training prompt without guidance is rendered from them and never cut out of a text again.
-A rollout is guided if, and only if, a text was put into it.
+The guidance stands before the task, in the last opening message: `{system}<EXP>{guidance}</EXP>{task}` (paper 2.3). The
+messages as they were are kept beside the guided ones, so that a training prompt without guidance is rendered from them
+and never cut out of a text again. A rollout is guided if, and only if, a text was put into it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Opening messages with guidance (`messages`, what the policy sees) and without (`plain`); `injected` is what was added."""
+    """Opening messages with guidance (`messages`, what the policy sees) and without (`plain`); `injected` is what was
+    added."""
 
     messages: list[Message]
     plain: list[Message]

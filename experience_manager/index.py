@@ -1,9 +1,10 @@
 """Nearest vectors by inner product: exact, or approximate above a size.
 
-Rows are only ever appended; whoever owns the index says which of them count. Exact search over all rows is FAISS's flat scan; a search in
-few rows, and one with many queries, is a matrix product over the same memory (measured: 100 queries against 100 000 rows take 0.15 s of
-CPU that way, 1.3 s with FAISS). The approximate index is HNSW, for a single query over nearly all rows; everything else stays exact, and so
-does that query while the graph is being built in the background.
+Rows are only ever appended; whoever owns the index says which of them count. Exact search over all rows is FAISS's flat
+scan; a search in few rows, and one with many queries, is a matrix product over the same memory (measured: 100 queries
+against 100 000 rows take 0.15 s of CPU that way, 1.3 s with FAISS). The approximate index is HNSW, for a single query
+over nearly all rows; everything else stays exact, and so does that query while the graph is being built in the
+background.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# A smaller share of the rows than this is gathered and compared, which then costs less than a scan over all with a mask.
+# A smaller share of the rows than this is gathered and compared, which then costs less than a scan over all with a
+# mask.
 GATHER_BELOW = 1 / 8
 # So many times the wanted rows are looked at before a mask is used.
 MORE = 4
@@ -53,7 +55,8 @@ class VectorIndex:
     """Unit vectors of one dimension, by row number."""
 
     def __init__(self, dimension: int, *, hnsw_above: int | None = None) -> None:
-        """Make an empty index; `hnsw_above` is the number of rows from which single queries are approximate, None: never."""
+        """Make an empty index; `hnsw_above` is the number of rows from which single queries are approximate, None:
+        never."""
         faiss = _faiss()
         self.dimension = dimension
         self._hnsw_above = hnsw_above
@@ -81,7 +84,8 @@ class VectorIndex:
         return np.asarray(flat, dtype=np.float32).reshape(count, self.dimension)
 
     def search(self, query: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-        """Return the rows nearest to one query (d), best first, and their similarities; only rows that `allowed` (n) says."""
+        """Return the rows nearest to one query (d), best first, and their similarities; only rows that `allowed` (n)
+        says."""
         rows = np.flatnonzero(allowed)
         k = min(k, len(rows))
         if k == 0:
@@ -94,7 +98,8 @@ class VectorIndex:
         return self._scan(query, k, allowed)
 
     def similarities(self, queries: Vectors) -> Iterator[Vectors]:
-        """Yield for each of (m, d) queries its similarities to all rows, (n), as a view that the next one may invalidate. Exact."""
+        """Yield for each of (m, d) queries its similarities to all rows, (n), as a view that the next one may
+        invalidate. Exact."""
         vectors = self.vectors()
         for start in range(0, len(queries), BLOCK):
             yield from queries[start : start + BLOCK] @ vectors.T
@@ -112,7 +117,11 @@ class VectorIndex:
         faiss = _faiss()
         everything = bool(allowed.all())
         selector = None if everything else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        approximate = self._hnsw_above is not None and len(self) > self._hnsw_above and 2 * np.count_nonzero(allowed) >= len(allowed)
+        approximate = (
+            self._hnsw_above is not None
+            and len(self) > self._hnsw_above
+            and 2 * np.count_nonzero(allowed) >= len(allowed)
+        )
         index = self._graph() if approximate else None
         if index is None and not everything:
             # A scan without a mask takes about half the time; among its best there mostly are enough that are allowed.
@@ -129,7 +138,8 @@ class VectorIndex:
         return rows[0][there], similarities[0][there]
 
     def _graph(self) -> Any:
-        """Return the HNSW index if it holds every row, else None; few missing rows are added at once, many in the background."""
+        """Return the HNSW index if it holds every row, else None; few missing rows are added at once, many in the
+        background."""
         if self._builder is not None and self._builder.is_alive():
             return None
         faiss = _faiss()

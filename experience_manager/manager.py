@@ -4,7 +4,8 @@
     injected  after the guidance has really been put into a conversation
     record_step, warm_start  with finished rollouts: counters, distillation in the background, pruning
 
-Nothing here fails a rollout or a step: what goes wrong is an unguided rollout whose `problem` says why, and a metric. Validation rollouts
+Nothing here fails a rollout or a step: what goes wrong is an unguided rollout whose `problem` says why, and a metric.
+    Validation rollouts
 are neither counted nor learned from. Belongs to one event loop.
 """
 
@@ -49,7 +50,8 @@ KEPT_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What came of filling the pool: metrics as of a step, and the tasks of which calls were lost that another time may bring."""
+    """What came of filling the pool: metrics as of a step, and the tasks of which calls were lost that another time may
+    bring."""
 
     metrics: dict[str, float]
     undistilled: tuple[str, ...] = ()
@@ -64,7 +66,9 @@ class Navigator:
         self.backend = backend
         self._seed = seed
         options = settings.distillation
-        self.background = Background(self._distil, backend.keep, capacity=options.queue_groups, concurrency=options.concurrency)
+        self.background = Background(
+            self._distil, backend.keep, capacity=options.queue_groups, concurrency=options.concurrency
+        )
         self._answers: dict[tuple[bool, int, int, str, str], asyncio.Task[Guidance]] = {}
         self._waiting: list[str] = []
         self._flush: asyncio.Task[None] | None = None
@@ -74,7 +78,8 @@ class Navigator:
         self._summary_s = 0.0
 
     async def guide(self, question: Question) -> Guidance:
-        """Return guidance for a task, the same for all rollouts of its group in a step. Raises nothing but cancellation."""
+        """Return guidance for a task, the same for all rollouts of its group in a step. Raises nothing but
+        cancellation."""
         _, task = question.opening_and_task
         key = (question.validation, question.step, question.place, question.task_id, task)
         if key not in self._answers:
@@ -113,7 +118,8 @@ class Navigator:
         return metrics
 
     async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> Filling:
-        """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled, or could not be."""
+        """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled, or
+        could not be."""
         receipts: list[tuple[Group, Receipt]] = []
         for group in self._groups(read_attempts(records, self.settings.distillation.success_threshold)):
             receipts.append((group, await self.background.put(group, 0)))
@@ -122,13 +128,15 @@ class Navigator:
         return Filling(await self.metrics(), tuple(dict.fromkeys(left)))
 
     async def metrics(self) -> dict[str, float]:
-        """Return what happened since the last call, and the state of pool and queue. Counts of distillation are totals."""
+        """Return what happened since the last call, and the state of pool and queue. Counts of distillation are
+        totals."""
         size = await self._guarded(self.backend.size(), "size_errors")
         counts, self._counts = self._counts, Counter()
         costs, self._costs = self._costs, []
         summary_s, self._summary_s = self.background.seconds - self._summary_s, self.background.seconds
         out = {
-            f"exp_manager/{name}": float(counts[name]) for name in sorted({*counts, "guided_rollouts", "retrievals", "retrieval_errors"})
+            f"exp_manager/{name}": float(counts[name])
+            for name in sorted({*counts, "guided_rollouts", "retrievals", "retrieval_errors"})
         }
         out |= {f"exp_manager/distil/{name}": float(count) for name, count in sorted(self.background.counts.items())}
         out |= {"exp_manager/distil/waiting": float(self.background.waiting), "exp_manager/summary": summary_s}
@@ -143,7 +151,8 @@ class Navigator:
         return out
 
     async def settled(self) -> None:
-        """Return when everything that was handed over is in the pool: what is asked afterwards does not depend on how fast that was."""
+        """Return when everything that was handed over is in the pool: what is asked afterwards does not depend on how
+        fast that was."""
         await self._flushed()
         await self.background.drain()
 
@@ -160,7 +169,12 @@ class Navigator:
                 await asyncio.to_thread(move, draft, folder / POOL_COPY)
         finally:
             draft.unlink(missing_ok=True)
-        state = {"counts": self._counts, "costs": self._costs, "distilled": self.background.counts, "seconds": self.background.seconds}
+        state = {
+            "counts": self._counts,
+            "costs": self._costs,
+            "distilled": self.background.counts,
+            "seconds": self.background.seconds,
+        }
         write_json(folder / STATE, state | {"reported_s": self._summary_s})
 
     async def restore(self, folder: Path, aside: Path) -> bool:
@@ -197,10 +211,14 @@ class Navigator:
 
     async def _answer(self, question: Question) -> Guidance:
         settings, started = self.settings, time.perf_counter()
-        keep = not question.validation and keeps_guidance(settings.train_sample_mode, settings.train_sample_keepratio, question.place)
+        keep = not question.validation and keeps_guidance(
+            settings.train_sample_mode, settings.train_sample_keepratio, question.place
+        )
         self._counts["retrievals"] += 1
         try:
-            with seeds.drawing(self._seed, "guide", question.validation, question.step, question.place, question.task_id):
+            with seeds.drawing(
+                self._seed, "guide", question.validation, question.step, question.place, question.task_id
+            ):
                 found = await asyncio.wait_for(self.backend.retrieve(question), settings.retrieval.timeout_s)
         except TimeoutError:
             return self._failed(f"no answer within {self.settings.retrieval.timeout_s:g} s")
@@ -242,7 +260,8 @@ class Navigator:
         return group_by_task(attempts, self.settings.summary_batch_size)
 
     async def _told_of(self, guided: int) -> None:
-        """Wait until the rollouts have said of so many that they were guided, on ways that may be slower than the trainer's."""
+        """Wait until the rollouts have said of so many that they were guided, on ways that may be slower than the
+        trainer's."""
         deadline = time.monotonic() + TOLD_WITHIN_S
         while self._counts["guided_rollouts"] < guided and time.monotonic() < deadline:
             await asyncio.sleep(GATHER_S)

@@ -1,4 +1,5 @@
-"""Newcomers among the experiences that are there: who is new, who is joined to whom. Part of the store's insert transaction."""
+"""Newcomers among the experiences that are there: who is new, who is joined to whom. Part of the store's insert
+transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from experience_manager.places import Scopes, covers
 from experience_manager.rows import COLUMNS, SELECT, blob, from_row, to_row, update
 from experience_manager.snapshot import Snapshot
 
-# Vectors of one text differ by rounding alone. Where only when_to_use is embedded, many texts share one: so many of them are looked at.
+# Vectors of one text differ by rounding alone. Where only when_to_use is embedded, many texts share one: so many of
+# them are looked at.
 SAME_TEXT, TWINS = 0.9999, 32
 # Whether two experiences say the same, given the cosine of what is embedded of them: (standing, newcomer, cosine).
 IsSame = Callable[[Experience, Experience, float], bool]
@@ -25,7 +27,8 @@ IsSame = Callable[[Experience, Experience, float], bool]
 class Draft:
     """An experience of the pool or the batch while newcomers are joined to it.
 
-    `seq` is None for one of the batch; `vector` is None for one of the pool whose wording stands; `row` is its place in the batch.
+    `seq` is None for one of the batch; `vector` is None for one of the pool whose wording stands; `row` is its place in
+    the batch.
     """
 
     experience: Experience
@@ -116,7 +119,10 @@ class Merge:
 
     def _near(self, newcomers: Sequence[Experience], vectors: Vectors) -> Sequence[Sequence[tuple[int, float]]]:
         """Return for each newcomer whom in the pool it may be one with: (seq, cosine)."""
-        snapshot, inside = self._snapshot, {scope: self._snapshot.covering(scope) for scope in {newcomer.scope for newcomer in newcomers}}
+        snapshot, inside = (
+            self._snapshot,
+            {scope: self._snapshot.covering(scope) for scope in {newcomer.scope for newcomer in newcomers}},
+        )
         near = []
         for newcomer, cosines in zip(newcomers, snapshot.index.similarities(vectors), strict=True):
             rows = _near(cosines, self._neighbours, inside[newcomer.scope], snapshot.alive)
@@ -124,12 +130,17 @@ class Merge:
         return near
 
     def _twin(self, newcomer: Experience, vector: Vectors, near: Sequence[tuple[int, float]]) -> Draft | None:
-        """Return what says the same as a newcomer: the nearest where it holds, else the same text about other places."""
+        """Return what says the same as a newcomer: the nearest where it holds, else the same text about other
+        places."""
         if self._is_same is None:
             return None
         drafts = [(self._of_pool(seq), cosine) for seq, cosine in near]
         drafts += self._batch.near(vector, newcomer.scope, self._neighbours)
-        drafts = [(draft, cosine) for draft, cosine in sorted(drafts, key=lambda pair: -pair[1]) if draft.experience.id != newcomer.id]
+        drafts = [
+            (draft, cosine)
+            for draft, cosine in sorted(drafts, key=lambda pair: -pair[1])
+            if draft.experience.id != newcomer.id
+        ]
         inside = [(draft, cosine) for draft, cosine in drafts if covers(draft.experience.scope, newcomer.scope)]
         for draft, cosine in inside[: self._neighbours]:
             if self._is_same(draft.experience, newcomer, cosine):
@@ -164,6 +175,7 @@ class Merge:
 
 
 def _may_widen(standing: Experience, newcomer: Experience) -> bool:
-    """Whether a newcomer is the same text about other places; the place of what a person wrote or pinned is the person's."""
+    """Whether a newcomer is the same text about other places; the place of what a person wrote or pinned is the
+    person's."""
     own = standing.pinned or newcomer.pinned or standing.by_person or newcomer.by_person
     return standing.wording == newcomer.wording and not own

@@ -1,8 +1,8 @@
 """Places where experience holds, and which of them a text names.
 
-A scope is the text that stores, dumps and people hold: one place, or several with `|` between them, or "" for everywhere. A place is
-named by a text that holds its words one after the other, whatever case and punctuation; where a script has no spaces, each character is
-a word.
+A scope is the text that stores, dumps and people hold: one place, or several with `|` between them, or "" for
+everywhere. A place is named by a text that holds its words one after the other, whatever case and punctuation; where a
+script has no spaces, each character is a word.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def covers(scope: str, other: str) -> bool:
 
 
 def union(scope: str, other: str) -> str:
-    """Return the scope of what holds in the places of two: "" if one of them does, or if they are more than `MAX_PLACES`."""
+    """Return the scope of what holds in the places of two: "" if one of them does, or if they are more than
+    `MAX_PLACES`."""
     if covers(scope, other):
         return scope
     if EVERYWHERE in places_of(scope) | places_of(other):
@@ -77,9 +78,12 @@ class Scopes:
         return self._mask(set.intersection(*(set(self._codes_at.get(place, ())) for place in places_of(scope))))
 
     def named_by(self, text: str) -> Mask:
-        """Return which scopes have a place that a text names, (number of scopes); takes no longer for many scopes than for few."""
+        """Return which scopes have a place that a text names, (number of scopes); takes no longer for many scopes than
+        for few."""
         words = _words(text).split()
-        spans = {f" {' '.join(words[i : i + n])} " for n in self._lengths if n for i in range(len(words) - n + 1)} | {EVERYWHERE}
+        spans = {f" {' '.join(words[i : i + n])} " for n in self._lengths if n for i in range(len(words) - n + 1)} | {
+            EVERYWHERE
+        }
         return self._mask(code for place in spans & self._codes_at.keys() for code in self._codes_at[place])
 
     def _mask(self, codes: Iterable[int]) -> Mask:
@@ -89,6 +93,7 @@ class Scopes:
 
 
 def _words(text: str) -> str:
-    """Return the words of a text between single spaces, so that one text holds another in whole words iff it is a substring."""
+    """Return the words of a text between single spaces, so that one text holds another in whole words iff it is a
+    substring."""
     words = re.findall(r"\w+", spaced(text.casefold()))
     return f" {' '.join(words)} " if words else EVERYWHERE

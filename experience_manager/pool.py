@@ -1,8 +1,8 @@
 """A workspace of the store together with the encoder: texts go in and are found again.
 
-Encoding happens outside the store's transactions, so that nobody waits for a model. Two experiences of one scope are the same when their
-texts are, or when the cosine of when_to_use and content reaches the threshold; what then becomes of them is `record.join`'s.
-Raises StoreError and EncoderUnavailable.
+Encoding happens outside the store's transactions, so that nobody waits for a model. Two experiences of one scope are
+the same when their texts are, or when the cosine of when_to_use and content reaches the threshold; what then becomes of
+them is `record.join`'s. Raises StoreError and EncoderUnavailable.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Pool:
             self.store.require(Stamp(self._encoder.name, there.dimension, self._embedded_text))
 
     def warm_up(self) -> None:
-        """Load the encoder, so that the first retrieval need not wait for it; what is wrong with it is left for that to say."""
+        """Load the encoder, so that the first retrieval need not wait for it; what is wrong with it is left for that to
+        say."""
         with contextlib.suppress(EncoderUnavailable):
             self._encoder.encode(["warm up"])
 
@@ -92,7 +93,9 @@ class Pool:
     def edit(self, identifier: str, **changes: Any) -> Experience:
         """Change fields of an experience and return it; a text that is embedded is encoded anew."""
         before = self.store.get(self.workspace, identifier)
-        after = replace(before, **{name: value for name, value in changes.items() if name in Experience.__dataclass_fields__})
+        after = replace(
+            before, **{name: value for name, value in changes.items() if name in Experience.__dataclass_fields__}
+        )
         if after.embedded_text(self._embedded_text) == before.embedded_text(self._embedded_text):
             self.store.edit(self.workspace, before.id, changes, None, None)
         else:
@@ -110,7 +113,9 @@ class Pool:
         vectors = self._encode(experiences)
         neighbours = 1 if self._embedded_text != "when_to_use" else NEIGHBOURS
         is_same = self._is_same if merge else None
-        return self.store.add(self.workspace, experiences, vectors, self._stamp(vectors), is_same, neighbours=neighbours, instead=instead)
+        return self.store.add(
+            self.workspace, experiences, vectors, self._stamp(vectors), is_same, neighbours=neighbours, instead=instead
+        )
 
     def _is_same(self, standing: Experience, newcomer: Experience, cosine: float) -> bool:
         if standing.wording == newcomer.wording:

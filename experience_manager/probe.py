@@ -9,21 +9,28 @@ from agentevolver.llm.endpoint import served_model
 from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role
 
-_NAME_ONE = "name a model: --set llm.base_url=https://HOST/v1 --set llm.model=NAME --set llm.api_key_env=VARIABLE, or --settings FILE (llm)"
+_NAME_ONE = (
+    "name a model: --set llm.base_url=https://HOST/v1 --set llm.model=NAME --set llm.api_key_env=VARIABLE, or "
+    "--settings FILE (llm)"
+)
 _CONNECT_S = 2.0
 
 
 def summariser_problem(llm: LLMSettings) -> str | None:
     """Return what is missing for a summariser, and what to do, None if there is nothing to be seen.
 
-    Nothing is asked of a model: a key that is not set, and an endpoint on this machine that nobody listens at, are what can be seen.
+    Nothing is asked of a model: a key that is not set, and an endpoint on this machine that nobody listens at, are what
+        can be seen.
     """
     endpoint = llm.endpoint(Role.SUMMARISER)
     if endpoint.base_url == POLICY:
         return f"llm.base_url is `policy`, the model of a training run, which is not served here; {_NAME_ONE}"
     if endpoint.base_url == OFFLINE:
         start = "start it (python -m agentevolver.builtin.teacher; it knows the pocket world alone)"
-        silent = f"the built-in teacher, llm.base_url `offline`, does not listen at {llm.teacher.url}; {start}, or {_NAME_ONE}"
+        silent = (
+            f"the built-in teacher, llm.base_url `offline`, does not listen at {llm.teacher.url}; {start}, or "
+            f"{_NAME_ONE}"
+        )
         return None if _listens(llm.teacher.url) else silent
     try:
         served_model(Role.SUMMARISER, endpoint)

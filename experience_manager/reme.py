@@ -1,8 +1,9 @@
-"""The backend that is a service: speaks the routes of ReMe's first generation, which the service of ours and ReMe 0.1 to 0.3 answer.
+"""The backend that is a service: speaks the routes of ReMe's first generation, which the service of ours and ReMe 0.1
+to 0.3 answer.
 
-Nothing of a failed answer reaches a rollout: a status other than 200, `success: false`, an error text in the place of an answer (as some
-versions give) and an answer that the screen refuses are ServiceErrors. Requests that change something are only repeated when the connection
-was refused, so that nothing is counted or distilled twice.
+Nothing of a failed answer reaches a rollout: a status other than 200, `success: false`, an error text in the place of
+an answer (as some versions give) and an answer that the screen refuses are ServiceErrors. Requests that change
+something are only repeated when the connection was refused, so that nothing is counted or distilled twice.
 """
 
 from __future__ import annotations
@@ -52,11 +53,17 @@ class RemeBackend:
         reply = await self._post("retrieve_task_memory", body, reme.timeout_s, repeatable=True)
         answer = reply.get("answer")
         if not isinstance(answer, str) or _ERROR_TEXT.match(answer):
-            raise ServiceError(f"{reme.base_url}/retrieve_task_memory gave no text as its answer: {str(answer)[:200]!r}")
+            raise ServiceError(
+                f"{reme.base_url}/retrieve_task_memory gave no text as its answer: {str(answer)[:200]!r}"
+            )
         text = screen.tidy(answer)
-        problem = screen.problem_with_text(text) or ("too long" if len(text) > self._settings.retrieval.max_chars else None)
+        problem = screen.problem_with_text(text) or (
+            "too long" if len(text) > self._settings.retrieval.max_chars else None
+        )
         if problem is not None:
-            raise ServiceError(f"{reme.base_url}/retrieve_task_memory answered with what may not be shown to a policy: {problem}")
+            raise ServiceError(
+                f"{reme.base_url}/retrieve_task_memory answered with what may not be shown to a policy: {problem}"
+            )
         experiences = self._read(reply)
         if any(question.evaluates_source_of(experience) for experience in experiences):
             return Retrieved(notes=("own_task_refused",))
@@ -94,7 +101,11 @@ class RemeBackend:
                 known[result.success] += [self._memories[i] for i in result.experience_ids if i in self._memories]
         for success, memories in known.items():
             if memories:
-                body = {"workspace_id": self._settings.reme.workspace_id, "memory_dicts": memories, "update_utility": success}
+                body = {
+                    "workspace_id": self._settings.reme.workspace_id,
+                    "memory_dicts": memories,
+                    "update_utility": success,
+                }
                 await self._post("record_task_memory", body, self._settings.reme.timeout_s, repeatable=False)
 
     async def prune(self) -> int:
@@ -183,4 +194,9 @@ def _trajectory(attempt: Attempt) -> dict[str, Any]:
     messages.append({"role": "user", "content": attempt.task})
     for _, action, observation in attempt.steps:
         messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
-    return {"task_id": attempt.task_id, "messages": messages, "score": attempt.score, "metadata": {"query": attempt.task}}
+    return {
+        "task_id": attempt.task_id,
+        "messages": messages,
+        "score": attempt.score,
+        "metadata": {"query": attempt.task},
+    }

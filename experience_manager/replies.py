@@ -1,8 +1,8 @@
 """What the summariser answers, as types, in the shapes that models put it.
 
-Forgiving in form and strict in substance: a list or a single object where an object with a list was asked for, tags as one text, a
-confidence as a word or a percentage, keys beside those that were asked for. Entries are taken one by one: one that cannot be read is left
-out and counted, and a reply of which none can be read is no reply.
+Forgiving in form and strict in substance: a list or a single object where an object with a list was asked for, tags as
+one text, a confidence as a word or a percentage, keys beside those that were asked for. Entries are taken one by one:
+one that cannot be read is left out and counted, and a reply of which none can be read is no reply.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from agentevolver.llm.shares import read_share
 
@@ -29,7 +38,13 @@ def _text(value: Any) -> Any:
 
 
 def _scope(value: Any) -> Any:
-    return "" if value is None else " | ".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
+    return (
+        ""
+        if value is None
+        else " | ".join(value)
+        if isinstance(value, list) and all(isinstance(v, str) for v in value)
+        else value
+    )
 
 
 def _tags(value: Any) -> Any:

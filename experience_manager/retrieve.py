@@ -2,9 +2,10 @@
 
     task -> nearest experiences that hold in this place -> [rerank] -> top k -> [rewrite] or list -> text
 
-An experience that was distilled from a task never guides that task's own evaluation. What the model makes of experiences is only used if it
-passes the screen; if the model fails, the experiences are listed as they are. Nothing found is an empty text, never an error.
-Raises StoreError and EncoderUnavailable, which whoever asks turns into an unguided rollout.
+An experience that was distilled from a task never guides that task's own evaluation. What the model makes of
+experiences is only used if it passes the screen; if the model fails, the experiences are listed as they are. Nothing
+found is an empty text, never an error. Raises StoreError and EncoderUnavailable, which whoever asks turns into an
+unguided rollout.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A task that asks for guidance: its opening messages, its own wording if it has one, whether this is its evaluation, and which task
-    of which step it is."""
+    """A task that asks for guidance: its opening messages, its own wording if it has one, whether this is its
+    evaluation, and which task of which step it is."""
 
     task_id: str
     messages: tuple[Message, ...]
@@ -46,7 +47,8 @@ class Question:
         return opening_and_task(self.messages, self.query)
 
     def evaluates_source_of(self, experience: Experience) -> bool:
-        """Whether this is the evaluation of a task that an experience was distilled from; without task ids its task's wording tells."""
+        """Whether this is the evaluation of a task that an experience was distilled from; without task ids its task's
+        wording tells."""
         opening, task = self.opening_and_task
         if experience.task_ids:
             own = not {self.task_id, name_of_task(opening, task)}.isdisjoint(experience.task_ids)
@@ -83,8 +85,12 @@ class Retriever:
             not_from=(question.task_id, name_of_task(opening, task)) if question.validation else (),
         )
         wanted = max(k, options.candidates) if options.rerank else k
-        found = await asyncio.to_thread(self._pool.search, self._text(question, task), 2 * wanted, where, options.min_similarity)
-        shown = [hit for hit in found if _may_be_shown(hit.experience) and not question.evaluates_source_of(hit.experience)]
+        found = await asyncio.to_thread(
+            self._pool.search, self._text(question, task), 2 * wanted, where, options.min_similarity
+        )
+        shown = [
+            hit for hit in found if _may_be_shown(hit.experience) and not question.evaluates_source_of(hit.experience)
+        ]
         unique = {normal(hit.experience.content): hit for hit in reversed(shown)}
         hits = sorted(unique.values(), key=lambda hit: -hit.similarity)[:wanted]
         similarity = {hit.experience.id: hit.similarity for hit in hits}
@@ -103,26 +109,37 @@ class Retriever:
     def _text(self, question: Question, task: str) -> str:
         if self._settings.query == "task":
             return task
-        return json.dumps([{"role": m["role"], "content": m.get("content")} for m in question.messages], ensure_ascii=False)
+        return json.dumps(
+            [{"role": m["role"], "content": m.get("content")} for m in question.messages], ensure_ascii=False
+        )
 
-    async def _rerank(self, opening: str, task: str, experiences: Sequence[Experience]) -> tuple[list[Experience], list[str]]:
+    async def _rerank(
+        self, opening: str, task: str, experiences: Sequence[Experience]
+    ) -> tuple[list[Experience], list[str]]:
         """Return the experiences that the model chose, in its order; all of them as they were if it fails."""
         if self._llm is None:
             return list(experiences), ["rerank_failed"]
         try:
-            reply = await self._llm.structured(Role.SUMMARISER, prompts.rerank(opening, task, experiences), replies.Order)
+            reply = await self._llm.structured(
+                Role.SUMMARISER, prompts.rerank(opening, task, experiences), replies.Order
+            )
         except LLMError as error:
             logger.warning("experiences could not be reranked: %s", error)
             return list(experiences), ["rerank_failed"]
         order = dict.fromkeys(number for number in reply.order if 1 <= number <= len(experiences))
         return [experiences[number - 1] for number in order], []
 
-    async def _rewrite(self, opening: str, task: str, experiences: Sequence[Experience], listed: str) -> tuple[str, list[str]]:
-        """Return the model's text, empty if it says that nothing applies; the list if it fails or writes what may not be shown."""
+    async def _rewrite(
+        self, opening: str, task: str, experiences: Sequence[Experience], listed: str
+    ) -> tuple[str, list[str]]:
+        """Return the model's text, empty if it says that nothing applies; the list if it fails or writes what may not
+        be shown."""
         if self._llm is None:
             return listed, ["rewrite_failed"]
         try:
-            reply = await self._llm.structured(Role.SUMMARISER, prompts.rewrite(opening, task, experiences), replies.Rewritten)
+            reply = await self._llm.structured(
+                Role.SUMMARISER, prompts.rewrite(opening, task, experiences), replies.Rewritten
+            )
         except LLMError as error:
             logger.warning("experiences could not be rewritten: %s", error)
             return listed, ["rewrite_failed"]

@@ -13,7 +13,19 @@ from experience_manager.experience import Category, Experience, Variant
 from experience_manager.index import Vectors
 
 _PLAIN = (
-    *("id", "workspace", "validation_score", "confidence", "uses", "successes", "compared", "lift_sum", "support", "created", "modified"),
+    *(
+        "id",
+        "workspace",
+        "validation_score",
+        "confidence",
+        "uses",
+        "successes",
+        "compared",
+        "lift_sum",
+        "support",
+        "created",
+        "modified",
+    ),
     *("step", "author", "scope", "when_to_use", "content", "task_query"),
 )
 COLUMNS = (*_PLAIN, "category", "pinned", "task_ids", "more")
@@ -56,7 +68,9 @@ def from_row(row: tuple[Any, ...]) -> Experience:
     )
 
 
-def update(db: sqlite3.Connection, experience: Experience, revision: int, vector: Vectors | None, *, reset: bool = False) -> None:
+def update(
+    db: sqlite3.Connection, experience: Experience, revision: int, vector: Vectors | None, *, reset: bool = False
+) -> None:
     """Write all columns but the counters, which others may be adding to; `reset` sets those to 0."""
     values = {name: value for name, value in zip(COLUMNS, to_row(experience), strict=True) if name not in _COUNTERS}
     values["revision"] = revision

@@ -1,8 +1,10 @@
-"""What may not stand in guidance, whoever wrote it: texts that give orders to whoever reads them, or that would break out of their message.
+"""What may not stand in guidance, whoever wrote it: texts that give orders to whoever reads them, or that would break
+out of their message.
 
-Experience is distilled by a language model from text that agents and environments wrote, so that text may try to get itself stored ("ignore
-previous instructions, remember this"). The model is told so, its sections are delimited, and a judge looks at what it wrote; this is the
-part that does not depend on a model. It is deliberately narrow: it knows control tokens, tags of prompts and the usual phrases of takeover.
+Experience is distilled by a language model from text that agents and environments wrote, so that text may try to get
+itself stored ("ignore previous instructions, remember this"). The model is told so, its sections are delimited, and a
+judge looks at what it wrote; this is the part that does not depend on a model. It is deliberately narrow: it knows
+control tokens, tags of prompts and the usual phrases of takeover.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ MAX_WHEN_TO_USE = 500
 MAX_CONTENT = 2000
 
 _CONTROL_TOKEN = re.compile(
-    r"<[|\uff5c][^|\uff5c<>\n]{1,60}[|\uff5c]>|\[/?INST\]|<</?SYS>>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn)>", re.IGNORECASE
+    r"<[|\uff5c][^|\uff5c<>\n]{1,60}[|\uff5c]>|\[/?INST\]|<</?SYS>>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn)>",
+    re.IGNORECASE,
 )
 _PROMPT_TAG = re.compile(
     r"<\s*/?\s*(?:EXP|system|user|assistant|tool_call|tool_response|think|transcript|opening|task|outcome|experience|better|worse)\s*>",

@@ -1,4 +1,5 @@
-"""Runs the service until it is told to stop. Says `Uvicorn running on` once it answers, which is what AgentEvolver's launcher waits for."""
+"""Runs the service until it is told to stop. Says `Uvicorn running on` once it answers, which is what AgentEvolver's
+launcher waits for."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""The experience pool behind HTTP: ReMe's routes, so that AgentEvolver's client and others of that generation work against it.
+"""The experience pool behind HTTP: ReMe's routes, so that AgentEvolver's client and others of that generation work
+against it.
 
     POST /summary_task_memory /retrieve_task_memory /record_task_memory /delete_task_memory /vector_store   GET /health
 
-Every reply of a route that worked is `{answer, success: true, metadata}`. What did not work is a status: 400 for the caller's mistakes, 401
-without the token, 503 where a model or the store fails, each with `{"detail": one line}`. An error text is never an answer, since clients
-put answers into prompts. Files are only read and written in the folder that the operator named.
+Every reply of a route that worked is `{answer, success: true, metadata}`. What did not work is a status: 400 for the
+caller's mistakes, 401 without the token, 503 where a model or the store fails, each with `{"detail": one line}`. An
+error text is never an answer, since clients put answers into prompts. Files are only read and written in the folder
+that the operator named.
 """
 
 from __future__ import annotations
@@ -34,7 +36,15 @@ from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store
-from experience_manager.wire import Answer, DeleteBody, RecordBody, RetrieveBody, SummaryBody, TrajectoryBody, VectorStoreBody
+from experience_manager.wire import (
+    Answer,
+    DeleteBody,
+    RecordBody,
+    RetrieveBody,
+    SummaryBody,
+    TrajectoryBody,
+    VectorStoreBody,
+)
 
 logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -71,7 +81,9 @@ class ExperienceService:
         pool = self._pool(body.workspace_id)
         attempts = [self._attempt(trajectory) for trajectory in body.trajectories]
         groups = (
-            [attempts] if self._settings.distillation.grouping == "batch" else group_by_task(attempts, self._settings.summary_batch_size)
+            [attempts]
+            if self._settings.distillation.grouping == "batch"
+            else group_by_task(attempts, self._settings.summary_batch_size)
         )
         distilled = await asyncio.gather(*(self._distiller.distil(group) for group in groups))
         counts = sum((result.counts for result in distilled), Counter[str]())
@@ -81,7 +93,9 @@ class ExperienceService:
             raise ExperienceError(f"the summariser failed, nothing was stored: {problem}")
         added = await asyncio.to_thread(pool.add, found)
         ids = dict.fromkeys(added.ids)
-        memories = await asyncio.to_thread(lambda: [to_reme(self._store.get(pool.workspace, identifier)) for identifier in ids])
+        memories = await asyncio.to_thread(
+            lambda: [to_reme(self._store.get(pool.workspace, identifier)) for identifier in ids]
+        )
         update = {"deleted_count": 0, "inserted_count": added.inserted, "joined_count": added.joined}
         metadata = {"memory_list": memories, "update_result": update, "counts": dict(counts)}
         return Answer(answer=json.dumps(memories, ensure_ascii=False), metadata=metadata)
@@ -95,7 +109,8 @@ class ExperienceService:
         return Answer(answer=found.text, metadata={"memory_list": memories, "notes": list(found.notes)})
 
     async def record(self, body: RecordBody) -> Answer:
-        """Count a use of each memory, and a success if `update_utility`; memories that are not there are inserted first."""
+        """Count a use of each memory, and a success if `update_utility`; memories that are not there are inserted
+        first."""
         pool = self._pool(body.workspace_id)
         memories = [_memory(data, pool.workspace) for data in body.memory_dicts]
         return await asyncio.to_thread(self._record, pool, memories, body.update_utility)
@@ -124,7 +139,9 @@ class ExperienceService:
         times = Counter(e.id for e in memories)
         pool.count({i: Count(uses=n, successes=n if success else 0) for i, n in times.items()})
         written = [to_reme(self._store.get(pool.workspace, identifier)) for identifier in times]
-        return Answer(metadata={"memory_list": written, "update_result": {"deleted_count": 0, "inserted_count": len(new)}})
+        return Answer(
+            metadata={"memory_list": written, "update_result": {"deleted_count": 0, "inserted_count": len(new)}}
+        )
 
     def _store_action(self, body: VectorStoreBody, workspace: str) -> Any:
         pool = self._pool(workspace)
@@ -179,7 +196,9 @@ class ExperienceService:
             messages = [{"role": "system", "content": opening}] if opening else []
             messages.append({"role": "user", "content": body.query})
         query = body.query if body.messages and body.query.strip() else None
-        return Question(str(facts.get("task_id") or ""), tuple(messages), query, validation=bool(facts.get("validation")))
+        return Question(
+            str(facts.get("task_id") or ""), tuple(messages), query, validation=bool(facts.get("validation"))
+        )
 
     def _workspace(self, name: str) -> str:
         return name or self._settings.reme.workspace_id

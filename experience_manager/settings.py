@@ -1,8 +1,9 @@
 """The section `exp_manager` of the configuration: strict, frozen, and documented where it is declared.
 
-AgentEvolver's names are kept (`val_rollout_mode` to `summary_batch_size`, and `reme.*`); everything else is new. Where paper and original
-code differ, the value follows `preset` unless it is given: a key that is null or missing takes the preset's value (`PRESETS`). What the
-preset says about verl's own sections is in `verl_overrides`. A combination in which a key would have no effect is refused.
+AgentEvolver's names are kept (`val_rollout_mode` to `summary_batch_size`, and `reme.*`); everything else is new. Where
+paper and original code differ, the value follows `preset` unless it is given: a key that is null or missing takes the
+preset's value (`PRESETS`). What the preset says about verl's own sections is in `verl_overrides`. A combination in
+which a key would have no effect is refused.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ ValidationMode = Literal["woexp", "mixed", "all", "both"]
 SampleMode = Literal["allkeep", "alldiscard", "hybrid"]
 Preset = Literal["default", "paper", "original"]
 
-TEMPLATE = "\n\nSome experience that earlier attempts at similar tasks have left you, to be used where it applies:\n<EXP>{}</EXP>\n\n"
+TEMPLATE = (
+    "\n\nSome experience that earlier attempts at similar tasks have left you, to be used where it "
+    "applies:\n<EXP>{}</EXP>\n\n"
+)
 
-# What each preset says where a key is null or missing. `default` is ours: measured in the study where both are silent or wrong.
+# What each preset says where a key is null or missing. `default` is ours: measured in the study where both are silent
+# or wrong.
 PRESETS: dict[Preset, dict[str, Any]] = {
     "default": {
         "ratio_rounding": "floor",
@@ -75,7 +80,8 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 _ACTOR = "actor_rollout_ref.actor."
 _VERL: dict[Preset, dict[str, Any]] = {
     "default": {},
-    # Equations 16 and 17, and 7.1.3: one ratio a trajectory, 1/N a trajectory, 0.28 on both sides, KL to the sampling policy.
+    # Equations 16 and 17, and 7.1.3: one ratio a trajectory, 1/N a trajectory, 0.28 on both sides, KL to the sampling
+    # policy.
     "paper": {
         _ACTOR + "clip_ratio_low": 0.28,
         _ACTOR + "clip_ratio_high": 0.28,
@@ -108,7 +114,9 @@ class _Section(BaseModel):
 class RemeSettings(_Section):
     """`reme`: how much is asked of the pool, wherever it is; and where it is under `backend: http`."""
 
-    base_url: str = Field("http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="the service, under backend http")
+    base_url: str = Field(
+        "http://127.0.0.1:8001", pattern=r"^https?://[^/]+(/.*)?$", description="the service, under backend http"
+    )
     workspace_id: str = Field("default", min_length=1, description="the part of the store that is used")
     enable_summarizer: bool = Field(False, description="distil experience from finished training rollouts")
     enable_context_generator: bool = Field(False, description="retrieve experience for rollouts")
@@ -123,7 +131,10 @@ class DistillationSettings(_Section):
     """`distillation`: how trajectories become experiences."""
 
     success_threshold: float | None = Field(
-        None, ge=0, le=1, description="score from which a rollout is a success; null: what its grader says (original 1.0)"
+        None,
+        ge=0,
+        le=1,
+        description="score from which a rollout is a success; null: what its grader says (original 1.0)",
     )
     max_per_kind: int = Field(
         2, ge=0, description="successes, and failures, that are looked at in a group; 0: all of them (paper, original)"
@@ -139,7 +150,8 @@ class DistillationSettings(_Section):
     max_transcript_chars: int = Field(
         24_000,
         ge=1000,
-        description="longer transcripts lose the middle of their longest parts in prompts; of two that are compared, each has half",
+        description="longer transcripts lose the middle of their longest parts in prompts; of two that are compared, "
+        "each has half",
     )
     queue_groups: int = Field(64, ge=1, description="groups that wait to be distilled; more are left out and counted")
     concurrency: int = Field(4, ge=1, description="groups that are distilled at once")
@@ -149,9 +161,14 @@ class RetrievalSettings(_Section):
     """`retrieval`: how experiences become guidance."""
 
     min_similarity: float | None = Field(
-        None, ge=-1, le=1, description="experiences less similar stay out; null: no floor (below 0.3 it filters almost nothing)"
+        None,
+        ge=-1,
+        le=1,
+        description="experiences less similar stay out; null: no floor (below 0.3 it filters almost nothing)",
     )
-    match_scope: bool = Field(True, description="an experience that names a place only guides where opening or task mention that place")
+    match_scope: bool = Field(
+        True, description="an experience that names a place only guides where opening or task mention that place"
+    )
     rerank: bool = Field(False, description="let the summariser choose among `candidates` (paper)")
     candidates: int = Field(15, ge=1, description="experiences that it chooses from")
     rewrite: bool = Field(False, description="let the summariser write one text for the task (paper, original)")
@@ -171,15 +188,22 @@ class PruningSettings(_Section):
     min_uses: int = Field(16, ge=1, description="guided rollouts before an experience is judged")
     min_utility: float = Field(0.0, ge=0, le=1, description="successes by use below which it goes")
     min_lift: float = Field(
-        -0.1, ge=-1, le=1, description="mean success of guided rollouts, less that of their unguided siblings, below which it goes"
+        -0.1,
+        ge=-1,
+        le=1,
+        description="mean success of guided rollouts, less that of their unguided siblings, below which it goes",
     )
 
 
 class ScoutSettings(_Section):
     """`scout`: places that are not trained on and that the pool is to know all the same, before the last validation."""
 
-    split: str | None = Field(None, description="the environment's split whose tasks are rolled out unguided for that; null: none")
-    filter: dict[str, Any] = Field(default_factory=dict, description="passed to the environment when it lists that split")
+    split: str | None = Field(
+        None, description="the environment's split whose tasks are rolled out unguided for that; null: none"
+    )
+    filter: dict[str, Any] = Field(
+        default_factory=dict, description="passed to the environment when it lists that split"
+    )
     tasks: int | None = Field(
         None, ge=1, description="how many of them, drawn at random; null: all. None that is validated on is among them"
     )
@@ -188,41 +212,64 @@ class ScoutSettings(_Section):
 class ExperienceSettings(_Section):
     """The section `exp_manager`."""
 
-    preset: Preset = Field("default", description="whose values stand where a key is null or missing: ours, the paper's, the original's")
+    preset: Preset = Field(
+        "default", description="whose values stand where a key is null or missing: ours, the paper's, the original's"
+    )
     val_rollout_mode: ValidationMode = Field(
         "woexp",
-        description="which validation rollouts are guided; both: every task is rolled out n times without and n times with guidance",
+        description="which validation rollouts are guided; both: every task is rolled out n times without and n times "
+        "with guidance",
     )
     train_rollout_mode: RolloutMode = Field("woexp", description="none of a group, rollout_ratio of it, all of it")
-    rollout_ratio: float = Field(0.0, ge=0, le=1, description="share of a group that is guided under mixed (paper: eta = 0.5)")
-    ratio_rounding: Literal["floor", "round"] = Field("floor", description="of rollout_ratio x n: floor (paper), round (original)")
-    train_sample_mode: SampleMode = Field(
-        "alldiscard", description="whether training prompts lose the guidance: all of them, none, or all but a share of the step's tasks"
+    rollout_ratio: float = Field(
+        0.0, ge=0, le=1, description="share of a group that is guided under mixed (paper: eta = 0.5)"
     )
-    train_sample_keepratio: float = Field(1.0, ge=0, le=1, description="share of a step's tasks that keep it under hybrid")
+    ratio_rounding: Literal["floor", "round"] = Field(
+        "floor", description="of rollout_ratio x n: floor (paper), round (original)"
+    )
+    train_sample_mode: SampleMode = Field(
+        "alldiscard",
+        description="whether training prompts lose the guidance: all of them, none, or all but a share of the step's "
+        "tasks",
+    )
+    train_sample_keepratio: float = Field(
+        1.0, ge=0, le=1, description="share of a step's tasks that keep it under hybrid"
+    )
     experience_template: str = Field(TEMPLATE, description="what is put before the task; {} is the guidance")
     selective_boosting: bool = Field(
         True, description="guided samples without guidance in the prompt have the upper clip off_cliprange_high"
     )
     off_cliprange_high: float = Field(0.6, ge=0, description="that upper clip; others have actor.clip_ratio_high")
-    kl_to: Literal["reference", "old"] = Field("reference", description="what the KL loss holds on to (paper: old, the sampling policy)")
+    kl_to: Literal["reference", "old"] = Field(
+        "reference", description="what the KL loss holds on to (paper: old, the sampling policy)"
+    )
     init_exp_before_training: bool = Field(False, description="fill the pool from training tasks before the first step")
     init_exp_only: bool = Field(False, description="and stop there")
     init_rollouts: int = Field(4, ge=1, description="rollouts of each task for that (paper: N_pc = 4)")
     init_tasks: int | None = Field(None, ge=1, description="training tasks that are rolled out for that; null: all")
     summary_batch_size: int = Field(8, ge=1, description="rollouts of a task that are looked at together at most")
-    backend: Literal["embedded", "http"] = Field("embedded", description="a store of our own, or a service that speaks ReMe's routes")
+    backend: Literal["embedded", "http"] = Field(
+        "embedded", description="a store of our own, or a service that speaks ReMe's routes"
+    )
     store: Path | None = Field(
         None, description="the store's file, may be shared by experiments; null: experience.sqlite of the experiment"
     )
     query: Literal["task", "messages"] = Field(
         "task", description="what is searched for: the bare task, or all opening messages (original)"
     )
-    embedded_text: Literal["when_to_use", "when_to_use+content"] = Field("when_to_use+content", description="what it is compared with")
-    dedup_threshold: float = Field(
-        0.85, gt=0, le=1, description="cosine from which two experiences are one: 0.80 is strict, 0.90 lax, 1.0 only drops identical texts"
+    embedded_text: Literal["when_to_use", "when_to_use+content"] = Field(
+        "when_to_use+content", description="what it is compared with"
     )
-    index: Literal["exact", "hnsw"] = Field("exact", description="hnsw is approximate, and only used above hnsw_above experiences")
+    dedup_threshold: float = Field(
+        0.85,
+        gt=0,
+        le=1,
+        description="cosine from which two experiences are one: 0.80 is strict, 0.90 lax, 1.0 only drops identical "
+        "texts",
+    )
+    index: Literal["exact", "hnsw"] = Field(
+        "exact", description="hnsw is approximate, and only used above hnsw_above experiences"
+    )
     hnsw_above: int = Field(100_000, ge=1, description="experiences of a workspace from which hnsw is used")
     encoder: EncoderSettings = EncoderSettings()
     reme: RemeSettings = RemeSettings()
@@ -234,7 +281,10 @@ class ExperienceSettings(_Section):
     @property
     def guides(self) -> bool:
         """Whether any rollout may be guided."""
-        return self.reme.enable_context_generator and (self.train_rollout_mode, self.val_rollout_mode) != ("woexp", "woexp")
+        return self.reme.enable_context_generator and (self.train_rollout_mode, self.val_rollout_mode) != (
+            "woexp",
+            "woexp",
+        )
 
     @property
     def distils(self) -> bool:
@@ -255,7 +305,9 @@ class ExperienceSettings(_Section):
     @property
     def asks_summariser(self) -> bool:
         """Whether a run asks the role `summariser`; a service asks its own."""
-        return self.backend == "embedded" and (self.distils or (self.guides and (self.retrieval.rerank or self.retrieval.rewrite)))
+        return self.backend == "embedded" and (
+            self.distils or (self.guides and (self.retrieval.rerank or self.retrieval.rewrite))
+        )
 
     @property
     def enabled(self) -> bool:
@@ -263,7 +315,8 @@ class ExperienceSettings(_Section):
         return self.guides or self.distils
 
     def clip_ratio_high(self, *, guided: bool, kept: bool, otherwise: float) -> float:
-        """Return a sample's upper clip: wider if it was guided and its training prompt no longer says so (paper, eq. 17)."""
+        """Return a sample's upper clip: wider if it was guided and its training prompt no longer says so (paper, eq.
+        17)."""
         boosted = self.selective_boosting and guided and not kept
         return self.off_cliprange_high if boosted else otherwise
 
@@ -294,7 +347,9 @@ class ExperienceSettings(_Section):
         try:
             self.retrieval.item_template.format(index=1, when_to_use="", content="", scope="")
         except (KeyError, IndexError, ValueError) as error:
-            raise ValueError(f"retrieval.item_template: {error}; its fields are index, when_to_use, content, scope") from error
+            raise ValueError(
+                f"retrieval.item_template: {error}; its fields are index, when_to_use, content, scope"
+            ) from error
         guided = [name for name in ("train_rollout_mode", "val_rollout_mode") if getattr(self, name) != "woexp"]
         if guided and not self.reme.enable_context_generator:
             raise ValueError(f"{guided[0]} = {getattr(self, guided[0])} needs reme.enable_context_generator = true")
@@ -302,7 +357,8 @@ class ExperienceSettings(_Section):
             raise ValueError(f"reme.updated_freq = {self.reme.updated_freq} needs reme.enable_summarizer = true")
         if self.scout.split is not None and self.val_rollout_mode == "woexp":
             raise ValueError(
-                "scout.split has no effect while val_rollout_mode = woexp: no validation rollout would be guided by what it finds"
+                "scout.split has no effect while val_rollout_mode = woexp: no validation rollout would be guided by "
+                "what it finds"
             )
         if self.init_exp_only and not self.init_exp_before_training:
             raise ValueError("init_exp_only = true needs init_exp_before_training = true")

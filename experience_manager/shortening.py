@@ -1,6 +1,8 @@
-"""The transcript of an attempt as it is looked back upon, within a length: all of it evenly, from the first step to the last.
+"""The transcript of an attempt as it is looked back upon, within a length: all of it evenly, from the first step to the
+last.
 
-Who goes on with an attempt needs its latest steps (`agentevolver.llm.trimming`); what an attempt teaches may lie anywhere in it.
+Who goes on with an attempt needs its latest steps (`agentevolver.llm.trimming`); what an attempt teaches may lie
+anywhere in it.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ def transcript(steps: Steps, part: int, total: int) -> str:
     Args:
         steps: in order.
         part: the most characters of an action or observation.
-        total: about the most of the whole. The longest parts are cut first, all to one length; where that leaves too little of each, steps
-            from the middle are left out, which the step before them says.
+        total: about the most of the whole. The longest parts are cut first, all to one length; where that leaves too
+            little of each, steps from the middle are left out, which the step before them says.
     """
     shown = _fewer(steps, total)
     level = _level([len(text) for _, *texts in shown for text in texts], total - STEP_CHARS * len(shown))
@@ -31,7 +33,10 @@ def transcript(steps: Steps, part: int, total: int) -> str:
 def _fewer(steps: Steps, total: int) -> Steps:
     """Return the first and the last steps, so many that each part may have `LEAST_CHARS`, at least two."""
     most = max(2, total // (STEP_CHARS + 2 * LEAST_CHARS))
-    if len(steps) <= most or sum(len(action) + len(observation) + STEP_CHARS for _, action, observation in steps) <= total:
+    if (
+        len(steps) <= most
+        or sum(len(action) + len(observation) + STEP_CHARS for _, action, observation in steps) <= total
+    ):
         return steps
     head = most // 2
     index, action, observation = steps[head - 1]
@@ -40,7 +45,8 @@ def _fewer(steps: Steps, total: int) -> Steps:
 
 
 def _level(lengths: list[int], total: int) -> int:
-    """Return the greatest length to which parts may be cut so that they are `total` long together, `LEAST_CHARS` at least."""
+    """Return the greatest length to which parts may be cut so that they are `total` long together, `LEAST_CHARS` at
+    least."""
     left = total
     for place, length in enumerate(sorted(lengths)):
         if length * (len(lengths) - place) > left:

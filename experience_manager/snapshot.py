@@ -1,7 +1,8 @@
 """A workspace's vectors in memory, kept in step with the file: what a search reads.
 
-Holds for each experience its vector, its scope and the tasks it was distilled from, and nothing else; texts are read from the file when
-they have been found. It only ever takes over whole committed states, so that a search sees no half of a transaction.
+Holds for each experience its vector, its scope and the tasks it was distilled from, and nothing else; texts are read
+from the file when they have been found. It only ever takes over whole committed states, so that a search sees no half
+of a transaction.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ TAKEN_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which experiences may be found: those that hold in a place which `context` names (None: any), and none distilled from a task of
-    `not_from`."""
+    """Which experiences may be found: those that hold in a place which `context` names (None: any), and none distilled
+    from a task of `not_from`."""
 
     context: str | None = None
     not_from: tuple[str, ...] = ()
@@ -36,7 +37,8 @@ class DamagedVector(ValueError):
 
 
 class Snapshot:
-    """One workspace as of `revision`, in the `generation` of the store whose revisions those are: a restore begins another."""
+    """One workspace as of `revision`, in the `generation` of the store whose revisions those are: a restore begins
+    another."""
 
     def __init__(self, workspace: str, dimension: int, hnsw_above: int | None, generation: str = "") -> None:
         self.workspace = workspace
@@ -68,7 +70,8 @@ class Snapshot:
         for (seq,) in db.execute("SELECT seq FROM removed WHERE workspace = ? AND revision > ?", since):
             self._remove(seq)
         changed = db.execute(
-            "SELECT seq, id, scope, task_ids, vector FROM records WHERE workspace = ? AND revision > ? ORDER BY seq", since
+            "SELECT seq, id, scope, task_ids, vector FROM records WHERE workspace = ? AND revision > ? ORDER BY seq",
+            since,
         )
         self._take(changed)
         self.revision = revision
@@ -84,7 +87,8 @@ class Snapshot:
         return mask
 
     def covering(self, scope: str) -> Mask:
-        """Return the rows of the experiences that hold in all places of a scope, (n); those that hold everywhere only if it does."""
+        """Return the rows of the experiences that hold in all places of a scope, (n); those that hold everywhere only
+        if it does."""
         return self.alive & self._scopes.covering(scope)[self._codes]
 
     def _take(self, rows: Iterable[Any]) -> None:

@@ -1,9 +1,12 @@
-"""The store of experiences: one SQLite file, shared by threads, processes and experiments, with workspaces apart from each other.
+"""The store of experiences: one SQLite file, shared by threads, processes and experiments, with workspaces apart from
+each other.
 
-Guarantees: what a method returned from is on disk and survives a kill; what it raised from changed nothing. One process writes at a time,
-others wait; readers never wait and see whole transactions. Counters are incremented, never overwritten, so that none gets lost between
-processes. De-duplication and insertion are one transaction, so that no two processes insert the same. The file remembers whose
-vectors it holds and refuses others (EncoderMismatch). Every failure is a StoreError that names the file.
+Guarantees: what a method returned from is on disk and survives a kill; what it raised from changed nothing. One process
+    writes at a time,
+others wait; readers never wait and see whole transactions. Counters are incremented, never overwritten, so that none
+gets lost between processes. De-duplication and insertion are one transaction, so that no two processes insert the same.
+The file remembers whose vectors it holds and refuses others (EncoderMismatch). Every failure is a StoreError that names
+the file.
 """
 
 from __future__ import annotations
@@ -32,7 +35,18 @@ from experience_manager.snapshot import DamagedVector, Snapshot, Where
 
 ANYWHERE = Where()
 EDITABLE = frozenset(
-    {"when_to_use", "content", "scope", "category", "validation_score", "confidence", "pinned", "author", "tags", "metadata"}
+    {
+        "when_to_use",
+        "content",
+        "scope",
+        "category",
+        "validation_score",
+        "confidence",
+        "pinned",
+        "author",
+        "tags",
+        "metadata",
+    }
 )
 
 
@@ -55,7 +69,8 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of newcomers: the id under which each is now known, how many were new, and how many of the others took over."""
+    """What became of newcomers: the id under which each is now known, how many were new, and how many of the others
+    took over."""
 
     ids: tuple[str, ...]
     inserted: int
@@ -85,7 +100,8 @@ _ORDERS: dict[Order, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A workspace in numbers: experiences by category, those that are pinned and those that were used, and what came of their uses.
+    """A workspace in numbers: experiences by category, those that are pinned and those that were used, and what came of
+    their uses.
 
     `modified` is the time of the last change, 0 without one.
     """
@@ -104,7 +120,9 @@ class Summary:
 class Store:
     """Experiences in a file. Safe for threads; open one a process."""
 
-    def __init__(self, path: Path, *, create: bool = True, hnsw_above: int | None = None, busy_s: float = BUSY_S) -> None:
+    def __init__(
+        self, path: Path, *, create: bool = True, hnsw_above: int | None = None, busy_s: float = BUSY_S
+    ) -> None:
         """Open the store at `path`, or make it; `hnsw_above`: see `index`. Raises StoreError."""
         self.path = path
         self._hnsw_above = hnsw_above
@@ -132,10 +150,11 @@ class Store:
         self._database.copy_to(path)
 
     def restore(self, path: Path, aside: Path) -> None:
-        """Make the store what it was when `path` was copied from it; the state until then goes to `aside`, in an older one's place.
+        """Make the store what it was when `path` was copied from it; the state until then goes to `aside`, in an older
+        one's place.
 
-        A store that is still the same, counters and all, is left alone, and no `aside` is written. Raises StoreError; then nothing has
-        changed.
+        A store that is still the same, counters and all, is left alone, and no `aside` is written. Raises StoreError;
+        then nothing has changed.
         """
         if self._is_as_in(path):
             return
@@ -144,7 +163,8 @@ class Store:
         self.copy_to(draft)
         move(draft, aside)
         self._database.restore(path)
-        # Revisions are given out again from here on: whoever has the file open must not take them for those that it knows.
+        # Revisions are given out again from here on: whoever has the file open must not take them for those that it
+        # knows.
         with self._database.writing() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('generation', ?)", (secrets.token_hex(8),))
         for snapshot in self._snapshots.values():
@@ -165,7 +185,9 @@ class Store:
     def workspaces(self) -> dict[str, int]:
         """Return the workspaces and how many experiences each holds."""
         with self._database.reading() as db:
-            return dict(db.execute("SELECT workspace, count(*) FROM records GROUP BY workspace ORDER BY workspace").fetchall())
+            return dict(
+                db.execute("SELECT workspace, count(*) FROM records GROUP BY workspace ORDER BY workspace").fetchall()
+            )
 
     def get(self, workspace: str, identifier: str) -> Experience:
         """Return an experience by its id, or by a beginning of it that no other has; raises UnknownExperience."""
@@ -179,15 +201,23 @@ class Store:
             return [from_row(row) for row in db.execute(query, (workspace, -1 if limit is None else limit, offset))]
 
     def each(self, workspace: str) -> Generator[Experience]:
-        """Yield all experiences in the order in which they came, as of one state of the store, and keep none of them in memory."""
+        """Yield all experiences in the order in which they came, as of one state of the store, and keep none of them in
+        memory."""
         with self._database.apart() as db:
             for row in db.execute(f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq", (workspace,)):
                 yield from_row(row)
 
     def ranked(
-        self, workspace: str, order: Order = "created", limit: int = -1, *, category: str | None = None, scope: str | None = None
+        self,
+        workspace: str,
+        order: Order = "created",
+        limit: int = -1,
+        *,
+        category: str | None = None,
+        scope: str | None = None,
     ) -> tuple[list[Experience], int]:
-        """Return the first experiences of an order, the greatest first and among equals the older, and how many there are to choose from.
+        """Return the first experiences of an order, the greatest first and among equals the older, and how many there
+        are to choose from.
 
         Args:
             workspace: where.
@@ -205,12 +235,15 @@ class Store:
             (count,) = db.execute(f"SELECT count(*) FROM records WHERE {condition}", arguments).fetchone()
             # Which ones it is, before anything long is read of any.
             chosen = f"SELECT seq FROM records WHERE {condition} ORDER BY {_ORDERS[order]} DESC, seq LIMIT {int(limit)}"
-            rows = db.execute(f"SELECT {SELECT} FROM records WHERE seq IN ({chosen}) ORDER BY {_ORDERS[order]} DESC, seq", arguments)
+            rows = db.execute(
+                f"SELECT {SELECT} FROM records WHERE seq IN ({chosen}) ORDER BY {_ORDERS[order]} DESC, seq", arguments
+            )
             return [from_row(row) for row in rows], int(count)
 
     def summary(self, workspace: str) -> Summary:
         """Return what a workspace holds, in numbers."""
-        query = """SELECT category, count(*), sum(pinned), sum(uses > 0), sum(uses), sum(successes), sum(iif(uses, compared, 0)),
+        query = """SELECT category, count(*), sum(pinned), sum(uses > 0), sum(uses), sum(successes), sum(iif(uses, \
+compared, 0)),
             sum(iif(uses, lift_sum, 0)), max(modified) FROM records WHERE workspace = ? GROUP BY category"""
         with self._database.apart() as db:
             rows = db.execute(query, (workspace,)).fetchall()
@@ -218,7 +251,17 @@ class Store:
         kinds = {row[0]: row[1] for row in rows}
         pinned, used, uses, successes, compared, lift = (sum(row[i] for row in rows) for i in range(2, 8))
         places = {place for (scope,) in scopes for place in places_in(scope)}
-        return Summary(kinds, pinned, used, uses, successes, compared, lift, len(places), max((row[8] for row in rows), default=0.0))
+        return Summary(
+            kinds,
+            pinned,
+            used,
+            uses,
+            successes,
+            compared,
+            lift,
+            len(places),
+            max((row[8] for row in rows), default=0.0),
+        )
 
     def known(self, workspace: str, identifiers: Iterable[str]) -> set[str]:
         """Return which of some ids exist."""
@@ -253,11 +296,12 @@ class Store:
 
         Args:
             workspace: where to.
-            newcomers: what to insert; an id that exists there is replaced, text and counters and all, if nothing is joined, else what
-                is there stands; of an id that comes twice the last counts.
+            newcomers: what to insert; an id that exists there is replaced, text and counters and all, if nothing is
+                joined, else what is there stands; of an id that comes twice the last counts.
             vectors: (n, d) unit vectors of what is embedded of them.
             stamp: whose they are.
-            is_same: asked about each newcomer and its nearest neighbours, also those of the same call; None: nothing is joined.
+            is_same: asked about each newcomer and its nearest neighbours, also those of the same call; None: nothing is
+                joined.
             neighbours: how many of them.
             instead: whether they take the place of all that the workspace holds.
 
@@ -278,12 +322,16 @@ class Store:
                 snapshot.index.close()
             merge = Merge(db, snapshot, is_same, neighbours)
             now = time.time()
-            dated = [replace(e, workspace=workspace, created=e.created or now, modified=e.modified or now) for e in newcomers]
+            dated = [
+                replace(e, workspace=workspace, created=e.created or now, modified=e.modified or now) for e in newcomers
+            ]
             ids = merge.place(dated, vectors)
             merge.write(_next_revision(db))
         return Added(ids, len(merge.inserted), merge.joined, merge.outvoted)
 
-    def edit(self, workspace: str, identifier: str, changes: Mapping[str, Any], vector: Vectors | None, stamp: Stamp | None) -> None:
+    def edit(
+        self, workspace: str, identifier: str, changes: Mapping[str, Any], vector: Vectors | None, stamp: Stamp | None
+    ) -> None:
         """Change fields of an experience.
 
         Args:
@@ -304,7 +352,9 @@ class Store:
             there = _stamp(db)
             if stamp is not None:
                 self._refuse_other(db, stamp)
-            elif there is not None and changed.embedded_text(there.embedded_text) != before.embedded_text(there.embedded_text):
+            elif there is not None and changed.embedded_text(there.embedded_text) != before.embedded_text(
+                there.embedded_text
+            ):
                 raise StoreError(f"{self.path}: the text of {before.id} is embedded, so its change needs a vector")
             update(db, changed, _next_revision(db), vector)
 
@@ -337,7 +387,8 @@ class Store:
         if not rows:
             return
         update = (
-            "UPDATE records SET uses = max(0, uses + ?), successes = max(0, successes + ?), compared = max(0, compared + ?), "
+            "UPDATE records SET uses = max(0, uses + ?), successes = max(0, successes + ?), compared = max(0, "
+            "compared + ?), "
             "lift_sum = lift_sum + ? WHERE workspace = ? AND id = ?"
         )
         with self._database.writing() as db:
@@ -345,7 +396,10 @@ class Store:
 
     def _is_as_in(self, path: Path) -> bool:
         """Whether the store holds what a copy does: the same revision, experiences, vectors and counters."""
-        queries = ("SELECT value FROM meta WHERE key = 'revision'", f"SELECT seq, revision, {SELECT}, vector FROM records ORDER BY seq")
+        queries = (
+            "SELECT value FROM meta WHERE key = 'revision'",
+            f"SELECT seq, revision, {SELECT}, vector FROM records ORDER BY seq",
+        )
         with self._database.reading() as db:
             for query in queries:
                 with closing(_rows_of_copy(path, query)) as copied:
@@ -366,7 +420,9 @@ class Store:
         try:
             snapshot.follow(db, revision)
         except DamagedVector as error:
-            raise StoreCorrupt(f"{self.path}: {error}; delete it, or import the last export into a new store") from error
+            raise StoreCorrupt(
+                f"{self.path}: {error}; delete it, or import the last export into a new store"
+            ) from error
         self._snapshots[workspace] = snapshot
         return snapshot
 
@@ -375,8 +431,10 @@ class Store:
         if there is not None and there != stamp:
             dimension = f" ({stamp.dimension})" if stamp.dimension != there.dimension else ""
             raise EncoderMismatch(
-                f"{self.path} holds {there.dimension}-dimensional vectors of {there.encoder} over {there.embedded_text}, but the encoder "
-                f"is {stamp.encoder}{dimension} over {stamp.embedded_text}: set exp_manager.encoder and embedded_text to the "
+                f"{self.path} holds {there.dimension}-dimensional vectors of {there.encoder} over "
+                f"{there.embedded_text}, but the encoder "
+                f"is {stamp.encoder}{dimension} over {stamp.embedded_text}: set exp_manager.encoder and embedded_text "
+                "to the "
                 "former, or export the store and import it into a new one (python -m experience_manager export, import)"
             )
 
@@ -387,7 +445,11 @@ class Store:
 
     def _get(self, db: sqlite3.Connection, workspace: str, identifier: str) -> Experience:
         query = f"SELECT {SELECT} FROM records WHERE workspace = ? AND id >= ? AND id < ? ORDER BY id LIMIT 2"
-        found = [from_row(row) for row in db.execute(query, (workspace, identifier, identifier + chr(0x10FFFF)))] if identifier else []
+        found = (
+            [from_row(row) for row in db.execute(query, (workspace, identifier, identifier + chr(0x10FFFF)))]
+            if identifier
+            else []
+        )
         if len(found) == 1 or (found and found[0].id == identifier):
             return found[0]
         problem = "more than one experience begins with" if found else "there is no experience"
@@ -397,12 +459,15 @@ class Store:
         revision = _next_revision(db)
         gone = f"SELECT seq, workspace, {revision} FROM records WHERE workspace = ? AND ({condition})"
         db.execute(f"INSERT INTO removed {gone}", (workspace, *arguments))
-        count = db.execute(f"DELETE FROM records WHERE workspace = ? AND ({condition})", (workspace, *arguments)).rowcount
+        count = db.execute(
+            f"DELETE FROM records WHERE workspace = ? AND ({condition})", (workspace, *arguments)
+        ).rowcount
         return count
 
 
 def _rank(found: tuple[int, float]) -> tuple[float, int]:
-    """Return a key that sorts (seq, similarity) best first: among equals the older one, whatever the index looked at first."""
+    """Return a key that sorts (seq, similarity) best first: among equals the older one, whatever the index looked at
+    first."""
     seq, similarity = found
     return -round(similarity, 5), seq
 
@@ -415,7 +480,8 @@ def _stamp(db: sqlite3.Connection) -> Stamp | None:
 
 
 def revision_of(path: Path) -> int | None:
-    """Return the number of the last change to a store's file, without opening it as a store; None if there is no such file."""
+    """Return the number of the last change to a store's file, without opening it as a store; None if there is no such
+    file."""
     if not path.is_file():
         return None
     try:
@@ -428,7 +494,8 @@ def revision_of(path: Path) -> int | None:
 
 
 def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
-    """Yield the rows of a copy that nobody writes to, and leave no file beside it; raises StoreCorrupt, which names it."""
+    """Yield the rows of a copy that nobody writes to, and leave no file beside it; raises StoreCorrupt, which names
+    it."""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
             yield from copy.execute(query)

@@ -1,6 +1,8 @@
-"""The bodies of the service's routes, as ReMe's first generation has them: fields that are not known are taken and passed over.
+"""The bodies of the service's routes, as ReMe's first generation has them: fields that are not known are taken and
+passed over.
 
-A workspace is named by up to 200 printable characters without slashes that do not begin with a dot, as dump files are named after it.
+A workspace is named by up to 200 printable characters without slashes that do not begin with a dot, as dump files are
+named after it.
 """
 
 from __future__ import annotations

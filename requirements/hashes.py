@@ -1,8 +1,11 @@
-"""Writes into the locks which files may be installed for each pin: `python requirements/hashes.py [LOCK ...]`, all of ours without one.
+"""Writes into the locks which files may be installed for each pin: `python requirements/hashes.py [LOCK ...]`, all of
+ours without one.
 
-Run it after changing a pin; it needs `uv` on PATH (`pip install uv`) and the package index. A pin gets the sha256 of every wheel that
-CPython 3.11 or 3.12 on Linux x86-64 can use, and of the source where one of the two has no wheel. A version with a local part (`+cpu`)
-is in no common index: its hashes are kept as they stand. `install.sh` takes no other file (`pip install --require-hashes`).
+Run it after changing a pin; it needs `uv` on PATH (`pip install uv`) and the package index. A pin gets the sha256 of
+every wheel that CPython 3.11 or 3.12 on Linux x86-64 can use, and of the source where one of the two has no wheel. A
+version with a local part (`+cpu`)
+is in no common index: its hashes are kept as they stand. `install.sh` takes no other file (`pip install
+    --require-hashes`).
 """
 
 from __future__ import annotations
@@ -15,11 +18,15 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = (*sorted(ROOT.glob("requirements/*.lock")), ROOT / "env_service" / "environments" / "appworld" / "requirements.lock")
+LOCKS = (
+    *sorted(ROOT.glob("requirements/*.lock")),
+    ROOT / "env_service" / "environments" / "appworld" / "requirements.lock",
+)
 PYTHONS = ("3.11.9", "3.12.9")
 PLATFORM = "x86_64-manylinux_2_40"
 _ENTRY = re.compile(
-    r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[A-Za-z0-9.+]+)(?P<hashes>(?:\s+\\\n\s+--hash=sha256:[0-9a-f]{64})*)$", re.MULTILINE
+    r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[A-Za-z0-9.+]+)(?P<hashes>(?:\s+\\\n\s+--hash=sha256:[0-9a-f]{64})*)$",
+    re.MULTILINE,
 )
 
 
@@ -66,7 +73,18 @@ def ask(pins: list[str]) -> dict[str, set[str]]:
         wanted, made = Path(folder, "wanted.txt"), Path(folder, "pylock.toml")
         wanted.write_text("\n".join(pins))
         for python in PYTHONS:
-            command = ["uv", "pip", "compile", "--quiet", "--no-deps", "--format", "pylock.toml", "-o", str(made), str(wanted)]
+            command = [
+                "uv",
+                "pip",
+                "compile",
+                "--quiet",
+                "--no-deps",
+                "--format",
+                "pylock.toml",
+                "-o",
+                str(made),
+                str(wanted),
+            ]
             subprocess.run([*command, "--python-version", python, "--python-platform", PLATFORM], check=True)
             for name, hashes in files_of(tomllib.loads(made.read_text())).items():
                 found.setdefault(name, set()).update(hashes)
@@ -81,7 +99,9 @@ def renewed(text: str) -> str:
     def written(match: re.Match[str]) -> str:
         name = normalised(match["name"])
         hashes = sorted(found.get(name) or known[name][1])
-        return " \\\n".join([f"{match['name']}=={match['version']}", *(f"    --hash=sha256:{value}" for value in hashes)])
+        return " \\\n".join(
+            [f"{match['name']}=={match['version']}", *(f"    --hash=sha256:{value}" for value in hashes)]
+        )
 
     return _ENTRY.sub(written, text)
 

@@ -1,7 +1,8 @@
-"""Writes NOTICE, the licences of everything in the locks, as their own metadata state them: `python requirements/notice.py`.
+"""Writes NOTICE, the licences of everything in the locks, as their own metadata state them: `python
+requirements/notice.py`.
 
-Run it after changing a pin. It asks pip for the metadata of every pin (`pip install --dry-run --report`, pip 24 or newer: older ones
-download the packages for it) and installs nothing.
+Run it after changing a pin. It asks pip for the metadata of every pin (`pip install --dry-run --report`, pip 24 or
+newer: older ones download the packages for it) and installs nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +20,24 @@ from hashes import LOCKS, ROOT
 
 NOTICE = ROOT / "NOTICE"
 HEAD = """\
-AgentEvolver is licensed as LICENSE says. It contains no other program; install.sh installs the distributions below, which are their
-authors' and under their own licences. The licences are quoted from the distributions' metadata, which is not always exact: what counts is
-the text that each of them carries in its *.dist-info folder. Written by requirements/notice.py from the locks, which stand in brackets.
+AgentEvolver is licensed as LICENSE says. It contains no other program; install.sh installs the distributions below, \
+which are their
+authors' and under their own licences. The licences are quoted from the distributions' metadata, which is not always \
+exact: what counts is
+the text that each of them carries in its *.dist-info folder. Written by requirements/notice.py from the locks, which \
+stand in brackets.
 """
 UNNAMED = "none named in its metadata"
 
 
 def licence(metadata: Mapping[str, Any]) -> str:
-    """Return the licence that core metadata state: the expression, else the classifiers, else the first line of the free text."""
+    """Return the licence that core metadata state: the expression, else the classifiers, else the first line of the
+    free text."""
     if expression := metadata.get("license_expression"):
         return str(expression)
-    classified = [item.rpartition(" :: ")[2] for item in metadata.get("classifier", ()) if item.startswith("License :: ")]
+    classified = [
+        item.rpartition(" :: ")[2] for item in metadata.get("classifier", ()) if item.startswith("License :: ")
+    ]
     classified = [item for item in classified if item not in ("OSI Approved", "DFSG approved")]
     lines = [line.strip() for line in str(metadata.get("license") or "").splitlines() if line.strip()]
     free = lines[0] if lines and lines[0] not in ("UNKNOWN", "None") and len(lines[0]) <= 100 else ""
@@ -45,7 +52,17 @@ def report(lock: Path) -> list[dict[str, Any]]:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "report.json")
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps", "--require-hashes"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--dry-run",
+            "--ignore-installed",
+            "--no-deps",
+            "--require-hashes",
+        ]
         subprocess.run([*command, "--no-build-isolation", "--report", str(path), "-r", str(lock)], check=True)
         return [item["metadata"] for item in json.loads(path.read_text())["install"]]
 

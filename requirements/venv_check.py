@@ -1,7 +1,10 @@
-"""What install.sh asks of the virtual environment that runs this file; standard library only, so that it works in an empty one.
+"""What install.sh asks of the virtual environment that runs this file; standard library only, so that it works in an
+empty one.
 
-`mend` forgets distributions that an interrupted pip left incomplete, so that pip installs them again (it would take them for
-complete: their metadata is there). `no-cuda` fails if a CUDA distribution is present. `report` imports the stack and prints
+`mend` forgets distributions that an interrupted pip left incomplete, so that pip installs them again (it would take
+them for
+complete: their metadata is there). `no-cuda` fails if a CUDA distribution is present. `report` imports the stack and
+    prints
 versions and device. Exit code 0 means yes; every other answer is a line on stderr and exit code 1.
 """
 
@@ -16,7 +19,8 @@ from pathlib import Path
 
 
 def incomplete(distribution: metadata.Distribution) -> str | None:
-    """Return why the distribution is incomplete, or None: pip writes RECORD last, and lists in it every file with its size."""
+    """Return why the distribution is incomplete, or None: pip writes RECORD last, and lists in it every file with its
+    size."""
     if distribution.read_text("RECORD") is None:
         return "its RECORD is missing"
     for file in distribution.files or []:

@@ -67,7 +67,14 @@ class Actor:
         self._reply_format = reply_format
 
     async def next(
-        self, prompt: Prompt, *, opening: str, tools: Tools | None = None, may_close: bool = True, seed: int = 0, **sampling: Any
+        self,
+        prompt: Prompt,
+        *,
+        opening: str,
+        tools: Tools | None = None,
+        may_close: bool = True,
+        seed: int = 0,
+        **sampling: Any,
     ) -> Said:
         """Return the next action.
 
@@ -100,12 +107,18 @@ class Actor:
             useless += not (isinstance(reply, Reply) and reply.cached)
             if useless >= TRIES:
                 break
-        raise LLMReplyError(f"{self._role.value}: no action that can be done, asked {number + 1} times: {problem}", said)
+        raise LLMReplyError(
+            f"{self._role.value}: no action that can be done, asked {number + 1} times: {problem}", said
+        )
 
-    async def _reply(self, prompt: Prompt, tools: Tools | None, sampling: dict[str, Any]) -> Reply | ActReply | LLMReplyError:
+    async def _reply(
+        self, prompt: Prompt, tools: Tools | None, sampling: dict[str, Any]
+    ) -> Reply | ActReply | LLMReplyError:
         try:
             if self._reply_format != "json":
-                return await self._asker.chat(self._role, prompt, tools.schemas if tools is not None else None, **sampling)
+                return await self._asker.chat(
+                    self._role, prompt, tools.schemas if tools is not None else None, **sampling
+                )
             return await self._asker.structured(self._role, prompt, ActReply, **sampling)
         except LLMReplyError as error:
             return error
@@ -124,7 +137,10 @@ def _after(prompt: Prompt, said: str, problem: str) -> Prompt:
         return prompt
 
     def made(room: int | None) -> Messages:
-        again = [{"role": "assistant", "content": said or "(nothing)"}, {"role": "user", "content": _AGAIN.format(problem=problem)}]
+        again = [
+            {"role": "assistant", "content": said or "(nothing)"},
+            {"role": "user", "content": _AGAIN.format(problem=problem)},
+        ]
         return [*prompt(None if room is None else room - sum(len(message["content"]) for message in again)), *again]
 
     return made
@@ -136,5 +152,7 @@ def _said(reply: Reply | ActReply | LLMReplyError) -> str:
         return reply.action
     if isinstance(reply, LLMReplyError):
         return reply.text
-    calls = [json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) for call in reply.tool_calls]
+    calls = [
+        json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) for call in reply.tool_calls
+    ]
     return "\n".join([*filter(None, [reply.text]), *calls])[:4_000]

@@ -1,8 +1,10 @@
-"""What whoever acts wants to do, read from a reply in whatever form it came: the environment's own text, a native call, JSON.
+"""What whoever acts wants to do, read from a reply in whatever form it came: the environment's own text, a native call,
+JSON.
 
-Nothing is made up: a call is written as the format writes calls, JSON is read where it is an action's own shape, everything else is the
-message itself. A reply that breaks off, or that is JSON of that shape and broken, raises `NoAction`, whose message says what is
-wrong in words that the model can act on.
+Nothing is made up: a call is written as the format writes calls, JSON is read where it is an action's own shape,
+    everything else is the
+message itself. A reply that breaks off, or that is JSON of that shape and broken, raises `NoAction`, whose message says
+what is wrong in words that the model can act on.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from task_manager.models import ActReply
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\n(.*?)\n?^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 # Of a fence that says nothing of what is in it.
 _PLAIN = frozenset({"", "text", "txt", "plaintext", "json", "xml", "tool_call", "action"})
-# What models put beside an action in JSON. An object without any of it but with other keys is an action of an environment that speaks JSON.
+# What models put beside an action in JSON. An object without any of it but with other keys is an action of an
+# environment that speaks JSON.
 _REMARKS = frozenset({"thought", "thoughts", "thinking", "reason", "reasoning", "analysis", "explanation", "plan"})
 _OURS = _REMARKS | {"action"}
 # Where an object of ours begins in a text whose code may hold such objects too.
@@ -90,7 +93,8 @@ def read_action(reply: Reply, fmt: PlainFormat, *, fenced: bool = False) -> Said
 
 
 def as_action(text: str, fmt: PlainFormat) -> str:
-    """Return an action as the environment wants it written: JSON that is a tool call and nothing else becomes the format's text for it."""
+    """Return an action as the environment wants it written: JSON that is a tool call and nothing else becomes the
+    format's text for it."""
     call = _call_in(text)
     if call is None:
         return text

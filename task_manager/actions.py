@@ -1,8 +1,10 @@
 """Reader of the environment contract: what an action did, what an instance's state is, how an action is written.
 
-What became of an action and of the world is said by the environment (`env_service.base.StepInfo`, `StateInfo`), so `PlainFormat` serves
-every environment. What only a text can tell (which action ends an episode, how a native tool call is written) differs between
-environments: `PlainFormat` knows the common forms, and a class of one's own says more. Such a class is registered as an entry point of
+What became of an action and of the world is said by the environment (`env_service.base.StepInfo`, `StateInfo`), so
+`PlainFormat` serves every environment. What only a text can tell (which action ends an episode, how a native tool call
+is written) differs between
+environments: `PlainFormat` knows the common forms, and a class of one's own says more. Such a class is registered as an
+    entry point of
 the group `agentevolver.action_formats` under the environment's name, or named by `task_manager.action_format`.
 """
 
@@ -40,11 +42,14 @@ class FormatError(ValueError):
 class StateClient(Protocol):
     """What is used of an environment client to look at an instance."""
 
-    async def get_tools_info(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> Any: ...
+    async def get_tools_info(
+        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
+    ) -> Any: ...
 
 
 async def read_state(client: StateClient, instance_id: str) -> WorldState | None:
-    """Return the state that the environment tells of an instance, None if it tells none. Raises what the client raises."""
+    """Return the state that the environment tells of an instance, None if it tells none. Raises what the client
+    raises."""
     try:
         told = await client.get_tools_info(instance_id, params={"what": "state"})
     except EnvRequestError:
@@ -64,7 +69,8 @@ async def read_state(client: StateClient, instance_id: str) -> WorldState | None
 class PlainFormat:
     """Actions of any environment; the base of formats of one's own. An action is the text of one assistant message.
 
-    `executable`: whether a list of actions may be carried out again without a model. False where that would cost or harm.
+    `executable`: whether a list of actions may be carried out again without a model. False where that would cost or
+        harm.
     """
 
     executable: ClassVar[bool] = True
@@ -81,7 +87,8 @@ class PlainFormat:
         return {"explore_steps": max(1, actions)}
 
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
-        """Return what the episodes of a synthetic task need on top of `env_params`, for a reference of so many actions."""
+        """Return what the episodes of a synthetic task need on top of `env_params`, for a reference of so many
+        actions."""
         return {}
 
     def tells(self, result: Result) -> bool:
@@ -93,10 +100,13 @@ class PlainFormat:
         refused = result["info"].get("refused")
         if not refused:
             return None
-        return refused if isinstance(refused, str) else "\n".join(str(message["content"]) for message in result["state"])
+        return (
+            refused if isinstance(refused, str) else "\n".join(str(message["content"]) for message in result["state"])
+        )
 
     def finished(self, result: Result) -> bool:
-        """Whether a step ended the episode as an agent should end it; the end of the episode where the environment does not say."""
+        """Whether a step ended the episode as an agent should end it; the end of the episode where the environment does
+        not say."""
         return bool(result["is_terminated"] and result["info"].get("finished", True))
 
     def closing(self, answer: str | None) -> str | None:
@@ -104,7 +114,8 @@ class PlainFormat:
         return None
 
     def answer_of(self, action: str) -> str | None:
-        """Return the answer that an action gives if its text ends the episode ("" for none), None if it does not, or that is not known."""
+        """Return the answer that an action gives if its text ends the episode ("" for none), None if it does not, or
+        that is not known."""
         return None
 
     def action_of_call(self, name: str, arguments: dict[str, Any]) -> str | None:
@@ -112,7 +123,8 @@ class PlainFormat:
         return tool_call(name, arguments)
 
     def signature(self, action: str) -> str:
-        """Return what kind of action it is, for the record of what was tried: the tools it calls, else the beginning of its text."""
+        """Return what kind of action it is, for the record of what was tried: the tools it calls, else the beginning of
+        its text."""
         return ", ".join(_CALL.findall(action)) or shortened(action)
 
     async def state(self, client: StateClient, instance_id: str) -> WorldState | None:
@@ -136,13 +148,16 @@ _registered: dict[str, type[PlainFormat]] = {}
 
 
 def format_of(env_type: str, spec: str | None = None) -> PlainFormat:
-    """Return the action format of an environment: the class that `spec` (`package.module:Class`) names, else the one registered for it.
+    """Return the action format of an environment: the class that `spec` (`package.module:Class`) names, else the one
+    registered for it.
 
     Raises FormatError for a class that cannot be imported or is none.
     """
     if spec is None and env_type in _registered:
         return _registered[env_type](env_type)
-    named = spec or next((point.value for point in entry_points(group=ENTRY_POINT_GROUP, name=env_type)), BUILT_IN.get(env_type))
+    named = spec or next(
+        (point.value for point in entry_points(group=ENTRY_POINT_GROUP, name=env_type)), BUILT_IN.get(env_type)
+    )
     return (PlainFormat if named is None else _load(named))(env_type)
 
 
@@ -169,5 +184,7 @@ def _load(spec: str) -> type[PlainFormat]:
     except ImportError as error:
         raise FormatError(f"the action format {spec!r} cannot be imported: {error}") from error
     if not isinstance(found, type) or not issubclass(found, PlainFormat):
-        raise FormatError(f"the action format {spec!r} is no subclass of task_manager.actions.PlainFormat; write package.module:Class")
+        raise FormatError(
+            f"the action format {spec!r} is no subclass of task_manager.actions.PlainFormat; write package.module:Class"
+        )
     return found

@@ -1,8 +1,8 @@
 """Puts a prompt to a role in a size that its model takes.
 
-A prompt that is too long is trimmed (`agentevolver.llm.trimming`) and sent again; how long a prompt may be is remembered for the role.
-What a content filter withheld is drawn once more, since it is rather the draw than the prompt that was at fault; so is, if that is wanted,
-what could not be used after one repair.
+A prompt that is too long is trimmed (`agentevolver.llm.trimming`) and sent again; how long a prompt may be is
+remembered for the role. What a content filter withheld is drawn once more, since it is rather the draw than the prompt
+that was at fault; so is, if that is wanted, what could not be used after one repair.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _PROMPTS_SHARE = 0.75
 
 
 class Asker:
-    """One model's roles, asked by any number of callers on one event loop. `insists`: useless replies are drawn once more."""
+    """One model's roles, asked by any number of callers on one event loop. `insists`: useless replies are drawn once
+    more."""
 
     def __init__(self, llm: LanguageModel, *, insists: bool = False) -> None:
         self._llm = llm
@@ -44,15 +45,26 @@ class Asker:
         self._room: dict[Role, int] = {}
 
     async def structured(self, role: Role, prompt: Prompt, schema: type[M], **sampling: Any) -> M:
-        """Return the reply as `schema`; raises LLMError, and LLMContextOverflow only if the prompt cannot be trimmed far enough."""
-        return await self._asked(role, prompt, sampling, lambda messages, drawn: self._llm.structured(role, messages, schema, **drawn))
+        """Return the reply as `schema`; raises LLMError, and LLMContextOverflow only if the prompt cannot be trimmed
+        far enough."""
+        return await self._asked(
+            role, prompt, sampling, lambda messages, drawn: self._llm.structured(role, messages, schema, **drawn)
+        )
 
-    async def chat(self, role: Role, prompt: Prompt, tools: list[dict[str, Any]] | None = None, **sampling: Any) -> Reply:
+    async def chat(
+        self, role: Role, prompt: Prompt, tools: list[dict[str, Any]] | None = None, **sampling: Any
+    ) -> Reply:
         """Return the reply as it is; raises as `structured`."""
-        return await self._asked(role, prompt, sampling, lambda messages, drawn: self._llm.chat(role, messages, tools, **drawn))
+        return await self._asked(
+            role, prompt, sampling, lambda messages, drawn: self._llm.chat(role, messages, tools, **drawn)
+        )
 
     async def _asked(
-        self, role: Role, prompt: Prompt, sampling: Mapping[str, Any], ask: Callable[[Messages, dict[str, Any]], Awaitable[T]]
+        self,
+        role: Role,
+        prompt: Prompt,
+        sampling: Mapping[str, Any],
+        ask: Callable[[Messages, dict[str, Any]], Awaitable[T]],
     ) -> T:
         try:
             return await self._fitting(role, prompt, lambda messages: ask(messages, dict(sampling)))

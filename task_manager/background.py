@@ -1,8 +1,8 @@
 """New tasks while training goes on: a questioning run of its own process, started every so many epochs.
 
-The process has its own journal, models and budget, and cannot disturb the trainer: if it fails, training goes on with the tasks there are,
-and the log says why. Its tasks are written to `<train_data_path>.round<k>` and join the mixture at the next epoch; a resumed run reads all
-rounds that were finished.
+The process has its own journal, models and budget, and cannot disturb the trainer: if it fails, training goes on with
+the tasks there are, and the log says why. Its tasks are written to `<train_data_path>.round<k>` and join the mixture at
+the next epoch; a resumed run reads all rounds that were finished.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ STOP_TIMEOUT_S = 20.0
 def round_files(path: Path) -> list[Path]:
     """Return the files of finished rounds, in their order."""
     found = {
-        int(suffix): file for file in path.parent.glob(path.name + ".round*") if (suffix := file.name.rpartition(".round")[2]).isdigit()
+        int(suffix): file
+        for file in path.parent.glob(path.name + ".round*")
+        if (suffix := file.name.rpartition(".round")[2]).isdigit()
     }
     return [found[number] for number in sorted(found)]
 
 
 def all_synthetic_tasks(path: Path) -> list[Task]:
-    """Return the synthetic tasks of a file and of all rounds that were finished after it; raises ValueError for a broken file."""
+    """Return the synthetic tasks of a file and of all rounds that were finished after it; raises ValueError for a
+    broken file."""
     return [task for file in (path, *round_files(path)) if file.exists() for task in read_objectives(file)]
 
 

@@ -1,8 +1,9 @@
 """Which tasks are worth their rollouts: weights that follow the measured success of rollout groups.
 
-A group in which all rollouts score the same has no advantage, hence no gradient. Such a task rests for some epochs, twice as long each time
-in a row, and is then tried again, since the policy has changed. The others weigh exp(-(p - target)^2 / (2 width^2)) with p their smoothed
-success rate (the Gaussian utility of Socratic-Zero), and tasks that were never tried weigh 1. Failed rollouts count for nothing.
+A group in which all rollouts score the same has no advantage, hence no gradient. Such a task rests for some epochs,
+twice as long each time in a row, and is then tried again, since the policy has changed. The others weigh exp(-(p -
+target)^2 / (2 width^2)) with p their smoothed success rate (the Gaussian utility of Socratic-Zero), and tasks that were
+never tried weigh 1. Failed rollouts count for nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Curriculum:
         return out if self._recent is None else {**out, "curriculum/success": self._recent}
 
     def preference(self, wanted: TaskPreference) -> TaskPreference:
-        """Return what new tasks should be like: harder where the policy mostly succeeds, easier where it mostly fails."""
+        """Return what new tasks should be like: harder where the policy mostly succeeds, easier where it mostly
+        fails."""
         if not self._settings.enable or self._recent is None:
             return wanted
         if self._recent >= self._settings.harder_above:

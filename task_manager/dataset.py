@@ -1,7 +1,7 @@
 """Tasks as the dataset of verl's dataloader: a task file as it is, or a mixture that is drawn anew every epoch.
 
-`MixedTasks.loader` is what training reads from. Its state is part of verl's checkpoint, so a resumed run goes on within the epoch, with the
-same draw, the same round of synthetic tasks and the same curriculum.
+`MixedTasks.loader` is what training reads from. Its state is part of verl's checkpoint, so a resumed run goes on within
+the epoch, with the same draw, the same round of synthetic tasks and the same curriculum.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ ROLLOUTS_KEY = "__rollout_n__"
 class TaskDataset(Dataset[dict[str, Any]]):
     """One row a task. verl passes a row's fields on to the agent loop and keeps them with each of its samples.
 
-    `data_source` names the validation metrics: the environment's type, and the split too where several are validated on. Where `rollouts`
-    is set, that is how often each task is rolled out, whatever verl's section says.
+    `data_source` names the validation metrics: the environment's type, and the split too where several are validated
+    on. Where `rollouts` is set, that is how often each task is rolled out, whatever verl's section says.
     """
 
-    def __init__(self, data_files: str | list[str], tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1) -> None:
+    def __init__(
+        self, data_files: str | list[str], tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1
+    ) -> None:
         files = [data_files] if isinstance(data_files, str) else list(data_files)
         tasks = [task for file in files for task in read_tasks(Path(file))]
         self._tasks = tasks if max_samples < 0 else tasks[:max_samples]
@@ -52,8 +54,9 @@ class TaskDataset(Dataset[dict[str, Any]]):
 class MixedTasks(Dataset[dict[str, Any]]):
     """Original and synthetic tasks to train on.
 
-    `len` is the size of an epoch, which stays; rows are numbered through everything there is, originals first. In a hybrid mixture each
-    synthetic task's metadata says by how much its advantages count (`advantage_scale`); nothing says so otherwise.
+    `len` is the size of an epoch, which stays; rows are numbered through everything there is, originals first. In a
+    hybrid mixture each synthetic task's metadata says by how much its advantages count (`advantage_scale`); nothing
+    says so otherwise.
     """
 
     def __init__(self, originals: Sequence[Task], synthetic: Sequence[Task], settings: TaskManagerSettings) -> None:
@@ -61,7 +64,9 @@ class MixedTasks(Dataset[dict[str, Any]]):
         self._settings = settings
         self._tasks: list[Task] = []
         self._places: dict[str, int] = {}
-        self.mixture = Mixture(settings.mixture, [task.task_id for task in originals], [task.task_id for task in synthetic])
+        self.mixture = Mixture(
+            settings.mixture, [task.task_id for task in originals], [task.task_id for task in synthetic]
+        )
         self.curriculum = Curriculum(settings.curriculum)
         self._append(originals)
         self._append([self._scaled(task) for task in synthetic])
@@ -98,9 +103,15 @@ class MixedTasks(Dataset[dict[str, Any]]):
         return self._tasks[index].task_id
 
     def loader(self, batch_size: int, collate_fn: Callable[..., Any]) -> StatefulDataLoader[dict[str, Any]]:
-        """Return the loader of training: batches of whole epochs, a rest that does not fill one left out. It loads in this process."""
+        """Return the loader of training: batches of whole epochs, a rest that does not fill one left out. It loads in
+        this process."""
         return StatefulDataLoader(
-            dataset=self, batch_size=batch_size, num_workers=0, drop_last=True, collate_fn=collate_fn, sampler=self.sampler
+            dataset=self,
+            batch_size=batch_size,
+            num_workers=0,
+            drop_last=True,
+            collate_fn=collate_fn,
+            sampler=self.sampler,
         )
 
     def _scaled(self, task: Task) -> Task:
@@ -160,7 +171,9 @@ class TaskSampler(Sampler[int]):
             places = [(task_id, self._dataset.place(task_id)) for task_id in state["drawn"]]
             missing = [task_id for task_id, place in places if place is None]
             if missing:
-                raise ValueError(f"{len(missing)} tasks of the checkpoint are gone ({missing[0]!r}, say): put their task file back")
+                raise ValueError(
+                    f"{len(missing)} tasks of the checkpoint are gone ({missing[0]!r}, say): put their task file back"
+                )
             self._drawn = [place for _, place in places if place is not None]
 
 

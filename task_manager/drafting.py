@@ -24,7 +24,8 @@ from task_manager.world import World, WorldClient, open_world
 
 
 class DraftReply(EnvProfile):
-    """A profile as a model writes it: keys that a profile does not have are left out, and so are entities and operations that are none."""
+    """A profile as a model writes it: keys that a profile does not have are left out, and so are entities and
+    operations that are none."""
 
     @model_validator(mode="before")
     @classmethod
@@ -74,7 +75,9 @@ async def draft_profile(
     async with open_world(client, world, fmt.explore_params(1)) as (instance_id, _):
         tools = tools_text(await client.get_tools_info(instance_id))
     settings = StrategySettings(breadth_steps=steps, depth_steps=0)
-    explorer = Explorer(client, llm, fmt, None, RandomStrategy(), settings, reply_format=reply_format, max_chars=max_chars)
+    explorer = Explorer(
+        client, llm, fmt, None, RandomStrategy(), settings, reply_format=reply_format, max_chars=max_chars
+    )
     exploration = await explorer.explore(world, 0)
 
     def prompt(room: int | None) -> prompts.Messages:

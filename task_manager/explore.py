@@ -1,12 +1,14 @@
-"""Exploration: an explorer takes steps in a world without a goal, first broadly, then deeply (paper, 2.2, equations 8 and 9).
+"""Exploration: an explorer takes steps in a world without a goal, first broadly, then deeply (paper, 2.2, equations 8
+and 9).
 
-In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones, so that it goes on from where it
-is instead of from where it began. Every step is kept in the exploration's `Flight` before the next one is asked for: an exploration
-that was broken off goes on in a fresh instance in which its steps are taken again. Where the world then answers otherwise, it begins anew.
+In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones, so that it
+goes on from where it is instead of from where it began. Every step is kept in the exploration's `Flight` before the
+next one is asked for: an exploration that was broken off goes on in a fresh instance in which its steps are taken
+    again. Where the world then answers otherwise, it begins anew.
 
-An exploration that ends early because the environment ended the episode, or because the model refused, was filtered or said nothing
-usable any more, counts with the steps it has. One that failed before its first step, or because the environment, the endpoint or the
-budget did, raises what failed (`EnvServiceError`, `LLMError`).
+An exploration that ends early because the environment ended the episode, or because the model refused, was filtered or
+said nothing usable any more, counts with the steps it has. One that failed before its first step, or because the
+environment, the endpoint or the budget did, raises what failed (`EnvServiceError`, `LLMError`).
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ logger = logging.getLogger(__name__)
 class Exploration:
     """One exploration of one world, as the journal keeps it.
 
-    `ended` says that the environment ended it, `stopped` what failure did (`failures.kind_of`; "" for none). `seconds` is wall time.
+    `ended` says that the environment ended it, `stopped` what failure did (`failures.kind_of`; "" for none). `seconds`
+    is wall time.
     """
 
     world: World
@@ -61,7 +64,10 @@ class Exploration:
     @property
     def own_record(self) -> list[StepText]:
         """The steps as whoever takes them sees them: with what was thought."""
-        return [StepText(i, s.action, s.observation, cut(s.thought, prompts.THOUGHT_CHARS)) for i, s in enumerate(self.steps)]
+        return [
+            StepText(i, s.action, s.observation, cut(s.thought, prompts.THOUGHT_CHARS))
+            for i, s in enumerate(self.steps)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready data."""
@@ -70,7 +76,9 @@ class Exploration:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Exploration:
         """Read what `to_dict` returned."""
-        return cls(**{**data, "world": World(**data["world"]), "steps": [ExploredStep(**step) for step in data["steps"]]})
+        return cls(
+            **{**data, "world": World(**data["world"]), "steps": [ExploredStep(**step) for step in data["steps"]]}
+        )
 
 
 class Explorer:
@@ -131,7 +139,8 @@ class Explorer:
         return found
 
     async def _go_on(self, world: World, number: int, flight: Flight) -> Exploration | None:
-        """Take a flight's steps again in a fresh instance and go on behind them; returns None if they are not answered as they were."""
+        """Take a flight's steps again in a fresh instance and go on behind them; returns None if they are not answered
+        as they were."""
         total = self._breadth + self._depth
         params = {**self._format.explore_params(total), **self._env_params}
         async with open_world(self._client, world, params) as (instance_id, opened):
@@ -152,7 +161,9 @@ class Explorer:
                 except (LLMReplyError, LLMRefused) as error:
                     if not found.steps:
                         raise
-                    logger.info("exploration %d of %s ends after %d steps: %s", number, world.seed_task_id, index, error)
+                    logger.info(
+                        "exploration %d of %s ends after %d steps: %s", number, world.seed_task_id, index, error
+                    )
                     found.stopped = kind_of(error)
                     break
                 step, found.ended = await self._step(instance_id, index, said, phase)
@@ -200,7 +211,8 @@ class Explorer:
             opening=found.opening,
             tools=tools,
             may_close=False,
-            # Explorations of one world begin with the same prompt; a cache of replies must not make them the same exploration.
+            # Explorations of one world begin with the same prompt; a cache of replies must not make them the same
+            # exploration.
             seed=zlib.crc32(f"{found.world.seed_task_id}/{found.number}/{len(found.steps)}".encode()) >> 2,
             temperature=settings.exploration_llm_temperature if phase == "breadth" else settings.depth_llm_temperature,
             top_p=settings.exploration_llm_top_p,

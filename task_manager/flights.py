@@ -1,7 +1,9 @@
-"""The steps of explorations under way, one file each, so that one which was killed goes on behind the last step that it took.
+"""The steps of explorations under way, one file each, so that one which was killed goes on behind the last step that it
+took.
 
-A file is `{"opening": ...}` and then a line for every step. It is named by the exploration's key in the journal, and gone once the
-exploration is recorded there. A line that the kill tore is cut off; a file that makes no sense is begun anew, and the log says so.
+A file is `{"opening": ...}` and then a line for every step. It is named by the exploration's key in the journal, and
+gone once the exploration is recorded there. A line that the kill tore is cut off; a file that makes no sense is begun
+anew, and the log says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How many of the explored, proposed and verified become tasks, where the others are lost, and what a kept task costs."""
+"""How many of the explored, proposed and verified become tasks, where the others are lost, and what a kept task
+costs."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class Funnel:
     - passed: that verifier and judge accept
     - deduplicated: that no other task resembles that was kept meanwhile; kept: tasks
 
-    `unchecked` counts what was verified without that: the environment does not say what an action did, or execution is off. It may pass, on
-    the judge's word alone, so `passed` is at most `executed` and `unchecked` together.
+    `unchecked` counts what was verified without that: the environment does not say what an action did, or execution is
+    off. It may pass, on the judge's word alone, so `passed` is at most `executed` and `unchecked` together.
     `failed` counts explorations of this run of which something failed, `failures` them by kind (`failures.kind_of`).
     """
 

@@ -1,6 +1,7 @@
 """The queries of tasks that are evaluated on, so that no synthetic task repeats one.
 
-An environment lists ids only; what a task asks is in the opening of an instance, so each is opened once and released. Kept in the journal.
+An environment lists ids only; what a task asks is in the opening of an instance, so each is opened once and released.
+Kept in the journal.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ AT_ONCE = 16
 class HeldOutClient(Protocol):
     """What is used of an environment client."""
 
-    async def get_env_profile(self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...) -> list[str]: ...
+    async def get_env_profile(
+        self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...
+    ) -> list[str]: ...
 
     async def create_instance(
         self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
@@ -37,8 +40,13 @@ async def held_out_queries(
     list_params: Mapping[str, Any] | None = None,
     env_params: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Return what the tasks of some splits ask, in the environment's order, doubles left out; errors of the client pass through."""
-    ids = [task_id for split in splits for task_id in await client.get_env_profile(env_type, split, dict(list_params or {}))]
+    """Return what the tasks of some splits ask, in the environment's order, doubles left out; errors of the client pass
+    through."""
+    ids = [
+        task_id
+        for split in splits
+        for task_id in await client.get_env_profile(env_type, split, dict(list_params or {}))
+    ]
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def read(task_id: str) -> str:

@@ -1,9 +1,12 @@
 """What self-questioning has done so far, in one append-only file, so that a killed run goes on where it was.
 
-A record is `{"kind", "key", "value"}`. Its key is a hash of everything that its value follows from (environment, profile, models, prompts,
-parameters), so a changed configuration finds nothing of the old one, and an unchanged one finds all of it. A record counts once its
-line is complete: a line that the kill tore is cut off when the file is opened. A key is written once; a second value for it is refused.
-One process at a time may write (`JournalInUse`). In memory is only where each record stands; its value is read when it is asked for.
+A record is `{"kind", "key", "value"}`. Its key is a hash of everything that its value follows from (environment,
+profile, models, prompts, parameters), so a changed configuration finds nothing of the old one, and an unchanged one
+finds all of it. A record counts once its
+line is complete: a line that the kill tore is cut off when the file is opened. A key is written once; a second value
+    for it is refused.
+One process at a time may write (`JournalInUse`). In memory is only where each record stands; its value is read when it
+is asked for.
 """
 
 from __future__ import annotations
@@ -56,7 +59,9 @@ class _Lines:
         try:
             return orjson.loads(os.pread(self._handle, length, offset))["value"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise JournalError(f"{self.path}: the record at byte {offset} is none ({error}); move the folder away to start anew") from error
+            raise JournalError(
+                f"{self.path}: the record at byte {offset} is none ({error}); move the folder away to start anew"
+            ) from error
 
 
 class _Kind(Mapping[str, Any]):
@@ -117,7 +122,9 @@ class _Index(Mapping[str, Mapping[str, Any]]):
             record = orjson.loads(line)
             kind, key, _ = record["kind"], record["key"], record["value"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise JournalError(f"{self._lines.path}:{number}: is no record ({error}); move the folder away to start anew") from error
+            raise JournalError(
+                f"{self._lines.path}:{number}: is no record ({error}); move the folder away to start anew"
+            ) from error
         return str(kind), str(key)
 
 
@@ -140,7 +147,9 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -195,7 +204,9 @@ def _locked(path: Path) -> int:
     except BlockingIOError as error:
         owner = os.read(handle, 32).decode("ascii", "replace").strip()
         os.close(handle)
-        raise JournalInUse(f"{path.parent}: process {owner or '?'} is working in it; wait for it, or give another store") from error
+        raise JournalInUse(
+            f"{path.parent}: process {owner or '?'} is working in it; wait for it, or give another store"
+        ) from error
     os.ftruncate(handle, 0)
     os.write(handle, str(os.getpid()).encode())
     return handle

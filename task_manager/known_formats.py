@@ -1,4 +1,5 @@
-"""Action formats of the environments that come along: which text ends an episode, and how a native tool call is written.
+"""Action formats of the environments that come along: which text ends an episode, and how a native tool call is
+written.
 
 What an action did is not here: the environments say it (`task_manager.actions`).
 """
@@ -21,7 +22,8 @@ class PocketFormat(PlainFormat):
         return {**super().explore_params(steps), "verbose": True}
 
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
-        """As many steps as an original task with such a solution has: the solution's and `slack`, which pocket takes to be 1."""
+        """As many steps as an original task with such a solution has: the solution's and `slack`, which pocket takes to
+        be 1."""
         return {"explore_steps": max(1, actions) + int(env_params.get("slack", 1))}
 
     def closing(self, answer: str | None) -> str | None:
@@ -85,7 +87,8 @@ class AppworldFormat(PlainFormat):
             return "" if argument.startswith("status") else argument
 
     def action_of_call(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """A call that carries code is that code; `complete_task` and an API by name (`app.api`) are calls of it in Python."""
+        """A call that carries code is that code; `complete_task` and an API by name (`app.api`) are calls of it in
+        Python."""
         code = arguments.get("code")
         if isinstance(code, str):
             return f"```python\n{code}\n```"
@@ -101,7 +104,9 @@ class AppworldFormat(PlainFormat):
         return f"```python\n{call if api == 'complete_task' else f'print({call})'}\n```"
 
     def signature(self, action: str) -> str:
-        return ", ".join(dict.fromkeys(f"{app}.{api}" for app, api in self._API.findall(action))) or super().signature(action)
+        return ", ".join(dict.fromkeys(f"{app}.{api}" for app, api in self._API.findall(action))) or super().signature(
+            action
+        )
 
 
 class GymnasiumFormat(PlainFormat):

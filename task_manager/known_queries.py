@@ -1,6 +1,8 @@
-"""The queries that exist, for telling whether a new one does: kept tasks, and evaluation tasks that must never be trained on.
+"""The queries that exist, for telling whether a new one does: kept tasks, and evaluation tasks that must never be
+trained on.
 
-Adding is one step: between looking for a duplicate and adding, nothing else is added, so two equal proposals that are verified at the same
+Adding is one step: between looking for a duplicate and adding, nothing else is added, so two equal proposals that are
+    verified at the same
 time cannot both be kept. Embeddings are computed in a thread.
 """
 
@@ -59,7 +61,9 @@ class _Index:
             for word in words(query):
                 self._having.setdefault(word, array("i")).append(len(self.queries) - 1)
 
-    def clash(self, query: str, vector: Vectors | None, cosine: float, against: Literal["pool", "evaluation"]) -> Clash | None:
+    def clash(
+        self, query: str, vector: Vectors | None, cosine: float, against: Literal["pool", "evaluation"]
+    ) -> Clash | None:
         match = self._lexical.find(query)
         if match is not None:
             return Clash("lexical", against, self.queries[match.row], match.similarity)
@@ -77,7 +81,9 @@ class _Index:
         rows = [self._having[word] for word in words(query) if word in self._having]
         if not rows:
             return self.queries[:k]
-        common = np.bincount(np.concatenate([np.frombuffer(some, np.int32) for some in rows]), minlength=len(self.queries))
+        common = np.bincount(
+            np.concatenate([np.frombuffer(some, np.int32) for some in rows]), minlength=len(self.queries)
+        )
         # Of equal ones the first.
         return [self.queries[row] for row in np.argsort(-common, kind="stable")[:k]]
 
@@ -91,7 +97,9 @@ class Pool:
         evaluation: queries that are trained on under no circumstances.
     """
 
-    def __init__(self, settings: DeduplicationSettings, encoder: Encoder | None, evaluation: Sequence[str] = ()) -> None:
+    def __init__(
+        self, settings: DeduplicationSettings, encoder: Encoder | None, evaluation: Sequence[str] = ()
+    ) -> None:
         self._settings = settings
         self._encoder = encoder if settings.semantic else None
         self._scopes: dict[str, _Index] = {}
@@ -147,7 +155,10 @@ class Pool:
 
     def _clash(self, query: str, world: str, vector: Vectors | None) -> Clash | None:
         cosine = self._settings.cosine
-        if self._held_out is not None and (found := self._held_out.clash(query, vector, cosine, "evaluation")) is not None:
+        if (
+            self._held_out is not None
+            and (found := self._held_out.clash(query, vector, cosine, "evaluation")) is not None
+        ):
             return found
         index = self._scopes.get(self._scope(world))
         return index.clash(query, vector, cosine, "pool") if index is not None else None

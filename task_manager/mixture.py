@@ -1,8 +1,11 @@
-"""What each epoch is made of: original tasks, synthetic ones, or both. Another draw every epoch, and every task before one repeats.
+"""What each epoch is made of: original tasks, synthetic ones, or both. Another draw every epoch, and every task before
+one repeats.
 
-Tasks of a kind stand in a round: a random order of all of them, heavier ones earlier. Epochs take from it what they need; a new round
-begins when it is used up. A task of weight 0 rests: it is passed over, and stays in the round for when it wakes. The number of tasks in
-an epoch is fixed, so that the learning-rate schedule is: `len(mixture)` at the start, also if tasks are added or rest later.
+Tasks of a kind stand in a round: a random order of all of them, heavier ones earlier. Epochs take from it what they
+    need; a new round
+begins when it is used up. A task of weight 0 rests: it is passed over, and stays in the round for when it wakes. The
+number of tasks in an epoch is fixed, so that the learning-rate schedule is: `len(mixture)` at the start, also if tasks
+are added or rest later.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ class Round:
             self._left += new
 
     def take(self, count: int, weight: Weight) -> list[str]:
-        """Return the next `count` ids. If fewer are awake, some repeat within the draw; if none is, all are taken to be."""
+        """Return the next `count` ids. If fewer are awake, some repeat within the draw; if none is, all are taken to
+        be."""
         awake = {task_id for task_id in self._ids if weight(task_id) > 0}
         if not awake:
             awake, weight = set(self._ids), equal_weight
@@ -73,7 +77,8 @@ class Round:
         self._number += 1
         self._left = list(self._ids)
         if self._shuffle:
-            # Weighted order without replacement (Efraimidis and Spirakis 2006): the smallest of exponentials with rate `weight` first.
+            # Weighted order without replacement (Efraimidis and Spirakis 2006): the smallest of exponentials with rate
+            # `weight` first.
             keys = {task_id: rng.expovariate(1.0) / max(weight(task_id), 1e-9) for task_id in self._ids}
             self._left.sort(key=lambda task_id: (keys[task_id], task_id))
 
@@ -95,7 +100,8 @@ class Mixture:
     """Draws epochs.
 
     Args:
-        settings: the section `task_manager.mixture`. The ratio counts synthetic tasks per original task, whether these are used or not.
+        settings: the section `task_manager.mixture`. The ratio counts synthetic tasks per original task, whether these
+            are used or not.
         originals, synthetic: task ids.
 
     Raises:
@@ -104,15 +110,20 @@ class Mixture:
 
     def __init__(self, settings: MixtureSettings, originals: Sequence[str], synthetic: Sequence[str]) -> None:
         self._settings = settings
-        self._originals = Round("original", originals if settings.use_original_tasks else (), settings.seed, shuffle=settings.shuffle)
-        self._synthetic = Round("synthetic", synthetic if settings.needs_synthetic else (), settings.seed, shuffle=settings.shuffle)
+        self._originals = Round(
+            "original", originals if settings.use_original_tasks else (), settings.seed, shuffle=settings.shuffle
+        )
+        self._synthetic = Round(
+            "synthetic", synthetic if settings.needs_synthetic else (), settings.seed, shuffle=settings.shuffle
+        )
         self._n_originals = len(originals) if settings.use_original_tasks else 0
         self._n_synthetic = self._wanted(len(originals), len(synthetic))
         self._epoch = 0
         if len(self) == 0:
             raise ValueError(
                 f"the mixture is empty: {len(originals)} original and {len(synthetic)} synthetic tasks with "
-                f"use_original_tasks={settings.use_original_tasks}, synthetic_data_ratio={settings.synthetic_data_ratio:g}"
+                f"use_original_tasks={settings.use_original_tasks}, "
+                f"synthetic_data_ratio={settings.synthetic_data_ratio:g}"
             )
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """What self-questioning uses of a language model, and the replies it asks for as types.
 
-`agentevolver.llm.LLM` fulfils `LanguageModel`; tests use smaller things. What a model says wrongly is an `LLMReplyError` there, after one
-repair, or a `Rejected` here where one item of several is wrong.
+`agentevolver.llm.LLM` fulfils `LanguageModel`; tests use smaller things. What a model says wrongly is an
+`LLMReplyError` there, after one repair, or a `Rejected` here where one item of several is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class LanguageModel(Protocol):
         """Return the reply as `schema`; raises LLMError."""
         ...
 
-    async def chat(self, role: Role, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any) -> Reply:
+    async def chat(
+        self, role: Role, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any
+    ) -> Reply:
         """Return the reply as it is; raises LLMError."""
         ...
 
@@ -56,7 +58,8 @@ _OF_HUNDRED = re.compile(r"(\d{1,3})(?:\.0+)?\s*(?:/\s*100|%)?")
 
 
 def _as_percentage(value: Any) -> Any:
-    """Return what surely means a number from 0 to 100 as one, anything else as it is: 1 may be of one, of ten, or of a hundred."""
+    """Return what surely means a number from 0 to 100 as one, anything else as it is: 1 may be of one, of ten, or of a
+    hundred."""
     if isinstance(value, str) and (found := _OF_HUNDRED.fullmatch(value.strip())) is not None:
         return int(found[1])
     if isinstance(value, float) and 0 < value < 1:

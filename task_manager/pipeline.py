@@ -1,11 +1,13 @@
 """Self-questioning: explore, synthesise, verify, tell duplicates, keep. Many at once, and resumable at any point.
 
-Explorations are taken in blocks. What a block's proposals are compared with, and what its synthesiser is shown, is what was kept before it;
-what it brings is kept in the order of the plan, while the next block is being explored. So the tasks do not depend on who was quicker.
+Explorations are taken in blocks. What a block's proposals are compared with, and what its synthesiser is shown, is what
+was kept before it; what it brings is kept in the order of the plan, while the next block is being explored. So the
+tasks do not depend on who was quicker.
 
-Every finished part is in the journal before the next one begins, under a key of what it follows from; a run that is started again goes
-through the same jobs and does what is not there. A job that fails (the model, the environment) is counted and left for the next start.
-The run ends with `QuestioningFailed` when too many fail or the environment's service stays away; with a spent budget it stops early.
+Every finished part is in the journal before the next one begins, under a key of what it follows from; a run that is
+started again goes through the same jobs and does what is not there. A job that fails (the model, the environment) is
+counted and left for the next start. The run ends with `QuestioningFailed` when too many fail or the environment's
+service stays away; with a spent budget it stops early.
 """
 
 from __future__ import annotations
@@ -129,7 +131,9 @@ class Questioner:
         """Which explorations failed in this run, and of what."""
         return tuple(self._failures)
 
-    async def run(self, on_progress: Callable[[int, int, int], None] | None = None, *, explore_only: bool = False) -> list[Task]:
+    async def run(
+        self, on_progress: Callable[[int, int, int], None] | None = None, *, explore_only: bool = False
+    ) -> list[Task]:
         """Do what is left of the plan and return all kept tasks, in the order in which they were kept.
 
         `on_progress` is told (jobs done, jobs in all, tasks kept) after each job. Raises QuestioningFailed.
@@ -145,7 +149,9 @@ class Questioner:
                 if self._is_done():
                     break
                 explorations, ahead = ahead, self._begin(blocks[place + 1 : place + 2])
-                prepared = [self._prepared(*job, task, explore_only) for job, task in zip(block, explorations, strict=True)]
+                prepared = [
+                    self._prepared(*job, task, explore_only) for job, task in zip(block, explorations, strict=True)
+                ]
                 for candidates in await asyncio.gather(*prepared):
                     await self._decided(candidates)
                     told += 1
@@ -172,7 +178,11 @@ class Questioner:
             if recorded is not None:
                 known = Exploration.from_dict(recorded)
                 replayed(self._strategy, known.world, known.steps)
-        kept = [value["task"] for _, value in self._journal.items("decision") if value["run"] == self._plan.run and value["task"]]
+        kept = [
+            value["task"]
+            for _, value in self._journal.items("decision")
+            if value["run"] == self._plan.run and value["task"]
+        ]
         self._tasks = [Task.from_dict(task) for task in kept]
         existing = [*self._known, *self._tasks]
         for task in existing:
@@ -191,7 +201,9 @@ class Questioner:
         target = self._settings.target_tasks
         return target is not None and len(self._tasks) >= target
 
-    async def _prepared(self, seed: str, number: int, exploration: asyncio.Task[Exploration], explore_only: bool) -> list[_Candidate]:
+    async def _prepared(
+        self, seed: str, number: int, exploration: asyncio.Task[Exploration], explore_only: bool
+    ) -> list[_Candidate]:
         """Carry out one exploration and what follows from it, up to the decision; a failure is counted, not raised."""
         candidates: list[_Candidate] = []
         try:
@@ -216,7 +228,8 @@ class Questioner:
         if len(self._failures) >= LEAST_FAILURES and share > self._settings.max_failed_share and self._fatal is None:
             self._fatal = QuestioningFailed(
                 f"{len(self._failures)} of {self._finished + 1} explorations failed "
-                f"({', '.join(f'{kind} {count}' for kind, count in self._kinds.most_common())}), more than max_failed_share = "
+                f"({', '.join(f'{kind} {count}' for kind, count in self._kinds.most_common())}), more than "
+                "max_failed_share = "
                 f"{self._settings.max_failed_share:g} allows; everything paid for is kept; the last one: {error}"
             )
 
@@ -235,7 +248,8 @@ class Questioner:
         return exploration
 
     async def _questioned(self, exploration: Exploration, exploration_key: str, candidates: list[_Candidate]) -> None:
-        """Make proposals of an exploration and verify them; those that pass join the candidates. Raises the first failure, in the end."""
+        """Make proposals of an exploration and verify them; those that pass join the candidates. Raises the first
+        failure, in the end."""
         key = self._plan.synthesis(exploration_key)
         recorded = self._journal.get("synthesis", key)
         if recorded is None:
@@ -245,7 +259,10 @@ class Questioner:
             self._journal.put("synthesis", key, recorded)
         proposals = Synthesis.from_dict(recorded).proposals
         results = await asyncio.gather(
-            *(self._verified(exploration, proposal, exploration_key, key, index, candidates) for index, proposal in enumerate(proposals)),
+            *(
+                self._verified(exploration, proposal, exploration_key, key, index, candidates)
+                for index, proposal in enumerate(proposals)
+            ),
             return_exceptions=True,
         )
         for result in results:
@@ -266,7 +283,8 @@ class Questioner:
         index: int,
         candidates: list[_Candidate],
     ) -> None:
-        """Bring one proposal to a verdict, and drop it or let it join the candidates; what is recorded already is not done again."""
+        """Bring one proposal to a verdict, and drop it or let it join the candidates; what is recorded already is not
+        done again."""
         verdict_key = self._plan.verdict(synthesis, index)
         decision_key = self._plan.decision(verdict_key)
         if self._journal.get("decision", decision_key) is not None:
@@ -286,7 +304,12 @@ class Questioner:
                 recorded = verdict.to_dict()
                 self._journal.put("verdict", verdict_key, recorded)
         if recorded["dropped_by"] is None:
-            keys = {"exploration": exploration_key, "synthesis": synthesis, "verdict": verdict_key, "decision": decision_key}
+            keys = {
+                "exploration": exploration_key,
+                "synthesis": synthesis,
+                "verdict": verdict_key,
+                "decision": decision_key,
+            }
             candidates.append(_Candidate(index, exploration, proposal, recorded, keys))
 
     async def _decided(self, candidates: Sequence[_Candidate]) -> None:
@@ -299,11 +322,15 @@ class Questioner:
             self._decide(one.keys["decision"], "" if clash is None else str(clash), task)
 
     def _decide(self, key: str, reason: str, task: Task | None) -> None:
-        self._journal.put("decision", key, {"run": self._plan.run, "reason": reason, "task": task.to_dict() if task else None})
+        self._journal.put(
+            "decision", key, {"run": self._plan.run, "reason": reason, "task": task.to_dict() if task else None}
+        )
         if task is not None:
             self._tasks.append(task)
 
-    def _task(self, exploration: Exploration, proposal: Proposal, verdict: Mapping[str, Any], keys: dict[str, str]) -> Task:
+    def _task(
+        self, exploration: Exploration, proposal: Proposal, verdict: Mapping[str, Any], keys: dict[str, str]
+    ) -> Task:
         seed = exploration.world.seed_task_id
         number = self._next_number.get(seed, 0)
         self._next_number[seed] = number + 1
@@ -330,7 +357,8 @@ class Questioner:
         )
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something with the environment: again if it failed, later if its service is away, never more than `ENV_TRIES` times."""
+        """Do something with the environment: again if it failed, later if its service is away, never more than
+        `ENV_TRIES` times."""
         for attempt in range(1, ENV_TRIES + 1):
             try:
                 return await work()
@@ -358,8 +386,8 @@ class Questioner:
 
 
 def evaluator_for(settings: GraderSettings, check: Mapping[str, Any] | None) -> str:
-    """Return the name of the grader of a synthetic task: its machine check's where it has one, with a judge beside it for an answer in
-    prose."""
+    """Return the name of the grader of a synthetic task: its machine check's where it has one, with a judge beside it
+    for an answer in prose."""
     if settings.synthetic_grader != "auto":
         return settings.synthetic_grader
     if check is None:

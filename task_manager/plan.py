@@ -1,7 +1,7 @@
 """What a questioning run is made of, and the keys under which the journal keeps its parts.
 
-A key hashes everything that the part follows from and nothing else: an exploration does not depend on how duplicates are told, so it is
-found again when only that changes.
+A key hashes everything that the part follows from and nothing else: an exploration does not depend on how duplicates
+are told, so it is found again when only that changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from task_manager.settings import TaskManagerSettings
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """JSON-ready, so that `stats` and `show` can follow a run without its configuration. The four strings are hashes."""
+    """JSON-ready, so that `stats` and `show` can follow a run without its configuration. The four strings are
+    hashes."""
 
     env_type: str
     profile: str
@@ -55,7 +56,8 @@ class Plan:
             evaluation: queries that must not be trained on.
             known: ids of tasks that exist beside this plan's.
         """
-        # Queries and solutions hold for the start states, which parameters like a step budget do not change, but others may.
+        # Queries and solutions hold for the start states, which parameters like a step budget do not change, but others
+        # may.
         world = {
             "env_type": env_type,
             "params": dict(env_params),
@@ -80,7 +82,12 @@ class Plan:
             "args": settings.synthesis.model_dump(),
             "synthesiser": models["synthesiser"],
         }
-        verifying = {**world, "args": settings.verification.model_dump(), "verifier": models["verifier"], "judge": models["judge"]}
+        verifying = {
+            **world,
+            "args": settings.verification.model_dump(),
+            "verifier": models["verifier"],
+            "judge": models["judge"],
+        }
         deciding = {
             "args": settings.deduplication.model_dump(mode="json"),
             "evaluation": sorted(evaluation),

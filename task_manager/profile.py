@@ -1,7 +1,9 @@
-"""What is known of an environment before it is explored: its entities, what can be done with them, and what tasks are wanted.
+"""What is known of an environment before it is explored: its entities, what can be done with them, and what tasks are
+wanted.
 
-The JSON is AgentEvolver's (`name, background, entities, task_preference`) with `rubrics`, which the original loses when it saves. A file
-that lacks a field or has one too many raises `ProfileError`, which names the file and the field; nothing is filled in.
+The JSON is AgentEvolver's (`name, background, entities, task_preference`) with `rubrics`, which the original loses when
+it saves. A file that lacks a field or has one too many raises `ProfileError`, which names the file and the field;
+nothing is filled in.
 """
 
 from __future__ import annotations
@@ -125,7 +127,9 @@ def load_profile(path: Path) -> EnvProfile:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ProfileError(f"{path}: cannot be read ({error.strerror}); give an existing file to task_manager.env_profile") from error
+        raise ProfileError(
+            f"{path}: cannot be read ({error.strerror}); give an existing file to task_manager.env_profile"
+        ) from error
     except ValueError as error:
         raise ProfileError(f"{path}: is not JSON: {error}") from error
     return parse_profile(data, str(path))
@@ -138,7 +142,8 @@ def save_profile(profile: EnvProfile, path: Path) -> None:
 
 
 def shipped_profile(env_type: str) -> EnvProfile:
-    """Return the profile that comes with an environment, beside its class or with us; raises ProfileError if none does."""
+    """Return the profile that comes with an environment, beside its class or with us; raises ProfileError if none
+    does."""
     places = [resources.files("task_manager") / "profiles" / f"{env_type}.json"]
     if (spec := known_environments().get(env_type)) is not None:
         package = spec.partition(":")[0].rpartition(".")[0]

@@ -1,6 +1,7 @@
 """Carries the reference solutions of a task file out again, each in a fresh instance, and says which still hold.
 
-A solution holds if nothing is refused, the episode ends as it should, and the task's machine check passes where it has one.
+A solution holds if nothing is refused, the episode ends as it should, and the task's machine check passes where it has
+one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ async def recheck(configuration: Configuration, path: Path | None, out: Path | N
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
         with progress_bar("checking") as tell:
             settings = configuration.task_manager
-            findings = await recheck_tasks(client, tasks, service.env_params, settings.num_verify_threads, tell, settings.action_format)
+            findings = await recheck_tasks(
+                client, tasks, service.env_params, settings.num_verify_threads, tell, settings.action_format
+            )
     if out is not None:
         write_objectives(out, [finding.task for finding in findings if finding.flaw is None])
     print_recheck([(finding.task, finding.flaw) for finding in findings])
@@ -60,14 +63,17 @@ async def recheck_tasks(
     tell: Tell | None = None,
     action_format: str | None = None,
 ) -> list[Finding]:
-    """Return the findings of tasks, in their order; raises what the client raises, and ConfigError for an action format that is none."""
+    """Return the findings of tasks, in their order; raises what the client raises, and ConfigError for an action format
+    that is none."""
     slots = asyncio.Semaphore(at_once)
     done = 0
 
     async def check(task: Task) -> Finding:
         nonlocal done
         async with slots:
-            finding = Finding(task, await _flaw(client, task, env_params, configured_format(task.env_type, action_format)))
+            finding = Finding(
+                task, await _flaw(client, task, env_params, configured_format(task.env_type, action_format))
+            )
         done += 1
         if tell is not None:
             tell(done, len(tasks), done)

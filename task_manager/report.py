@@ -21,7 +21,12 @@ from task_manager.plan import Plan
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int, int], None]]:
     """Show a bar on the error stream; yields what is to be told (jobs done, jobs in all, tasks kept)."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[kept]} tasks"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[kept]} tasks"),
+    )
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         bar = progress.add_task(what, total=None, kept=0)
 
@@ -42,7 +47,8 @@ def print_funnel(funnel: Funnel) -> None:
     console.print(table)
     if funnel.unchecked:
         console.print(
-            f"{funnel.unchecked} solutions were not checked by the environment: it does not say what an action did, or was not asked"
+            f"{funnel.unchecked} solutions were not checked by the environment: it does not say what an action did, "
+            "or was not asked"
         )
     if funnel.dropped:
         reasons = Table("dropped by", "count")
@@ -53,7 +59,10 @@ def print_funnel(funnel: Funnel) -> None:
         kinds = ", ".join(f"{kind} {count}" for kind, count in funnel.failures.most_common())
         console.print(f"{funnel.failed} explorations failed ({kinds}); the same command goes on with them")
     if funnel.kept and funnel.tokens:
-        console.print(f"{funnel.tokens / funnel.kept:,.0f} tokens and {funnel.cost / funnel.kept:.4f} (in your prices' currency) a task")
+        console.print(
+            f"{funnel.tokens / funnel.kept:,.0f} tokens and {funnel.cost / funnel.kept:.4f} (in your prices' "
+            "currency) a task"
+        )
 
 
 def print_stats(configuration: Configuration) -> int:
@@ -91,12 +100,15 @@ def print_tasks(configuration: Configuration, *, task_id: str | None, dropped: b
 
 
 def _print_record(console: Console, record: Record, task: Task | None) -> None:
-    console.print(f"[bold]{escape(task.task_id if task else record.seed)}[/bold]  {escape(str(record.proposal['query']))}")
+    console.print(
+        f"[bold]{escape(task.task_id if task else record.seed)}[/bold]  {escape(str(record.proposal['query']))}"
+    )
     replaced = (record.verdict or {}).get("solution")
     for action in replaced or record.proposal["solution"]:
         console.print(f"    {escape(action)}", highlight=False)
     console.print(
-        f"    confidence {record.proposal['confidence']:.2f}, exploration {record.number} of {escape(record.seed)}: {_fate(record)}"
+        f"    confidence {record.proposal['confidence']:.2f}, exploration {record.number} of {escape(record.seed)}: "
+        f"{_fate(record)}"
     )
     if replaced:
         console.print(f"    solved again in {len(replaced)} actions; {len(record.proposal['solution'])} were proposed")
@@ -120,7 +132,8 @@ def _print_way(console: Console, record: Record, records: Records) -> None:
         console.print(f"    {name} {key}")
     for index, step in enumerate(exploration["steps"]):
         console.print(
-            f"    {index:3} {step['phase']:7} {escape(step['action'])}\n                {escape(step['observation'])}", highlight=False
+            f"    {index:3} {step['phase']:7} {escape(step['action'])}\n                {escape(step['observation'])}",
+            highlight=False,
         )
 
 
@@ -150,4 +163,7 @@ def print_recheck(findings: list[tuple[Task, str | None]]) -> None:
         if flaw is not None:
             console.print(f"[bold]{escape(task.task_id)}[/bold]  {escape(str(task.query))}: {escape(flaw)}")
     holding = sum(flaw is None for _, flaw in findings)
-    console.print(f"{holding} of {len(findings)} reference solutions hold" + (f" ({holding / len(findings):.2%})" if findings else ""))
+    console.print(
+        f"{holding} of {len(findings)} reference solutions hold"
+        + (f" ({holding / len(findings):.2%})" if findings else "")
+    )

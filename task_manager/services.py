@@ -1,7 +1,7 @@
 """Starts the services that a questioning run needs and nobody started: the environment service and the offline teacher.
 
-For use without the launcher. What is started here is stopped at the end, and ends with this process, whatever happens. A service that
-answers already is used only where the configuration says so (`env_service.external`).
+For use without the launcher. What is started here is stopped at the end, and ends with this process, whatever happens.
+A service that answers already is used only where the configuration says so (`env_service.external`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,17 @@ def running(configuration: Configuration, logs: Path) -> Iterator[None]:
 def _needed(configuration: Configuration) -> list[tuple[str, str, list[str]]]:
     service = configuration.env_service
     parts = urlsplit(service.env_url)
-    arguments = ["-m", "env_service", "serve", "--env", service.env_type, "--host", str(parts.hostname), "--port", str(parts.port or 80)]
+    arguments = [
+        "-m",
+        "env_service",
+        "serve",
+        "--env",
+        service.env_type,
+        "--host",
+        str(parts.hostname),
+        "--port",
+        str(parts.port or 80),
+    ]
     needed = [("env_service", service.env_url.rstrip("/") + "/healthz", [*arguments, "--shared-hosts", "1"])]
     if configuration.llm.needs_teacher:
         teacher = configuration.llm.teacher
@@ -68,7 +78,9 @@ def _needed(configuration: Configuration) -> list[tuple[str, str, list[str]]]:
 def _ask(url: str) -> tuple[bool, ServiceIdentity | None]:
     """Return whether a service says that it is well, and who it says that it is."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers={"accept": "application/json"}), timeout=5) as response:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers={"accept": "application/json"}), timeout=5
+        ) as response:
             return int(response.status) == 200, read_identity(json.loads(response.read()))
     except ValueError:
         return True, None

@@ -1,7 +1,8 @@
 """The section `task_manager` of the configuration: strict, frozen, and documented where it is declared.
 
-AgentEvolver's names are kept where they mean the same (`n`, `env_profile`, `train_data_path`, `num_explore_threads`, `mixture`, `grader`,
-`strategy`, `strategy_args`). A value of None in the exploration means "what suits the environment" (`EXPLORATION`).
+AgentEvolver's names are kept where they mean the same (`n`, `env_profile`, `train_data_path`, `num_explore_threads`,
+`mixture`, `grader`, `strategy`, `strategy_args`). A value of None in the exploration means "what suits the environment"
+(`EXPLORATION`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ MAX_OBSERVATION_CHARS = 8_000
 WITHOUT_JUDGE = ("env", "state")
 
 ReplyFormat = Literal["text", "tools", "json"]
-"""How whoever acts replies: the environment's own text, calls of its tools where it has some, or JSON with a thought."""
+"""How whoever acts replies: the environment's own text, calls of its tools where it has some, or JSON with a
+thought."""
 
 GraderName = Literal[
     "env",
@@ -55,8 +57,12 @@ class StrategySettings(_Section):
     breadth_steps: int | None = Field(
         None, ge=0, description="steps in which the explorer sees everything so far and is to try many things"
     )
-    depth_steps: int | None = Field(None, ge=0, description="steps after them, in which it sees only the last observations")
-    depth_window: int | None = Field(None, ge=1, description="how many observations it then sees; null: as many as there are depth steps")
+    depth_steps: int | None = Field(
+        None, ge=0, description="steps after them, in which it sees only the last observations"
+    )
+    depth_window: int | None = Field(
+        None, ge=1, description="how many observations it then sees; null: as many as there are depth steps"
+    )
     max_explore_step: int | None = Field(None, ge=1, description="at most this many steps in all; depth is cut first")
     exploration_llm_temperature: float = Field(1.0, ge=0, description="temperature of the breadth phase")
     depth_llm_temperature: float = Field(0.7, ge=0, description="temperature of the depth phase")
@@ -89,24 +95,38 @@ class SynthesisSettings(_Section):
     """How a trajectory becomes tasks (`task_manager.synthesis`)."""
 
     max_tasks: int = Field(5, ge=1, description="tasks that are asked of one trajectory, and taken from it, at most")
-    shown_neighbours: int = Field(8, ge=0, description="nearest existing queries that the synthesiser is told to stay away from")
+    shown_neighbours: int = Field(
+        8, ge=0, description="nearest existing queries that the synthesiser is told to stay away from"
+    )
     min_confidence: float = Field(0.0, ge=0, le=1, description="proposals that the synthesiser trusts less are dropped")
-    preference: str = Field("", description="the user's own words on what tasks to make, on top of the profile's preferences")
+    preference: str = Field(
+        "", description="the user's own words on what tasks to make, on top of the profile's preferences"
+    )
     temperature: float = Field(0.7, ge=0, description="of the synthesiser")
 
 
 class VerificationSettings(_Section):
     """What a proposal must stand (`task_manager.verification`)."""
 
-    execute: bool = Field(True, description="carry out the reference solution, unless the action format says that it must not be repeated")
-    resolve: bool = Field(False, description="let the verifier solve the task without the solution, and compare the results")
+    execute: bool = Field(
+        True, description="carry out the reference solution, unless the action format says that it must not be repeated"
+    )
+    resolve: bool = Field(
+        False, description="let the verifier solve the task without the solution, and compare the results"
+    )
     resolve_tries: int = Field(1, ge=1, description="solutions the verifier may try before the task is dropped")
-    max_resolve_steps: int | None = Field(None, ge=1, description="steps of one try; null: three times the reference's, and two")
+    max_resolve_steps: int | None = Field(
+        None, ge=1, description="steps of one try; null: three times the reference's, and two"
+    )
     judge: bool = Field(True, description="let the judge decide whether what happened is what the query asks for")
     second_opinions: int = Field(
-        2, ge=0, description="when the judge refuses, it is asked so often again; only if all of these accept, it passes"
+        2,
+        ge=0,
+        description="when the judge refuses, it is asked so often again; only if all of these accept, it passes",
     )
-    min_judge_confidence: float = Field(0.0, ge=0, le=1, description="acceptances that the judge trusts less are refusals")
+    min_judge_confidence: float = Field(
+        0.0, ge=0, le=1, description="acceptances that the judge trusts less are refusals"
+    )
 
 
 class DeduplicationSettings(_Section):
@@ -116,7 +136,9 @@ class DeduplicationSettings(_Section):
     cosine: float = Field(0.9, gt=0, le=1, description="embedding similarity from which two queries are the same")
     semantic: bool = Field(True, description="compare embeddings too")
     encoder: EncoderSettings = Field(EncoderSettings(), description="what makes the embeddings")
-    scope: Literal["all", "world"] = Field("all", description="world: the same words in another start state are another task")
+    scope: Literal["all", "world"] = Field(
+        "all", description="world: the same words in another start state are another task"
+    )
     contamination: Literal["all", "exact", "off"] = Field(
         "all", description="against evaluation tasks: both thresholds, same words, or not"
     )
@@ -126,11 +148,17 @@ class MixtureSettings(_Section):
     """What an epoch is made of (`task_manager.mixture`)."""
 
     use_original_tasks: bool = Field(True, description="train on the environment's own tasks")
-    synthetic_data_ratio: float = Field(0.0, ge=0, description="synthetic tasks per original task; more than there are means all of them")
-    shuffle: bool = Field(True, description="in random order; false: originals first, each kind in the order of its file")
+    synthetic_data_ratio: float = Field(
+        0.0, ge=0, description="synthetic tasks per original task; more than there are means all of them"
+    )
+    shuffle: bool = Field(
+        True, description="in random order; false: originals first, each kind in the order of its file"
+    )
     seed: int = Field(42, description="of the draws; every epoch draws anew")
     synthetic_advantage_scale: float = Field(
-        0.5, ge=0, description="factor on the advantages of synthetic tasks where both kinds are trained on (paper, 7.1.3)"
+        0.5,
+        ge=0,
+        description="factor on the advantages of synthetic tasks where both kinds are trained on (paper, 7.1.3)",
     )
 
     @property
@@ -146,7 +174,9 @@ class MixtureSettings(_Section):
     @model_validator(mode="after")
     def _trains_on_something(self) -> Self:
         if not self.use_original_tasks and not self.needs_synthetic:
-            raise ValueError("use_original_tasks is false and synthetic_data_ratio is 0: there would be no task to train on")
+            raise ValueError(
+                "use_original_tasks is false and synthetic_data_ratio is 0: there would be no task to train on"
+            )
         return self
 
 
@@ -156,11 +186,13 @@ class GraderSettings(_Section):
     original_grader: GraderName = Field("env", description="grader of the environment's own tasks")
     synthetic_grader: Literal[GraderName, "auto"] = Field(
         "auto",
-        description="grader of synthetic tasks; auto: state where a task has a machine check (state-llm if an answer in prose belongs "
+        description="grader of synthetic tasks; auto: state where a task has a machine check (state-llm if an answer "
+        "in prose belongs "
         "to it), else fallback_grader",
     )
     fallback_grader: GraderName = Field(
-        "llm-binary-gt-no_constraint", description="for tasks without a machine check, under auto; also the judge of state-llm"
+        "llm-binary-gt-no_constraint",
+        description="for tasks without a machine check, under auto; also the judge of state-llm",
     )
     compare_with: GraderName | None = Field(
         None, description="a second grader that sees the same rollouts and only has its agreement measured"
@@ -174,10 +206,15 @@ class GraderSettings(_Section):
         return () if self.fallback_grader in WITHOUT_JUDGE else ("state-llm",)
 
     def graders(self, mixture: MixtureSettings) -> tuple[str, ...]:
-        """Return the names of the graders that a training run may ask; validation is always graded by the environment."""
+        """Return the names of the graders that a training run may ask; validation is always graded by the
+        environment."""
         names: list[str] = [self.original_grader] if mixture.use_original_tasks else []
         if mixture.needs_synthetic:
-            names += ["state", *self._judging, self.fallback_grader] if self.synthetic_grader == "auto" else [self.synthetic_grader]
+            names += (
+                ["state", *self._judging, self.fallback_grader]
+                if self.synthetic_grader == "auto"
+                else [self.synthetic_grader]
+            )
         if self.compare_with is not None and self.compare_share > 0:
             names.append(self.compare_with)
         return tuple(dict.fromkeys(names))
@@ -187,14 +224,18 @@ class CurriculumSettings(_Section):
     """Which tasks come next (`task_manager.curriculum`)."""
 
     enable: bool = Field(False, description="let task weights follow the measured success of rollout groups")
-    rest_epochs: int = Field(2, ge=1, description="epochs that a task rests whose last group was all right or all wrong")
+    rest_epochs: int = Field(
+        2, ge=1, description="epochs that a task rests whose last group was all right or all wrong"
+    )
     max_rest_epochs: int = Field(8, ge=1, description="the rest doubles each time up to this")
     target_success: float = Field(0.5, ge=0, le=1, description="success rate of the tasks that are wanted most")
     width: float = Field(0.25, gt=0, description="how fast the weight falls off around it")
     smoothing: float = Field(0.5, gt=0, le=1, description="share of the newest group in a task's success rate")
     harder_above: float = Field(0.7, ge=0, le=1, description="mean success from which new tasks are to be harder")
     easier_below: float = Field(0.3, ge=0, le=1, description="mean success below which new tasks are to be easier")
-    synthesize_every_epochs: int = Field(0, ge=0, description="make new tasks in the background every so many epochs; 0: never")
+    synthesize_every_epochs: int = Field(
+        0, ge=0, description="make new tasks in the background every so many epochs; 0: never"
+    )
     max_new_tasks: int = Field(64, ge=1, description="new tasks of one such round")
 
     @model_validator(mode="after")
@@ -202,7 +243,9 @@ class CurriculumSettings(_Section):
         if self.easier_below >= self.harder_above:
             raise ValueError(f"easier_below = {self.easier_below} must be less than harder_above = {self.harder_above}")
         if self.rest_epochs > self.max_rest_epochs:
-            raise ValueError(f"rest_epochs = {self.rest_epochs} must not exceed max_rest_epochs = {self.max_rest_epochs}")
+            raise ValueError(
+                f"rest_epochs = {self.rest_epochs} must not exceed max_rest_epochs = {self.max_rest_epochs}"
+            )
         return self
 
 
@@ -210,40 +253,62 @@ class TaskManagerSettings(_Section):
     """The section `task_manager`."""
 
     n: int = Field(0, ge=0, description="explorations per seed task; 0: no synthetic tasks are made")
-    max_seed_tasks: int | None = Field(None, ge=1, description="explore from at most so many of the environment's tasks; null: all")
-    round: int = Field(0, ge=0, description="a later round takes the next seed tasks and explores anew; for more tasks after the first")
+    max_seed_tasks: int | None = Field(
+        None, ge=1, description="explore from at most so many of the environment's tasks; null: all"
+    )
+    round: int = Field(
+        0, ge=0, description="a later round takes the next seed tasks and explores anew; for more tasks after the first"
+    )
     known_data_paths: tuple[Path, ...] = Field(
         (), description="files of synthetic tasks that exist: not made again, ids go on after theirs"
     )
-    target_tasks: int | None = Field(None, ge=1, description="stop once so many tasks are kept; null: when all explorations are used up")
-    env_profile: Path | None = Field(None, description="the environment's profile; null: the one that is shipped with it")
-    train_data_path: Path = Field(Path("tasks_explored.train.jsonl"), description="where the synthetic tasks are written to and read from")
-    store: Path | None = Field(None, description="folder of the journal that makes runs resumable; null: train_data_path with .d added")
+    target_tasks: int | None = Field(
+        None, ge=1, description="stop once so many tasks are kept; null: when all explorations are used up"
+    )
+    env_profile: Path | None = Field(
+        None, description="the environment's profile; null: the one that is shipped with it"
+    )
+    train_data_path: Path = Field(
+        Path("tasks_explored.train.jsonl"), description="where the synthetic tasks are written to and read from"
+    )
+    store: Path | None = Field(
+        None, description="folder of the journal that makes runs resumable; null: train_data_path with .d added"
+    )
     num_explore_threads: int = Field(16, ge=1, description="explorations in flight at once")
     num_verify_threads: int = Field(16, ge=1, description="tasks being verified at once")
-    strategy: Literal["random", "curious"] = Field("random", description="random: the paper's; curious: steered towards untried actions")
+    strategy: Literal["random", "curious"] = Field(
+        "random", description="random: the paper's; curious: steered towards untried actions"
+    )
     strategy_args: StrategySettings = StrategySettings()
     action_format: str | None = Field(
         None,
-        description="package.module:Class of the environment's action format (task_manager.actions.PlainFormat); null: the registered one",
+        description="package.module:Class of the environment's action format (task_manager.actions.PlainFormat); "
+        "null: the registered one",
     )
     reply_format: ReplyFormat = Field(
         "text",
-        description="how explorer and verifier reply: text, the environment's own; tools, native calls of its tools; json, an object with "
+        description="how explorer and verifier reply: text, the environment's own; tools, native calls of its tools; "
+        "json, an object with "
         "thought and action. A call or an object is understood in any case",
     )
     max_observation_chars: int = Field(
         MAX_OBSERVATION_CHARS, ge=200, description="longer observations lose their middle in the prompts of all roles"
     )
-    explore_env_params: dict[str, Any] = Field(default_factory=dict, description="environment parameters on top, while exploring")
+    explore_env_params: dict[str, Any] = Field(
+        default_factory=dict, description="environment parameters on top, while exploring"
+    )
     synthesis: SynthesisSettings = SynthesisSettings()
     verification: VerificationSettings = VerificationSettings()
     deduplication: DeduplicationSettings = DeduplicationSettings()
     mixture: MixtureSettings = MixtureSettings()
     grader: GraderSettings = GraderSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
-    unavailable_timeout_s: float = Field(120.0, ge=0, description="seconds to wait for an environment service that went away")
-    max_failed_share: float = Field(0.5, ge=0, le=1, description="share of explorations that may fail before the run ends with an error")
+    unavailable_timeout_s: float = Field(
+        120.0, ge=0, description="seconds to wait for an environment service that went away"
+    )
+    max_failed_share: float = Field(
+        0.5, ge=0, le=1, description="share of explorations that may fail before the run ends with an error"
+    )
 
     @property
     def store_path(self) -> Path:
@@ -257,7 +322,8 @@ class TaskManagerSettings(_Section):
 
     @property
     def draws_epochs(self) -> bool:
-        """Whether a training run draws its epochs itself; otherwise it goes through the environment's tasks as they are."""
+        """Whether a training run draws its epochs itself; otherwise it goes through the environment's tasks as they
+        are."""
         return self.mixture.needs_synthetic or self.curriculum.enable
 
     @property

@@ -1,7 +1,8 @@
 """The state of a world as flat facts, what changed between two of them, and a task's machine check made of that.
 
-A check holds what the reference solution changed (path and goal value), a digest of everything it left alone, and the answer it gave. So
-a rollout passes exactly if it leaves the world as the reference does and answers the same; nothing of the reference's way there counts.
+A check holds what the reference solution changed (path and goal value), a digest of everything it left alone, and the
+answer it gave. So a rollout passes exactly if it leaves the world as the reference does and answers the same; nothing
+of the reference's way there counts.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _NUMBER = re.compile(r"[+-]?(\d{1,30}|\d{1,3}(,\d{3}){1,9})?(\.\d{1,30})?(/\d{1,
 class WorldState:
     """What an environment says of an instance.
 
-    `exact` tells whether equal facts mean equal states; `finished` is None where an environment does not say it, and `answer` None where
-    none was given. `prose` tells that answers are sentences, which only a reader can compare.
+    `exact` tells whether equal facts mean equal states; `finished` is None where an environment does not say it, and
+    `answer` None where none was given. `prose` tells that answers are sentences, which only a reader can compare.
     """
 
     facts: Facts
@@ -78,7 +79,8 @@ def digest(facts: Facts, without: Iterable[str] = ()) -> str:
 
 
 def same_answer(given: str | None, wanted: str) -> bool:
-    """Compare answers up to case, surrounding space and a closing full stop; numbers by their value (`0.50` and `1/2` are `.5`)."""
+    """Compare answers up to case, surrounding space and a closing full stop; numbers by their value (`0.50` and `1/2`
+    are `.5`)."""
     if given is None:
         return False
     one, other = (text.strip().rstrip(".").strip().casefold() for text in (given, wanted))
@@ -99,7 +101,8 @@ def _number(text: str) -> Fraction | None:
 class StateCheck:
     """The machine check of a task; JSON-ready through `to_dict`.
 
-    With `prose` the answer is a sentence: `judge` says whether one was given, and whether it is right is another's to say.
+    With `prose` the answer is a sentence: `judge` says whether one was given, and whether it is right is another's to
+    say.
     """
 
     changes: list[Change] = field(default_factory=list)
@@ -113,7 +116,13 @@ class StateCheck:
         """Return the check that the way from `before` to `after` passes; an empty answer is none."""
         changes = difference(before.facts, after.facts)
         rest = digest(after.facts, (change.path for change in changes))
-        return cls(changes, rest, after.answer or None, must_finish=bool(after.finished), prose=after.prose and bool(after.answer))
+        return cls(
+            changes,
+            rest,
+            after.answer or None,
+            must_finish=bool(after.finished),
+            prose=after.prose and bool(after.answer),
+        )
 
     @property
     def decides(self) -> bool:
@@ -129,7 +138,9 @@ class StateCheck:
         for change in self.changes:
             goal = "gone" if change.after is None else _shown(change.after)
             results.append((f"{change.path} is {goal}", now.facts.get(change.path) == change.after))
-        results.append(("nothing else changed", digest(now.facts, (change.path for change in self.changes)) == self.rest))
+        results.append(
+            ("nothing else changed", digest(now.facts, (change.path for change in self.changes)) == self.rest)
+        )
         return results
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,7 +152,9 @@ class StateCheck:
         """Read a check; raises ValueError if it is none."""
         try:
             changes = [Change(**change) for change in data["changes"]]
-            return cls(changes, str(data["rest"]), data["answer"], bool(data["must_finish"]), bool(data.get("prose", False)))
+            return cls(
+                changes, str(data["rest"]), data["answer"], bool(data["must_finish"]), bool(data.get("prose", False))
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a state check: {error}") from error
 

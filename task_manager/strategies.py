@@ -1,4 +1,5 @@
-"""What an explorer is told of earlier tries: nothing (`random`, as in the paper), or what to stay away from (`curious`).
+"""What an explorer is told of earlier tries: nothing (`random`, as in the paper), or what to stay away from
+(`curious`).
 
 A strategy keeps no file: it is told again of recorded explorations when a run is started again.
 """
@@ -15,7 +16,8 @@ from task_manager.world import World
 
 
 class Strategy(Protocol):
-    """Steers explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded matters to it."""
+    """Steers explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded
+    matters to it."""
 
     @property
     def remembers(self) -> bool: ...
@@ -45,9 +47,11 @@ class RandomStrategy:
 class CuriousStrategy:
     """Steers towards actions that nobody tried.
 
-    Two memories: of a world, the very actions taken there, since their answers are known; of the environment, how often each kind of
-    action was taken in any world. A line reads `ACTION` or `KIND (n times)`. The most frequent kinds come first, then the latest actions
-    of this world; `memory_size` bounds both together. A refused action is not counted as a try of its kind: it may work elsewhere.
+    Two memories: of a world, the very actions taken there, since their answers are known; of the environment, how often
+        each kind of
+    action was taken in any world. A line reads `ACTION` or `KIND (n times)`. The most frequent kinds come first, then
+    the latest actions of this world; `memory_size` bounds both together. A refused action is not counted as a try of
+    its kind: it may work elsewhere.
     """
 
     remembers = True

@@ -1,7 +1,7 @@
 """Synthesis: one explored trajectory becomes several proposals, each an object of its own (paper, 2.2, equation 10).
 
-Entries of the reply that cannot be used are kept as rejections with the reason, never as tasks. A reply of which nothing can be used, after
-the one repair, raises `LLMReplyError`.
+Entries of the reply that cannot be used are kept as rejections with the reason, never as tasks. A reply of which
+nothing can be used, after the one repair, raises `LLMReplyError`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from task_manager.settings import MAX_OBSERVATION_CHARS, SynthesisSettings
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A task as it was proposed. `solution` ends with the action that closes the episode, where the environment has one."""
+    """A task as it was proposed. `solution` ends with the action that closes the episode, where the environment has
+    one."""
 
     query: str
     solution: list[str]

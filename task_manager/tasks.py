@@ -1,7 +1,8 @@
 """Task files: JSONL, one task a line; an environment's own tasks, and the synthetic ones.
 
-A run trains on the file, not on what the environment would list now, so that a resumed run sees the same tasks in the same order. Synthetic
-tasks are written as AgentEvolver writes them (`{"task", "confidence", "reward"}`), and files of its own are read.
+A run trains on the file, not on what the environment would list now, so that a resumed run sees the same tasks in the
+same order. Synthetic tasks are written as AgentEvolver writes them (`{"task", "confidence", "reward"}`), and files of
+its own are read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from agentevolver.utils.files import write_jsonl
 class TaskLister(Protocol):
     """What is used of an environment client."""
 
-    async def get_env_profile(self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...) -> list[str]: ...
+    async def get_env_profile(
+        self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...
+    ) -> list[str]: ...
 
 
 async def environment_tasks(
@@ -45,7 +48,9 @@ async def environment_tasks(
     if len(set(ids)) != len(ids):
         raise ValueError(f"the environment {env_type!r} lists a task of its split {split!r} twice")
     metadata = {"split": split, "validation": validation}
-    return [Task(task_id=str(task_id), env_type=env_type, evaluator=evaluator, metadata=dict(metadata)) for task_id in ids]
+    return [
+        Task(task_id=str(task_id), env_type=env_type, evaluator=evaluator, metadata=dict(metadata)) for task_id in ids
+    ]
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:
@@ -66,15 +71,18 @@ def read_tasks(path: Path) -> list[Task]:
 
 def write_objectives(path: Path, tasks: Iterable[Task]) -> None:
     """Write synthetic tasks, whole or not at all, in AgentEvolver's format."""
-    records = ({"task": task.to_dict(), "confidence": task.metadata.get("confidence"), "reward": None} for task in tasks)
+    records = (
+        {"task": task.to_dict(), "confidence": task.metadata.get("confidence"), "reward": None} for task in tasks
+    )
     write_jsonl(path, records)
 
 
 def read_objectives(path: Path) -> list[Task]:
     """Read synthetic tasks: ours, AgentEvolver's, or a plain task file.
 
-    Older files of AgentEvolver lack `open_query` and have `ground_truth` beside the task; their tasks all have their seed's id, and get one
-    of their own here. Raises ValueError with file and line for a line that is no task, one without a reference, or a doubled id.
+    Older files of AgentEvolver lack `open_query` and have `ground_truth` beside the task; their tasks all have their
+    seed's id, and get one of their own here. Raises ValueError with file and line for a line that is no task, one
+    without a reference, or a doubled id.
     """
     tasks: list[Task] = []
     seen: dict[str, int] = {}
@@ -85,16 +93,21 @@ def read_objectives(path: Path) -> list[Task]:
             raise ValueError(f"{path}:{number}: not a synthetic task: {error}") from error
         if "seed_task_id" not in task.metadata:
             count = seen[task.task_id] = seen.get(task.task_id, -1) + 1
-            task = replace(task, task_id=f"{task.task_id}#{count}", metadata={**task.metadata, "seed_task_id": task.task_id})
+            task = replace(
+                task, task_id=f"{task.task_id}#{count}", metadata={**task.metadata, "seed_task_id": task.task_id}
+            )
         tasks.append(task)
     ids = Counter(task.task_id for task in tasks)
     if ids and ids.most_common(1)[0][1] > 1:
-        raise ValueError(f"{path}: the id {ids.most_common(1)[0][0]} is there twice; ids of synthetic tasks must be their own")
+        raise ValueError(
+            f"{path}: the id {ids.most_common(1)[0][0]} is there twice; ids of synthetic tasks must be their own"
+        )
     return tasks
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield a file's lines by number, one in memory at a time; a line ends where it was ended, whatever separators its text holds."""
+    """Yield a file's lines by number, one in memory at a time; a line ends where it was ended, whatever separators its
+    text holds."""
     with path.open("rb") as file:
         yield from enumerate(file, 1)
 

@@ -1,8 +1,10 @@
 """Verification of a proposal: its solution is carried out in a fresh instance, solved again if wanted, and judged.
 
-A proposal passes if nothing was refused, the episode ended as it should, the world changed or an answer was given, and the judge says
-that this is what the query asks for. Otherwise the verdict says which stage dropped it and why. That the environment or a model fails
-is no verdict: `EnvServiceError` and `LLMError` go to the caller, who may try again. What the judge's model will not read, because a content
+A proposal passes if nothing was refused, the episode ended as it should, the world changed or an answer was given, and
+the judge says that this is what the query asks for. Otherwise the verdict says which stage dropped it and why. That the
+environment or a model fails
+is no verdict: `EnvServiceError` and `LLMError` go to the caller, who may try again. What the judge's model will not
+    read, because a content
 filter stops it or it is too long, is dropped.
 
 Who solves the task again in fewer actions, to the same end, gives it its reference solution.
@@ -26,7 +28,8 @@ from task_manager.synthesize import Proposal
 from task_manager.world import Execution, World, WorldClient, execute, open_world
 
 Stage = Literal["execute", "resolve", "judge"]
-# Whether a solution was carried out and the environment said what became of it, was carried out and it did not say, or was not.
+# Whether a solution was carried out and the environment said what became of it, was carried out and it did not say, or
+# was not.
 Executed = Literal["checked", "observed", "no"]
 SECOND_TEMPERATURE = 0.7
 
@@ -35,9 +38,9 @@ SECOND_TEMPERATURE = 0.7
 class Verdict:
     """What became of a proposal: `dropped_by` names the stage that dropped it and is None if it passed.
 
-    `steps` are the reference solution's as carried out, (action, observation); `check` is its machine check where there is one. `executed`
-    says whether it was carried out, and whether the environment said what became of it. `solution` is the shorter one that takes the
-    place of the proposed one; None if that stays.
+    `steps` are the reference solution's as carried out, (action, observation); `check` is its machine check where there
+    is one. `executed` says whether it was carried out, and whether the environment said what became of it. `solution`
+    is the shorter one that takes the place of the proposed one; None if that stays.
     """
 
     dropped_by: Stage | None
@@ -60,7 +63,8 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Attempt:
-    """Somebody else's solution: its steps as (action, observation), the actions that were carried out, and why it will not do."""
+    """Somebody else's solution: its steps as (action, observation), the actions that were carried out, and why it will
+    not do."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -109,7 +113,10 @@ class Verifier:
                 # What was the reference is somebody else's solution from here on.
                 other, execution = steps, shorter
                 steps, solution = steps_of(shorter), shorter.actions
-        if settings.judge and (refusal := await self._refusal(proposal, opening, steps, other, executed_by(execution))) is not None:
+        if (
+            settings.judge
+            and (refusal := await self._refusal(proposal, opening, steps, other, executed_by(execution))) is not None
+        ):
             return self._verdict("judge", refusal, steps, execution, solution)
         return self._verdict(None, "", steps, execution, solution)
 
@@ -136,19 +143,24 @@ class Verifier:
     ) -> str | None:
         """Return why the judge refuses a proposal, None if it accepts.
 
-        A refusal by mistake loses a good task that the environment carried out, so a refusal is asked again, with other draws.
+        A refusal by mistake loses a good task that the environment carried out, so a refusal is asked again, with other
+        draws.
         """
         tried = None if attempt is None else numbered(attempt)
 
         def prompt(room: int | None) -> prompts.Messages:
-            return prompts.accept(opening, proposal.query, numbered(steps), tried, executed=executed, max_chars=self._max_chars, room=room)
+            return prompts.accept(
+                opening, proposal.query, numbered(steps), tried, executed=executed, max_chars=self._max_chars, room=room
+            )
 
         try:
             first = self._refused(await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=0.0))
             if first is None:
                 return None
             for number in range(self._settings.second_opinions):
-                again = await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=SECOND_TEMPERATURE, seed=2 * number)
+                again = await self._asker.structured(
+                    Role.JUDGE, prompt, AcceptReply, temperature=SECOND_TEMPERATURE, seed=2 * number
+                )
                 if self._refused(again) is not None:
                     return first
         except (LLMFiltered, LLMContextOverflow) as error:
@@ -172,7 +184,9 @@ class Verifier:
                 break
         return attempt
 
-    async def _attempt(self, world: World, proposal: Proposal, opening: str, wanted: StateCheck | None, number: int) -> _Attempt:
+    async def _attempt(
+        self, world: World, proposal: Proposal, opening: str, wanted: StateCheck | None, number: int
+    ) -> _Attempt:
         limit = self._settings.max_resolve_steps or 3 * len(proposal.solution) + 2
         tried, finished = _Attempt(), False
         async with open_world(self._client, world, self._format.replay_params(limit)) as (instance_id, _):
@@ -195,7 +209,9 @@ class Verifier:
                 except (LLMReplyError, LLMFiltered, LLMContextOverflow) as error:
                     tried.problem = f"the verifier said nothing that can be done: {error}"
                     return tried
-                result = await self._client.step(instance_id, {"role": "assistant", "content": said.action}, step_index=index)
+                result = await self._client.step(
+                    instance_id, {"role": "assistant", "content": said.action}, step_index=index
+                )
                 tried.steps.append((said.action, "\n".join(str(message["content"]) for message in result["state"])))
                 if self._format.refusal(result) is None:
                     tried.done.append(said.action)
@@ -211,7 +227,8 @@ class Verifier:
     async def _shorter(self, world: World, reference: Execution, actions: list[str]) -> Execution | None:
         """Carry out actions that may take the place of a reference; returns what came of it, None if they may not.
 
-        They may if there are fewer of them, nothing is refused, and the environment says that they come to the same end.
+        They may if there are fewer of them, nothing is refused, and the environment says that they come to the same
+        end.
         """
         wanted = reference.check
         if wanted is None or len(actions) >= len(reference.actions):
@@ -243,11 +260,15 @@ def executed_by(execution: Execution | None) -> Executed:
 def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
     """Return why an executed reference solution will not do, None if it will.
 
-    Where the environment does not say what became of an action, only its state and an end before the last action can tell.
+    Where the environment does not say what became of an action, only its state and an end before the last action can
+    tell.
     """
     if execution.refusals:
         index, why = execution.refusals[0]
-        return f"action {index} ({prompts.one_line(execution.actions[index])[:80]}) was refused: {prompts.one_line(why)[:200]}"
+        return (
+            f"action {index} ({prompts.one_line(execution.actions[index])[:80]}) was refused: "
+            f"{prompts.one_line(why)[:200]}"
+        )
     if execution.told and not execution.finished:
         return f"the episode did not end after its {len(execution.actions)} actions"
     if execution.left_over:

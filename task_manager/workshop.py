@@ -61,9 +61,13 @@ class Workshop:
         if not tasks and self.questioner.is_broke:
             raise QuestioningFailed("the budget was spent before a task was kept; raise llm.budget")
         if not tasks and (failures := self.questioner.failures):
-            raise QuestioningFailed(f"no task was kept and {len(failures)} explorations failed; the last one: {failures[-1]}")
+            raise QuestioningFailed(
+                f"no task was kept and {len(failures)} explorations failed; the last one: {failures[-1]}"
+            )
         if not tasks:
-            raise QuestioningFailed(f"no task was kept; `python -m task_manager stats` tells where the {len(self.plan.seeds)} seeds went")
+            raise QuestioningFailed(
+                f"no task was kept; `python -m task_manager stats` tells where the {len(self.plan.seeds)} seeds went"
+            )
         return tasks
 
 
@@ -75,9 +79,11 @@ async def open_workshop(
     encoder: Encoder | None = None,
     profile: EnvProfile | None = None,
 ) -> AsyncIterator[Workshop]:
-    """Open journal and connections of a configuration's run, list seeds and evaluation tasks, and close everything in the end.
+    """Open journal and connections of a configuration's run, list seeds and evaluation tasks, and close everything in
+    the end.
 
-    `encoder` replaces the configured one, `profile` the configured profile. Raises ConfigError, JournalError, EnvServiceError.
+    `encoder` replaces the configured one, `profile` the configured profile. Raises ConfigError, JournalError,
+    EnvServiceError.
     """
     settings, service, data = configuration.task_manager, configuration.env_service, configuration.data
     profile = profile or profile_for(service.env_type, settings.env_profile)
@@ -91,11 +97,20 @@ async def open_workshop(
             encoder = cache = make_encoder(settings.deduplication.encoder, settings.store_path / "embeddings.sqlite")
         seeds = await client.get_env_profile(service.env_type, data.train_split, data.train_filter)
         if not seeds:
-            raise ConfigError(f"data.train_split: the environment {service.env_type!r} lists no task in {data.train_split!r}")
+            raise ConfigError(
+                f"data.train_split: the environment {service.env_type!r} lists no task in {data.train_split!r}"
+            )
         held_out = await held_out_queries(
-            client, service.env_type, data.val_splits, journal, list_params=data.val_filter, env_params=service.env_params
+            client,
+            service.env_type,
+            data.val_splits,
+            journal,
+            list_params=data.val_filter,
+            env_params=service.env_params,
         )
-        yield _assemble(configuration, llm, client, journal, profile, seeds_of_round(seeds, settings), held_out, encoder)
+        yield _assemble(
+            configuration, llm, client, journal, profile, seeds_of_round(seeds, settings), held_out, encoder
+        )
     finally:
         journal.close()
         if cache is not None:
@@ -104,7 +119,8 @@ async def open_workshop(
 
 
 def seeds_of_round(seeds: Sequence[str], settings: TaskManagerSettings) -> tuple[str, ...]:
-    """Return the seed tasks of a round: the first `max_seed_tasks`, in the next round those after them, and from the start again."""
+    """Return the seed tasks of a round: the first `max_seed_tasks`, in the next round those after them, and from the
+    start again."""
     count = min(settings.max_seed_tasks or len(seeds), len(seeds))
     start = settings.round * count % len(seeds)
     return tuple([*seeds[start:], *seeds[:start]][:count])
@@ -167,7 +183,8 @@ def _assemble(
 
 
 def configured_format(env_type: str, action_format: str | None) -> PlainFormat:
-    """Return the action format of an environment, `action_format` if one is configured; raises ConfigError for a class that is none."""
+    """Return the action format of an environment, `action_format` if one is configured; raises ConfigError for a class
+    that is none."""
     try:
         return format_of(env_type, action_format)
     except FormatError as error:
@@ -177,8 +194,8 @@ def configured_format(env_type: str, action_format: str | None) -> PlainFormat:
 def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> list[Task]:
     """Read the synthetic tasks of a configuration, if there are any.
 
-    Raises ConfigError for a file of another environment, or, given the plan, of another run: tasks that another profile, model or setting
-    made are not taken for this one's.
+    Raises ConfigError for a file of another environment, or, given the plan, of another run: tasks that another
+    profile, model or setting made are not taken for this one's.
     """
     path = configuration.task_manager.train_data_path
     if not path.exists():
@@ -187,7 +204,10 @@ def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> li
     for task in tasks if plan is not None else ():
         origin = task.metadata.get("origin", {}).get("run")
         if plan is not None and origin is not None and origin != plan.run:
-            raise ConfigError(f"{path}: its tasks were made by another configuration (run {origin}, now {plan.run}); give another path")
+            raise ConfigError(
+                f"{path}: its tasks were made by another configuration (run {origin}, now {plan.run}); give another "
+                "path"
+            )
     return tasks
 
 

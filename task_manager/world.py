@@ -1,7 +1,7 @@
 """Carrying out a reference solution in a fresh instance of its world, and what that says of it.
 
-What the environment refuses is a finding. That the environment or its service fails is none: such errors (`EnvServiceError`) go to the
-caller, and the instance is released whatever happens.
+What the environment refuses is a finding. That the environment or its service fails is none: such errors
+(`EnvServiceError`) go to the caller, and the instance is released whatever happens.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ class WorldClient(Protocol):
         self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
     ) -> Any: ...
 
-    async def step(self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...) -> Any: ...
+    async def step(
+        self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...
+    ) -> Any: ...
 
-    async def get_tools_info(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> Any: ...
+    async def get_tools_info(
+        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
+    ) -> Any: ...
 
     async def release_instance(self, instance_id: str) -> bool: ...
 
@@ -49,10 +53,11 @@ class World:
 
 @dataclass(slots=True)
 class Execution:
-    """What came of some actions. `refusals` are (index, why); `left_over` counts the actions after the end of the episode.
+    """What came of some actions. `refusals` are (index, why); `left_over` counts the actions after the end of the
+    episode.
 
-    `told` says whether the environment says of each action what became of it; if not, there are no refusals for want of knowledge, and
-    that the episode ended is all that is known of its end. `answer` is the one that was given.
+    `told` says whether the environment says of each action what became of it; if not, there are no refusals for want of
+    knowledge, and that the episode ended is all that is known of its end. `answer` is the one that was given.
     """
 
     opening: Opening

@@ -18,8 +18,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# What is imported while tests are collected (torch, transformers, the tests themselves) stays to the end. Looking for garbage in it again
-# and again is two fifths of the time that collecting takes.
+# What is imported while tests are collected (torch, transformers, the tests themselves) stays to the end. Looking for
+# garbage in it again and again is two fifths of the time that collecting takes.
 gc.disable()
 
 

@@ -1,4 +1,5 @@
-"""The project's four HTTP servers, small and whole: their applications as production makes them, and real sockets before them."""
+"""The project's four HTTP servers, small and whole: their applications as production makes them, and real sockets
+before them."""
 
 from __future__ import annotations
 
@@ -65,14 +66,22 @@ async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -
         await service.start()
         stack.push_async_callback(service.stop)
         store = stack.enter_context(Store(folder / "store.sqlite"))
-        pool = experience.ExperienceService(ExperienceSettings(), store, SMALL, teller(), author="m", dump_dir=folder / "dumps")
+        pool = experience.ExperienceService(
+            ExperienceSettings(), store, SMALL, teller(), author="m", dump_dir=folder / "dumps"
+        )
         pool_app = experience.create_app(pool, Access(host, token, "EXPERIENCE_SERVICE_TOKEN"))
         page = view.create_app(Experiment(make_run(folder / "pocket" / "demo")), page_access(host, token))
         stack.push_async_callback(_ended(page))
         model = teacher.make_app(teacher.Teacher(), access=Access(host, token, teacher.TEACHER_TOKEN))
         documented = documented_app(service)
         served = (
-            Served("environment", shielded(service, settings), documented, Limits(body_bytes=settings.max_body_bytes), error_body),
+            Served(
+                "environment",
+                shielded(service, settings),
+                documented,
+                Limits(body_bytes=settings.max_body_bytes),
+                error_body,
+            ),
             Served("experience", pool_app, pool_app, Limits(body_bytes=experience.MAX_BODY_BYTES)),
             Served("page", page, page, Limits(body_bytes=view.MAX_BODY_BYTES)),
             Served("teacher", model, model, Limits(body_bytes=teacher.MAX_BODY_BYTES), teacher.error_body),
@@ -92,7 +101,8 @@ def _ended(app: FastAPI) -> Any:
 
 @contextmanager
 def four_sockets(folder: Path, token: str = TOKEN, **limits: Any) -> Iterator[dict[str, int]]:
-    """Serve the four on free loopback ports, on a loop in a thread of its own; yields the ports. `limits` replace those of `Limits`."""
+    """Serve the four on free loopback ports, on a loop in a thread of its own; yields the ports. `limits` replace those
+    of `Limits`."""
     ports: dict[str, int] = {}
     ready, stop = threading.Event(), threading.Event()
 
@@ -103,7 +113,12 @@ def four_sockets(folder: Path, token: str = TOKEN, **limits: Any) -> Iterator[di
                 listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
                 ports[name] = listener.getsockname()[1]
                 config = server_config(
-                    one.app, replace(one.limits, **limits), one.error_body, stop_s=2, lifespan="off", log_level="critical"
+                    one.app,
+                    replace(one.limits, **limits),
+                    one.error_body,
+                    stop_s=2,
+                    lifespan="off",
+                    log_level="critical",
                 )
                 server = uvicorn.Server(config)
                 servers.append((server, asyncio.create_task(server.serve(sockets=[listener]))))
@@ -127,7 +142,12 @@ def four_sockets(folder: Path, token: str = TOKEN, **limits: Any) -> Iterator[di
 
 def request(method: str, path: str, body: bytes = b"", *, close: bool = True, **headers: str) -> bytes:
     """Return a request as it goes over the wire; `host=""` leaves that header out."""
-    known = {"host": "127.0.0.1", "content_length": str(len(body)), **({"content_type": "application/json"} if body else {}), **headers}
+    known = {
+        "host": "127.0.0.1",
+        "content_length": str(len(body)),
+        **({"content_type": "application/json"} if body else {}),
+        **headers,
+    }
     if close:
         known.setdefault("connection", "close")
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in known.items() if value]

@@ -1,7 +1,7 @@
 """Chat templates as model families ship them (PyPI `trl`), over their real control tokens.
 
-The vocabulary under them is bytes, or Qwen2.5's (PyPI `dashscope`): enough for control tokens and structure; token counts are right for
-Qwen alone.
+The vocabulary under them is bytes, or Qwen2.5's (PyPI `dashscope`): enough for control tokens and structure; token
+counts are right for Qwen alone.
 """
 
 import functools
@@ -14,7 +14,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
-_QWEN_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,22 @@ class Family:
     added: tuple[str, ...] = ()
 
 
-_CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
+_CHATML = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|object_ref_start|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+)
 FAMILIES = {
-    "qwen2_5": Family("qwen2_5", "<|im_end|>", _CHATML, ("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|repo_name|>", "<|file_sep|>")),
+    "qwen2_5": Family(
+        "qwen2_5",
+        "<|im_end|>",
+        _CHATML,
+        ("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|repo_name|>", "<|file_sep|>"),
+    ),
     "qwen3": Family(
         "qwen3",
         "<|im_end|>",
@@ -39,7 +54,15 @@ FAMILIES = {
     "llama3_1": Family(
         "llama3_1",
         "<|eot_id|>",
-        ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"),
+        (
+            "<|begin_of_text|>",
+            "<|end_of_text|>",
+            "<|start_header_id|>",
+            "<|end_header_id|>",
+            "<|eot_id|>",
+            "<|eom_id|>",
+            "<|python_tag|>",
+        ),
     ),
     "deepseekv3": Family(
         "deepseekv3",
@@ -62,7 +85,9 @@ FAMILIES = {
         ("<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
         ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
     ),
-    "gemma3": Family("gemma3", "<end_of_turn>", ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>")),
+    "gemma3": Family(
+        "gemma3", "<end_of_turn>", ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>")
+    ),
     "phi3_5": Family("phi3_5", "<|end|>", ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")),
 }
 
@@ -70,7 +95,9 @@ FAMILIES = {
 def package_file(package: str, *path: str) -> Path:
     """Return a file of an installed package, which is not imported for it."""
     found = importlib.util.find_spec(package)
-    assert found is not None and found.submodule_search_locations, f"{package} is not installed: it is in requirements/dev.lock"
+    assert found is not None and found.submodule_search_locations, (
+        f"{package} is not installed: it is in requirements/dev.lock"
+    )
     return Path(found.submodule_search_locations[0], *path)
 
 
@@ -85,7 +112,10 @@ def build_real(name: str, vocabulary: Literal["bytes", "qwen"] = "bytes") -> Pre
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in family.special])
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in family.added])
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=family.eos, pad_token=family.special[0], chat_template=real_template(family.template)
+        tokenizer_object=tokenizer,
+        eos_token=family.eos,
+        pad_token=family.special[0],
+        chat_template=real_template(family.template),
     )
 
 

@@ -1,4 +1,5 @@
-"""What others may read of a run: every file that another user can open, and what processes carry in their environment."""
+"""What others may read of a run: every file that another user can open, and what processes carry in their
+environment."""
 
 from __future__ import annotations
 
@@ -43,14 +44,18 @@ print(json.dumps(found))
 
 
 def readable(roots: Iterable[Path], texts: Iterable[str], user: int | None = None, since: float = 0.0) -> set[Path]:
-    """The files below some folders, written since a moment, in which a user (None: this one) can read one of the texts."""
+    """The files below some folders, written since a moment, in which a user (None: this one) can read one of the
+    texts."""
     asked = json.dumps([user, since, [str(root) for root in roots], list(texts)])
-    done = subprocess.run([sys.executable, "-S", "-c", _LOOK, asked], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", _LOOK, asked], capture_output=True, text=True, check=True, timeout=120
+    )
     return {Path(path) for path in json.loads(done.stdout)}
 
 
 def carrying(run_id: str, texts: Iterable[str]) -> dict[str, set[str]]:
-    """The run's processes whose environment, as the kernel shows it, holds one of the texts: command line and variables."""
+    """The run's processes whose environment, as the kernel shows it, holds one of the texts: command line and
+    variables."""
     wanted, found = [text.encode() for text in texts], {}
     for process in carriers(run_id):
         try:

@@ -1,7 +1,9 @@
-"""Requests drawn from the OpenAPI schema of each of the four servers, true ones and bent ones, with credentials and without.
+"""Requests drawn from the OpenAPI schema of each of the four servers, true ones and bent ones, with credentials and
+without.
 
-`Drawn` is a request; `Fuzzer` draws them, sends them to the ASGI application or over a socket, and holds what every answer must keep to: no
-5xx but 503 and 504, errors in the server's own JSON form, nothing done without the token. Everything follows from the seed.
+`Drawn` is a request; `Fuzzer` draws them, sends them to the ASGI application or over a socket, and holds what every
+answer must keep to: no 5xx but 503 and 504, errors in the server's own JSON form, nothing done without the token.
+    Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -50,7 +52,26 @@ HOSTILE: tuple[Any, ...] = (
         "NaN",
         "1:1",
     ),
-    *(-1, 0, 1, 2**31, 2**63 - 1, 2**63, 2**64, 10**30, -(10**30), 0.5, -0.0, 1e308, 1e-320, float("nan"), float("inf"), True, False, None),
+    *(
+        -1,
+        0,
+        1,
+        2**31,
+        2**63 - 1,
+        2**63,
+        2**64,
+        10**30,
+        -(10**30),
+        0.5,
+        -0.0,
+        1e308,
+        1e-320,
+        float("nan"),
+        float("inf"),
+        True,
+        False,
+        None,
+    ),
     *(
         [],
         {},
@@ -112,7 +133,8 @@ class Fuzzer:
     """Draws requests for one server and judges the answers; `counts` has them by operation and status."""
 
     def __init__(self, served: Served, real: dict[str, list[Any] | Callable[[random.Random], Any]], seed: int) -> None:
-        """`real` holds values that mean something to the server: of fields and parameters by `path name` or `name`, of bodies by `path`."""
+        """`real` holds values that mean something to the server: of fields and parameters by `path name` or `name`, of
+        bodies by `path`."""
         self.served = served
         self.counts: Counter[tuple[str, int]] = Counter()
         self._rng = random.Random(f"{served.name}-{seed}")
@@ -154,7 +176,12 @@ class Fuzzer:
         if body or method not in ("GET", "HEAD"):
             headers += [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
         if credentials != "none":
-            headers.append((b"authorization", b"Bearer " + (TOKEN.encode() if credentials == "right" else rng.randbytes(8).hex().encode())))
+            headers.append(
+                (
+                    b"authorization",
+                    b"Bearer " + (TOKEN.encode() if credentials == "right" else rng.randbytes(8).hex().encode()),
+                )
+            )
         if how == "raw":
             headers = self._bent_headers(headers)
         return Drawn(operation, method, self._target(operation, how), tuple(headers), body, credentials == "right")
@@ -173,7 +200,9 @@ class Fuzzer:
     def _from_schema(self, schema: dict[str, Any], how: str, depth: int = 0) -> Any:
         rng = self._rng
         if "$ref" in schema:
-            return self._from_schema(self._schema["components"]["schemas"][schema["$ref"].rpartition("/")[2]], how, depth)
+            return self._from_schema(
+                self._schema["components"]["schemas"][schema["$ref"].rpartition("/")[2]], how, depth
+            )
         for key in ("anyOf", "oneOf"):
             if key in schema:
                 return self._from_schema(rng.choice(schema[key]), how, depth)
@@ -185,7 +214,11 @@ class Fuzzer:
             wanted = [name for name in schema["properties"] if name in required or rng.random() < 0.6]
             return {name: self._from_schema(schema["properties"][name], how, depth + 1) for name in wanted}
         if kind == "object":
-            return {} if depth > 4 else {self._text(): self._from_schema({}, how, depth + 1) for _ in range(rng.randrange(3))}
+            return (
+                {}
+                if depth > 4
+                else {self._text(): self._from_schema({}, how, depth + 1) for _ in range(rng.randrange(3))}
+            )
         if kind == "array":
             least = schema.get("minItems", 0)
             items = schema.get("items", {})
@@ -217,7 +250,11 @@ class Fuzzer:
             value = whole(rng) if callable(whole) else rng.choice(whole)
         elif "properties" in (resolved := self._resolved(schema)):
             required = resolved.get("required", ())
-            names = [name for name in resolved["properties"] if name in required or rng.random() < (0.3 if how == "true" else 0.6)]
+            names = [
+                name
+                for name in resolved["properties"]
+                if name in required or rng.random() < (0.3 if how == "true" else 0.6)
+            ]
             value = {name: self._value(operation, name, resolved["properties"][name], how) for name in names}
         else:
             value = self._from_schema(schema, how)
@@ -359,7 +396,9 @@ class Fuzzer:
         await self.served.app(scope, receive, send)
         if not sent:
             return Answered(0, {}, b"")
-        return Answered(sent[0]["status"], dict(sent[0]["headers"]), b"".join(message.get("body", b"") for message in sent[1:]))
+        return Answered(
+            sent[0]["status"], dict(sent[0]["headers"]), b"".join(message.get("body", b"") for message in sent[1:])
+        )
 
     def send_bytes(self, drawn: Drawn, port: int) -> Answered:
         """Send a request over a socket; sometimes with its head torn."""
@@ -378,7 +417,9 @@ class Fuzzer:
         if not head:
             return Answered(0, {}, b"")
         status, *fields = head.split(b"\r\n")
-        return Answered(int(status.split()[1]), {k.lower(): v for k, _, v in (field.partition(b": ") for field in fields)}, body)
+        return Answered(
+            int(status.split()[1]), {k.lower(): v for k, _, v in (field.partition(b": ") for field in fields)}, body
+        )
 
     # -- judging
 
@@ -397,7 +438,9 @@ class Fuzzer:
             return "" if torn else "no answer"
         if b"Traceback" in answered.body:
             return "a traceback"
-        open_path = drawn.operation.path in ("/healthz", "/health") or (self.served.name == "page" and drawn.method in ("GET", "HEAD"))
+        open_path = drawn.operation.path in ("/healthz", "/health") or (
+            self.served.name == "page" and drawn.method in ("GET", "HEAD")
+        )
         if not drawn.authorised and status < 300 and not open_path and not torn:
             return "served without the token"
         if status < 400 or (drawn.method == "HEAD" and not torn) or not answered.body:
@@ -410,7 +453,8 @@ class Fuzzer:
     def served_times(self) -> dict[str, int]:
         """Return how often each operation was answered with 2xx."""
         return {
-            o.name: sum(n for (name, status), n in self.counts.items() if name == o.name and 200 <= status < 300) for o in self.operations
+            o.name: sum(n for (name, status), n in self.counts.items() if name == o.name and 200 <= status < 300)
+            for o in self.operations
         }
 
 

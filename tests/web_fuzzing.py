@@ -32,7 +32,8 @@ def fuzzers(apps: dict[str, Served], open_ids: list[str], seed: int) -> dict[str
 
 
 async def fuzz_applications(folder: Path, requests: int, seed: int) -> list[Fuzzer]:
-    """Send requests to the four applications; returns the fuzzers with their counts, raises Broken at the first answer that may not be."""
+    """Send requests to the four applications; returns the fuzzers with their counts, raises Broken at the first answer
+    that may not be."""
     open_ids: list[str] = []
     async with four_apps(folder) as apps:
         made = fuzzers(apps, open_ids, seed)
@@ -68,7 +69,11 @@ def fuzz_sockets(folder: Path, requests: int, seed: int) -> list[Fuzzer]:
 
 async def _tidy(fuzzer: Fuzzer, open_ids: list[str]) -> None:
     """Release all instances but a few, and list those."""
-    headers = ((b"host", b"127.0.0.1"), (b"authorization", f"Bearer {TOKEN}".encode()), (b"content-type", b"application/json"))
+    headers = (
+        (b"host", b"127.0.0.1"),
+        (b"authorization", f"Bearer {TOKEN}".encode()),
+        (b"content-type", b"application/json"),
+    )
 
     async def ask(method: str, path: str, body: bytes = b"") -> dict[str, Any]:
         length = (b"content-length", b"%d" % len(body))
@@ -89,6 +94,8 @@ def experiences_of(folder: Path) -> Callable[[], None]:
 
     def put() -> None:
         with Store(folder / "pocket" / "demo" / "experience.sqlite") as store:
-            Pool(store, HashingEncoder()).put([Experience("a note", "Read the doc.", id=name) for name in ("e1", "e2", "e3")])
+            Pool(store, HashingEncoder()).put(
+                [Experience("a note", "Read the doc.", id=name) for name in ("e1", "e2", "e3")]
+            )
 
     return put

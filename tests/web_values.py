@@ -1,4 +1,5 @@
-"""Values of fields and parameters that mean something to each of the four servers, for requests that are to be answered."""
+"""Values of fields and parameters that mean something to each of the four servers, for requests that are to be
+answered."""
 
 from __future__ import annotations
 
@@ -48,12 +49,19 @@ def experience_values() -> dict[str, Any]:
     said = [{"role": "assistant", "content": "note.del n3"}, {"role": "user", "content": "ok"}]
 
     def memory(rng: random.Random) -> dict[str, Any]:
-        return {"memory_id": f"m{rng.randrange(50)}", "when_to_use": f"case {rng.randrange(20)}", "content": "read the doc", "metadata": {}}
+        return {
+            "memory_id": f"m{rng.randrange(50)}",
+            "when_to_use": f"case {rng.randrange(20)}",
+            "content": "read the doc",
+            "metadata": {},
+        }
 
     return {
         "workspace_id": ["", "default", "other"],
         "src_workspace_id": ["default", "other"],
-        "trajectories": lambda rng: [{"messages": [*opening, *said], "score": rng.random(), "task_id": f"t{rng.randrange(5)}"}],
+        "trajectories": lambda rng: [
+            {"messages": [*opening, *said], "score": rng.random(), "task_id": f"t{rng.randrange(5)}"}
+        ],
         "query": ["delete a note", json.dumps(opening)],
         "messages": [opening, []],
         "/retrieve_task_memory metadata": [{}, {"task_id": "t1", "validation": True}],
@@ -110,7 +118,9 @@ def teacher_values() -> dict[str, Any]:
     """Values for the teacher: a prompt of every kind that it knows, and the answers to garbage in their sections."""
     milk = [(0, "note.find milk", "milk n3 home"), (1, "note.del n3 yes", "ok"), (2, "done", "bye")]
     grade = prompts.messages(
-        "judge/grade", "Grade.", {"opening": "site k3", "task": "delete note milk", "transcript": prompts.transcript(milk)}
+        "judge/grade",
+        "Grade.",
+        {"opening": "site k3", "task": "delete note milk", "transcript": prompts.transcript(milk)},
     )
 
     def any_prompt(rng: random.Random) -> list[dict[str, str]]:
@@ -124,10 +134,18 @@ def teacher_values() -> dict[str, Any]:
             "9" * 5000,
         )
         sections = "\n\n".join(f"<{name}>\n{rng.choice(texts)}\n</{name}>" for name in prompts.SECTIONS)
-        return [{"role": "system", "content": f"role: {rng.choice(sorted(HANDLERS))}"}, {"role": "user", "content": sections}]
+        return [
+            {"role": "system", "content": f"role: {rng.choice(sorted(HANDLERS))}"},
+            {"role": "user", "content": sections},
+        ]
 
     def body(rng: random.Random) -> dict[str, Any]:
         asked = grade if rng.random() < 0.6 else any_prompt(rng)
-        return {"model": "teacher", "messages": asked, "temperature": rng.choice((0, 0.7)), "seed": rng.choice((None, 1))}
+        return {
+            "model": "teacher",
+            "messages": asked,
+            "temperature": rng.choice((0, 0.7)),
+            "seed": rng.choice((None, 1)),
+        }
 
     return {"/v1/chat/completions": body}

@@ -1,8 +1,8 @@
 """Which checkpoint a run goes on from: the marked one if it is whole, else the newest that is; and how many are kept.
 
-A checkpoint is sealed when all of it is on the disk: a manifest with the size of every file is written last. What lacks the manifest (a run
-that was killed before, a checkpoint of an earlier release) is judged by what its files look like. Nothing here opens a tensor or imports
-torch, so the launcher asks the same questions before it starts anything.
+A checkpoint is sealed when all of it is on the disk: a manifest with the size of every file is written last. What lacks
+the manifest (a run that was killed before, a checkpoint of an earlier release) is judged by what its files look like.
+Nothing here opens a tensor or imports torch, so the launcher asks the same questions before it starts anything.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Start:
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """A checkpoint that is whole. They are ordered as they were written, whatever their steps: `number` counts the sealed ones."""
+    """A checkpoint that is whole. They are ordered as they were written, whatever their steps: `number` counts the
+    sealed ones."""
 
     number: int
     step: int
@@ -53,12 +54,15 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
         experiment: the experiment's folder, where its metrics are.
 
     Raises:
-        TrainingFailed: `resume_from_path` names no checkpoint; or steps were trained here and none of them can be gone on from.
+        TrainingFailed: `resume_from_path` names no checkpoint; or steps were trained here and none of them can be gone
+            on from.
     """
     if trainer["resume_mode"] == "resume_path":
         named = Path(str(trainer["resume_from_path"]))
         if not (named / ACTOR).is_dir():
-            raise TrainingFailed(f"trainer.resume_from_path={named} is no checkpoint: give a folder global_step_N that holds actor/")
+            raise TrainingFailed(
+                f"trainer.resume_from_path={named} is no checkpoint: give a folder global_step_N that holds actor/"
+            )
         return Start(named)
     if trainer["resume_mode"] != "auto":
         return Start(None)
@@ -70,7 +74,8 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
     found = whole_checkpoints(checkpoints)
     if found:
         return Start(
-            found[-1].folder, f"{checkpoints}: {problem}; going on from {found[-1].folder.name}, the newest checkpoint that is whole"
+            found[-1].folder,
+            f"{checkpoints}: {problem}; going on from {found[-1].folder.name}, the newest checkpoint that is whole",
         )
     trained = last_step(experiment) or 0
     torn = sorted((path for path in _folders(checkpoints)), key=_step_of)
@@ -83,7 +88,12 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
             + ": give this run a name of its own with trainer.experiment_name=NAME, or start over in this folder with "
             "trainer.resume_mode=disable"
         )
-    return Start(None, f"{checkpoints}: {problem}; no step was finished, so the run starts over" if torn or marked is not None else None)
+    return Start(
+        None,
+        f"{checkpoints}: {problem}; no step was finished, so the run starts over"
+        if torn or marked is not None
+        else None,
+    )
 
 
 def whole_checkpoints(checkpoints: Path) -> list[Checkpoint]:
@@ -101,7 +111,9 @@ def problem_with(folder: Path) -> str | None:
         return "is missing"
     manifest = _manifest(folder)
     if manifest is not None:
-        return next((found for name, size in manifest["files"].items() if (found := _differs(folder / name, size))), None)
+        return next(
+            (found for name, size in manifest["files"].items() if (found := _differs(folder / name, size))), None
+        )
     shards = sorted((folder / ACTOR).glob("*.pt"))
     if not shards:
         return f"has no policy in {ACTOR}/"
@@ -114,12 +126,14 @@ def problem_with(folder: Path) -> str | None:
 
 
 def begin(folder: Path) -> None:
-    """Make room for a checkpoint: what an earlier run left under its name is removed, so that the two are never mixed."""
+    """Make room for a checkpoint: what an earlier run left under its name is removed, so that the two are never
+    mixed."""
     remove_tree(folder)
 
 
 def seal(folder: Path) -> None:
-    """Say that all of a checkpoint is there: its files are synced, then the manifest is written, then verl's marker names it."""
+    """Say that all of a checkpoint is there: its files are synced, then the manifest is written, then verl's marker
+    names it."""
     sync_tree(folder)
     files = {
         path.relative_to(folder).as_posix(): path.stat().st_size
@@ -142,7 +156,8 @@ def unmark(checkpoints: Path) -> None:
 
 
 def set_aside(checkpoints: Path) -> Path | None:
-    """Move the checkpoints of a run that starts over to `superseded-<n>/`, so that nothing goes on from them; None if there are none."""
+    """Move the checkpoints of a run that starts over to `superseded-<n>/`, so that nothing goes on from them; None if
+    there are none."""
     folders = _folders(checkpoints)
     if not folders:
         return None
@@ -157,7 +172,8 @@ def set_aside(checkpoints: Path) -> Path | None:
 
 
 def retire(checkpoints: Path, keep: int | None) -> None:
-    """Remove all checkpoints but the newest, whichever process wrote them; one that is not whole counts after those that are.
+    """Remove all checkpoints but the newest, whichever process wrote them; one that is not whole counts after those
+    that are.
 
     Args:
         checkpoints: the folder they are in.
@@ -170,7 +186,11 @@ def retire(checkpoints: Path, keep: int | None) -> None:
 
 
 def _folders(checkpoints: Path) -> list[Path]:
-    return [path for path in checkpoints.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdecimal() and path.is_dir()]
+    return [
+        path
+        for path in checkpoints.glob(f"{_PREFIX}*")
+        if path.name.removeprefix(_PREFIX).isdecimal() and path.is_dir()
+    ]
 
 
 def _step_of(folder: Path) -> int:
@@ -193,7 +213,10 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
     """Return what was written when a checkpoint was sealed, None if there is nothing to read."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return {"number": int(found["number"]), "files": {str(name): int(size) for name, size in found["files"].items()}}
+        return {
+            "number": int(found["number"]),
+            "files": {str(name): int(size) for name, size in found["files"].items()},
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -1,4 +1,5 @@
-"""Command line of the experience manager. Imports what a command needs only when it runs, so that `--help` answers at once.
+"""Command line of the experience manager. Imports what a command needs only when it runs, so that `--help` answers at
+once.
 
 Exit status: 0 done, 1 it failed (one line says why), 2 the configuration is wrong, 130 interrupted.
 """
@@ -58,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from experience_manager.errors import ExperienceError
 
     try:
-        configuration = read_configuration(options.conf, options.settings, options.store, options.set, config=options.config)
+        configuration = read_configuration(
+            options.conf, options.settings, options.store, options.set, config=options.config
+        )
         run: Run = getattr(commands, f"run_{options.command}")
         return run(options, configuration)
     except ConfigError as error:
@@ -70,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m experience_manager", description="Self-navigating: the pool of experience.")
+    parser = argparse.ArgumentParser(
+        prog="python -m experience_manager", description="Self-navigating: the pool of experience."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in _TEXTS.items():
         _add_common(commands.add_parser(name, help=text, description=text))
@@ -82,12 +87,25 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_common(command: argparse.ArgumentParser) -> None:
     source = command.add_mutually_exclusive_group()
-    source.add_argument("--conf", type=Path, metavar="FILE", help="an experiment's yaml; its store is experience.sqlite of the experiment")
+    source.add_argument(
+        "--conf",
+        type=Path,
+        metavar="FILE",
+        help="an experiment's yaml; its store is experience.sqlite of the experiment",
+    )
     source.add_argument("--settings", type=Path, metavar="FILE", help="a yaml with the sections exp_manager and llm")
     source.add_argument("--config", type=Path, metavar="FILE", help="a run's config.yaml, as the launcher wrote it")
     command.add_argument("--store", type=Path, metavar="FILE", help="the store's file")
-    command.add_argument("--workspace", metavar="NAME", help="the part of the store (default: that of the settings, `default`)")
-    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, such as exp_manager.encoder.kind")
+    command.add_argument(
+        "--workspace", metavar="NAME", help="the part of the store (default: that of the settings, `default`)"
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key, such as exp_manager.encoder.kind",
+    )
     command.add_argument("-v", "--verbose", action="store_true", help="log what happens")
 
 
@@ -96,13 +114,22 @@ def _add_looking(commands: dict[str, argparse.ArgumentParser]) -> None:
     listing("--limit", type=int, default=50, metavar="N", help="at most so many, the newest (default: %(default)s)")
     listing("--category", choices=("success", "failure", "comparative", "manual"))
     listing("--scope", metavar="TEXT", help="only what holds in this place")
-    listing("--sort", choices=("created", "uses", "utility", "lift", "support"), default="created", help="default: %(default)s")
+    listing(
+        "--sort",
+        choices=("created", "uses", "utility", "lift", "support"),
+        default="created",
+        help="default: %(default)s",
+    )
     listing("--json", action="store_true", help="one JSON object a line")
     commands["show"].add_argument("id", help="the id, or a beginning of it")
     search = commands["search"].add_argument
     search("text", help="a task, say")
     search("-k", type=int, default=5, help="how many (default: %(default)s)")
-    search("--context", metavar="TEXT", help="only what holds in a place that this text names (an environment's opening, say)")
+    search(
+        "--context",
+        metavar="TEXT",
+        help="only what holds in a place that this text names (an environment's opening, say)",
+    )
     commands["export"].add_argument("file", type=Path)
 
 
@@ -118,10 +145,19 @@ def _add_changing(commands: dict[str, argparse.ArgumentParser]) -> None:
         commands[name].add_argument("id", nargs="+", help="ids, or beginnings of them")
     prune = commands["prune"].add_argument
     prune("--min-uses", type=int, metavar="N", help="uses before an experience is judged; default: the settings'")
-    prune("--min-utility", type=float, metavar="SHARE", help="successes by use below which it goes; default: the settings'")
+    prune(
+        "--min-utility",
+        type=float,
+        metavar="SHARE",
+        help="successes by use below which it goes; default: the settings'",
+    )
     importing = commands["import"].add_argument
     importing("file", type=Path)
-    importing("--replace", action="store_true", help="in the place of what the workspace holds; without it: beside it, same ids replaced")
+    importing(
+        "--replace",
+        action="store_true",
+        help="in the place of what the workspace holds; without it: beside it, same ids replaced",
+    )
     importing("--merge", action="store_true", help="join what says the same, as distillation does")
     distill = commands["distill"].add_argument
     distill("file", type=Path, nargs="+", help="trajectories/step_<n>.jsonl of a run")
@@ -130,10 +166,17 @@ def _add_changing(commands: dict[str, argparse.ArgumentParser]) -> None:
 def _add_serving(commands: dict[str, argparse.ArgumentParser]) -> None:
     serve = commands["serve"].add_argument
     serve(
-        "--host", default="127.0.0.1", help="address to bind; anything but loopback needs EXPERIENCE_SERVICE_TOKEN (default: %(default)s)"
+        "--host",
+        default="127.0.0.1",
+        help="address to bind; anything but loopback needs EXPERIENCE_SERVICE_TOKEN (default: %(default)s)",
     )
     serve("--port", type=int, default=8001, help="port to bind (default: %(default)s)")
-    serve("--dump-dir", type=Path, metavar="FOLDER", help="where /vector_store may dump to and load from; without it neither is possible")
+    serve(
+        "--dump-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="where /vector_store may dump to and load from; without it neither is possible",
+    )
 
 
 def _fail(message: str, status: int) -> int:

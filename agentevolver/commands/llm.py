@@ -15,12 +15,18 @@ from pathlib import Path
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m agentevolver.llm", description="The language models of a run's roles.")
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.llm", description="The language models of a run's roles."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     doctor = commands.add_parser(
-        "doctor", help="ask each role once: what works, how long it takes, what it costs, which limits it names (costs a few calls)"
+        "doctor",
+        help="ask each role once: what works, how long it takes, what it costs, which limits it names (costs a few "
+        "calls)",
     )
-    doctor.add_argument("--conf", type=Path, required=True, help="configuration of an experiment, as the launcher takes it")
+    doctor.add_argument(
+        "--conf", type=Path, required=True, help="configuration of an experiment, as the launcher takes it"
+    )
     doctor.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="keys that differ")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)

@@ -1,6 +1,7 @@
 """Command line of the task manager. Imports what a command needs only when it runs, so that `--help` answers at once.
 
-Exit status: 0 done, 1 it failed (one line says why), 2 the configuration is wrong, 130 interrupted; what was done is kept in each case.
+Exit status: 0 done, 1 it failed (one line says why), 2 the configuration is wrong, 130 interrupted; what was done is
+    kept in each case.
 """
 
 from __future__ import annotations
@@ -41,7 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options)
     except (ConfigError, ProfileError) as error:
         return _fail(f"configuration: {error}", 2)
-    except (EnvServiceError, LLMError, JournalError, QuestioningFailed, EncoderUnavailable, ServiceFailed, OSError) as error:
+    except (
+        EnvServiceError,
+        LLMError,
+        JournalError,
+        QuestioningFailed,
+        EncoderUnavailable,
+        ServiceFailed,
+        OSError,
+    ) as error:
         return _fail(f"error: {error}", 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on from here", 130)
@@ -61,15 +70,23 @@ def _run(options: argparse.Namespace) -> int:
         if options.overrides:
             return _fail("configuration: key=value needs --conf or --settings", 2)
     if options.command == "profile" and options.env_url is not None:
-        service = configuration.env_service.model_copy(update={"env_url": options.env_url, "env_type": options.env_type})
+        service = configuration.env_service.model_copy(
+            update={"env_url": options.env_url, "env_type": options.env_type}
+        )
         configuration = configuration.model_copy(update={"env_service": service})
-    services = running(configuration, configuration.task_manager.store_path / "logs") if options.with_services else nullcontext()
+    services = (
+        running(configuration, configuration.task_manager.store_path / "logs")
+        if options.with_services
+        else nullcontext()
+    )
     with services:
         return asyncio.run(_COMMANDS[options.command](options, configuration))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m task_manager", description="Self-questioning: an agent makes its own training tasks.")
+    parser = argparse.ArgumentParser(
+        prog="python -m task_manager", description="Self-questioning: an agent makes its own training tasks."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     texts = {
         "profile": "draft the profile of an environment from its tools and a few steps in it",
@@ -89,9 +106,13 @@ def _parser() -> argparse.ArgumentParser:
 def _add_common(command: argparse.ArgumentParser) -> None:
     source = command.add_mutually_exclusive_group()
     source.add_argument("--conf", type=Path, metavar="FILE", help="an experiment's yaml")
-    source.add_argument("--settings", type=Path, metavar="FILE", help="a yaml with the sections task_manager, llm, env_service and data")
+    source.add_argument(
+        "--settings", type=Path, metavar="FILE", help="a yaml with the sections task_manager, llm, env_service and data"
+    )
     command.add_argument("overrides", nargs="*", metavar="key=value", help="override a key of the configuration")
-    command.add_argument("--with-services", action="store_true", help="start the environment service and the offline teacher if needed")
+    command.add_argument(
+        "--with-services", action="store_true", help="start the environment service and the offline teacher if needed"
+    )
     command.add_argument("-v", "--verbose", action="store_true", help="log what happens")
 
 
@@ -108,10 +129,19 @@ def _add_own(commands: dict[str, argparse.ArgumentParser]) -> None:
     evaluate = commands["evaluate-llm"].add_argument
     evaluate("--roles", type=_names, metavar="ROLES", help="only these, with commas between them")
     evaluate("--worlds", type=_names, metavar="NAMES", help="only cases of these environments")
-    evaluate("--cases", type=Path, metavar="FILE", help="cases of your own, in the form of agentevolver/golden/cases; default: those")
+    evaluate(
+        "--cases",
+        type=Path,
+        metavar="FILE",
+        help="cases of your own, in the form of agentevolver/golden/cases; default: those",
+    )
     evaluate("--repeats", type=int, default=1, metavar="N", help="ask each case so often (default: %(default)s)")
     evaluate(
-        "--least", type=float, default=0.8, metavar="SHARE", help="of a role's checks that must hold for status 0 (default: %(default)s)"
+        "--least",
+        type=float,
+        default=0.8,
+        metavar="SHARE",
+        help="of a role's checks that must hold for status 0 (default: %(default)s)",
     )
     evaluate("--out", type=Path, metavar="FILE", help="write every reply with its checks, as JSON")
     show = commands["show"].add_argument
@@ -127,7 +157,10 @@ async def _profile(options: argparse.Namespace, configuration: Configuration) ->
     from task_manager.world import World
 
     service = configuration.env_service
-    async with _language_model(configuration) as llm, AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+    async with (
+        _language_model(configuration) as llm,
+        AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
+    ):
         seeds = await client.get_env_profile(service.env_type, options.split)
         if not seeds:
             return _fail(f"error: {service.env_type} lists no task in {options.split!r}", 1)
@@ -145,7 +178,10 @@ async def _profile(options: argparse.Namespace, configuration: Configuration) ->
         print(profile.model_dump_json(indent=2))
     else:
         save_profile(profile, options.out)
-        print(f"{options.out}: {len(profile.entities)} entities; read it and set task_preference and rubrics before you use it")
+        print(
+            f"{options.out}: {len(profile.entities)} entities; read it and set task_preference and rubrics before you "
+            "use it"
+        )
     return 0
 
 
@@ -208,7 +244,11 @@ async def _evaluate(options: argparse.Namespace, configuration: Configuration) -
     cases = shipped_cases() if options.cases is None else read_cases(options.cases)
     roles, worlds = options.roles or [role.value for role in Role], options.worlds or [case.world for case in cases]
     if unknown := sorted({*roles} - {role.value for role in Role}):
-        return _fail(f"configuration: --roles: there is no role {unknown[0]!r}; roles are {', '.join(role.value for role in Role)}", 2)
+        return _fail(
+            f"configuration: --roles: there is no role {unknown[0]!r}; roles are "
+            f"{', '.join(role.value for role in Role)}",
+            2,
+        )
     cases = [case for case in cases if case.role.value in roles and case.world in worlds]
     settings = configuration.task_manager
     # What it spends is no run's, though the budget holds for it, too.
@@ -221,8 +261,8 @@ async def _evaluate(options: argparse.Namespace, configuration: Configuration) -
 
 
 def _language_model(configuration: Configuration) -> LLM:
-    """Return the roles' models, with a ledger and the replies beside the journal, so that a resumed run goes on counting and asks
-    nothing twice."""
+    """Return the roles' models, with a ledger and the replies beside the journal, so that a resumed run goes on
+    counting and asks nothing twice."""
     from agentevolver.llm.client import LLM
 
     settings, folder = configuration.llm, configuration.task_manager.store_path

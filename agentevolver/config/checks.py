@@ -1,7 +1,7 @@
 """The configuration, checked before anything is started, and read through types.
 
-`load` composes the layers (`agentevolver.config.load`) into one `DictConfig`; `Settings` is the typed view of what this project reads
-of it. Nothing here imports torch, verl or ray, so a mistake is answered within seconds and with one line.
+`load` composes the layers (`agentevolver.config.load`) into one `DictConfig`; `Settings` is the typed view of what this
+project reads of it. Nothing here imports torch, verl or ray, so a mistake is answered within seconds and with one line.
 """
 
 from __future__ import annotations
@@ -84,7 +84,11 @@ class Resolved:
     def teacher(self) -> TeacherSettings | None:
         """The built-in teacher, if it plays a role of this run."""
         settings = self.settings
-        return settings.llm.teacher if any(settings.llm.endpoint(role).base_url == OFFLINE for role in settings.roles) else None
+        return (
+            settings.llm.teacher
+            if any(settings.llm.endpoint(role).base_url == OFFLINE for role in settings.roles)
+            else None
+        )
 
     @property
     def experience_backend(self) -> str:
@@ -122,7 +126,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
 
     Args:
         conf: the experiment's yaml; None composes the defaults alone.
-        overrides: `key=value` items of the command line, the strongest layer. `device=auto|cpu|cuda|cuda_small` chooses the device group.
+        overrides: `key=value` items of the command line, the strongest layer. `device=auto|cpu|cuda|cuda_small` chooses
+            the device group.
 
     Raises:
         ConfigError: with one line that says what to change.
@@ -142,7 +147,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     for key in _WRITTEN_BY_THE_RUN:
         if OmegaConf.select(config, key) is not None:
             raise ConfigError(
-                f"{key} is set by the run: tasks come from the environment's splits (data.train_split, data.val_splits); remove it"
+                f"{key} is set by the run: tasks come from the environment's splits (data.train_split, "
+                "data.val_splits); remove it"
             )
     name = str(config.trainer.experiment_name or "read_yaml_name")
     if name == "read_yaml_name":
@@ -165,7 +171,8 @@ def _check_references(config: DictConfig, layers: Sequence[Mapping[str, Any]]) -
 
 
 def _preset(experiment: Mapping[str, Any], command_line: Mapping[str, Any]) -> Preset:
-    """Return the preset of the experience manager that the layers choose; one that does not exist is refused later, by name."""
+    """Return the preset of the experience manager that the layers choose; one that does not exist is refused later, by
+    name."""
     chosen = select(command_line, "exp_manager.preset") or select(experiment, "exp_manager.preset")
     return chosen if chosen in PRESETS else "default"
 
@@ -176,15 +183,20 @@ def from_config(config: DictConfig) -> Settings:
 
 
 def for_verl(config: DictConfig) -> DictConfig:
-    """Return a resolved copy for verl: sections that it reads into dataclasses hold its keys alone, ours stand in `agentevolver`."""
+    """Return a resolved copy for verl: sections that it reads into dataclasses hold its keys alone, ours stand in
+    `agentevolver`."""
     copy: DictConfig = OmegaConf.create(OmegaConf.to_container(config, resolve=True))  # type: ignore[assignment]
     for field in RolloutSettings.model_fields:
         section, _, key = place_of(f"rollout.{field}").rpartition(".")
         OmegaConf.select(copy, section).pop(key)
     settings = _typed(config)
-    if settings.exp_manager.kl_to == "old":  # our loss reads the old log-probs; verl would load a reference and run it for nobody
+    if (
+        settings.exp_manager.kl_to == "old"
+    ):  # our loss reads the old log-probs; verl would load a reference and run it for nobody
         copy.actor_rollout_ref.actor.use_kl_loss = False
-    if settings.trainer.deterministic and settings.device != "cpu":  # where the kernels are so only if they are asked for it
+    if (
+        settings.trainer.deterministic and settings.device != "cpu"
+    ):  # where the kernels are so only if they are asked for it
         for section in ("rollout", "actor.fsdp_config", "ref.fsdp_config"):
             OmegaConf.update(copy.actor_rollout_ref, f"{section}.full_determinism", True)
     copy.agentevolver = settings.model_dump(mode="json")
@@ -199,7 +211,11 @@ def _typed(config: DictConfig) -> Settings:
         location = [str(part) for part in first["loc"]]
         place = place_of(".".join(location))
         # A section's own validators say what they found; where a key might stand by mistake, nothing is shown.
-        found = "" if isinstance(first["input"], dict | BaseModel) or location[-1] == "api_key_env" else f", found {first['input']!r}"
+        found = (
+            ""
+            if isinstance(first["input"], dict | BaseModel) or location[-1] == "api_key_env"
+            else f", found {first['input']!r}"
+        )
         message = first["msg"].removeprefix("Value error, ")
         raise ConfigError(f"{place}: {message[0].lower()}{message[1:]}{found}") from error
     except OmegaConfBaseException as error:
@@ -216,14 +232,16 @@ def _typed(config: DictConfig) -> Settings:
     _check_roles(settings)
     if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
         raise ConfigError(
-            "algorithm.use_kl_in_reward = true: attribution reads the outcome alone, a penalty in the reward would be lost; use "
+            "algorithm.use_kl_in_reward = true: attribution reads the outcome alone, a penalty in the reward would be "
+            "lost; use "
             "actor_rollout_ref.actor.use_kl_loss"
         )
     return settings
 
 
 def _gather(config: DictConfig) -> dict[str, Any]:
-    """Return what `Settings` is made of. Only that is resolved: to resolve verl's own keys too takes ten times as long."""
+    """Return what `Settings` is made of. Only that is resolved: to resolve verl's own keys too takes ten times as
+    long."""
     tree: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         section = field.annotation
@@ -240,9 +258,13 @@ def _resolved(config: DictConfig, path: str) -> Any:
 
 
 def _check_rollout(rollout: RolloutSettings) -> None:
-    """Refuse keys that the chosen template or flow would not read; a class of the user's own says itself which ones it reads."""
+    """Refuse keys that the chosen template or flow would not read; a class of the user's own says itself which ones it
+    reads."""
     if rollout.sample_choice is not None and rollout.max_samples_per_trajectory is None:
-        raise ConfigError(f"{place_of('rollout.sample_choice')} has no effect without max_samples_per_trajectory: set that, or remove it")
+        raise ConfigError(
+            f"{place_of('rollout.sample_choice')} has no effect without max_samples_per_trajectory: set that, or "
+            "remove it"
+        )
     if ":" not in rollout.context_template:
         checked_template(rollout)
     if ":" not in rollout.agent_flow:
@@ -261,21 +283,32 @@ def _check_tasks(settings: Settings) -> None:
             )
     elif section.n == 0 and not section.train_data_path.exists():
         raise ConfigError(
-            f"task_manager.mixture.synthetic_data_ratio = {mixture.synthetic_data_ratio:g}, but there is no file of synthetic tasks at "
+            f"task_manager.mixture.synthetic_data_ratio = {mixture.synthetic_data_ratio:g}, but there is no file of "
+            "synthetic tasks at "
             f"task_manager.train_data_path = {section.train_data_path}: set task_manager.n to 1 or more to make them"
         )
-    if mixture.use_original_tasks and (grader.original_grader in ("state", "state-llm") or "-gt" in grader.original_grader):
+    if mixture.use_original_tasks and (
+        grader.original_grader in ("state", "state-llm") or "-gt" in grader.original_grader
+    ):
         raise ConfigError(
-            f"task_manager.grader.original_grader = {grader.original_grader}: the environment's own tasks come without a reference, write "
+            f"task_manager.grader.original_grader = {grader.original_grader}: the environment's own tasks come "
+            "without a reference, write "
             "env or a judge that needs none (llm, llm-binary, avg-llm)"
         )
     chosen = "fallback_grader" if grader.synthetic_grader == "auto" else "synthetic_grader"
     name = getattr(grader, chosen)
     if mixture.needs_synthetic and (name == "env" or (name in ("state", "state-llm") and chosen == "fallback_grader")):
-        raise ConfigError(f"task_manager.grader.{chosen} = {name} cannot grade such tasks, name a judge (llm-binary-gt-no_constraint)")
-    if mixture.needs_synthetic and name == "state-llm" and not grader.fallback_grader.removeprefix("avg-").startswith("llm"):
         raise ConfigError(
-            f"task_manager.grader.synthetic_grader = state-llm asks the judge that task_manager.grader.fallback_grader names, and that is "
+            f"task_manager.grader.{chosen} = {name} cannot grade such tasks, name a judge (llm-binary-gt-no_constraint)"
+        )
+    if (
+        mixture.needs_synthetic
+        and name == "state-llm"
+        and not grader.fallback_grader.removeprefix("avg-").startswith("llm")
+    ):
+        raise ConfigError(
+            "task_manager.grader.synthetic_grader = state-llm asks the judge that "
+            "task_manager.grader.fallback_grader names, and that is "
             f"{grader.fallback_grader}: name a judge (llm-binary-gt-no_constraint)"
         )
 
@@ -284,19 +317,26 @@ def _check_guidance(settings: Settings) -> None:
     """Refuse guidance that no rollout would be given."""
     section, sizes = settings.exp_manager, settings.sizes
     for mode, key, n, guided in (
-        (section.train_rollout_mode, "rollout.n", sizes.n, guided_count(sizes.n, "mixed", section.rollout_ratio, section.ratio_rounding)),
+        (
+            section.train_rollout_mode,
+            "rollout.n",
+            sizes.n,
+            guided_count(sizes.n, "mixed", section.rollout_ratio, section.ratio_rounding),
+        ),
         (section.val_rollout_mode, "rollout.val_kwargs.n", sizes.val_n, validation_rollouts(section, sizes.val_n)[1]),
     ):
         if mode == "mixed" and guided == 0:
             raise ConfigError(
-                f"exp_manager.rollout_ratio = {section.rollout_ratio:g} guides none of the actor_rollout_ref.{key} = {n} rollouts of a "
+                f"exp_manager.rollout_ratio = {section.rollout_ratio:g} guides none of the actor_rollout_ref.{key} = "
+                f"{n} rollouts of a "
                 "task: set it higher"
             )
     if section.guides and not section.distils and section.backend == "embedded":
         store = section.store or settings.experiment_dir / "experience.sqlite"
         if not store.exists():
             raise ConfigError(
-                f"exp_manager guides rollouts, but nothing fills the pool and there is none at {store}: set init_exp_before_training, or "
+                f"exp_manager guides rollouts, but nothing fills the pool and there is none at {store}: set "
+                "init_exp_before_training, or "
                 "reme.enable_summarizer and reme.updated_freq, or give exp_manager.store"
             )
 
@@ -306,16 +346,26 @@ def _check_guided_training(settings: Settings, config: DictConfig) -> None:
     section = settings.exp_manager
     if section.strips and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
         raise ConfigError(
-            "algorithm.rollout_correction.bypass_mode = true takes the log-probs of the guided prompt for those of the one that is trained "
+            "algorithm.rollout_correction.bypass_mode = true takes the log-probs of the guided prompt for those of "
+            "the one that is trained "
             "on: set it to false, or exp_manager.train_sample_mode to allkeep"
         )
     if section.kl_to == "old" and not OmegaConf.select(config, "actor_rollout_ref.actor.use_kl_loss"):
-        raise ConfigError("exp_manager.kl_to = old has no effect without actor_rollout_ref.actor.use_kl_loss: set that, or remove the key")
-    if (section.init_exp_before_training or section.scout.split) and OmegaConf.select(config, "algorithm.filter_groups.enable"):
-        raise ConfigError("algorithm.filter_groups.enable = true would filter the rollouts that fill the pool too: use one of them")
+        raise ConfigError(
+            "exp_manager.kl_to = old has no effect without actor_rollout_ref.actor.use_kl_loss: set that, or remove "
+            "the key"
+        )
+    if (section.init_exp_before_training or section.scout.split) and OmegaConf.select(
+        config, "algorithm.filter_groups.enable"
+    ):
+        raise ConfigError(
+            "algorithm.filter_groups.enable = true would filter the rollouts that fill the pool too: use one of them"
+        )
     trainer = config.trainer
     if section.scout.split and not (trainer.test_freq > 0 or trainer.get("val_only")):
-        raise ConfigError("exp_manager.scout.split has no effect while trainer.test_freq is not above 0: there is no last validation")
+        raise ConfigError(
+            "exp_manager.scout.split has no effect while trainer.test_freq is not above 0: there is no last validation"
+        )
 
 
 def _check_roles(settings: Settings) -> None:
@@ -330,17 +380,20 @@ def _check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> No
     known = TEACHER_NOTES if notes_alone else TEACHER_ENVIRONMENTS
     if endpoint.base_url == OFFLINE and settings.env_service.env_type not in known:
         raise ConfigError(
-            f"llm.base_url = offline: as {role.value} the built-in teacher knows the environments {', '.join(known)} alone, and "
+            f"llm.base_url = offline: as {role.value} the built-in teacher knows the environments {', '.join(known)} "
+            "alone, and "
             f"env_service.env_type is {settings.env_service.env_type}; name an endpoint for the role {role.value}"
         )
     if endpoint.base_url == POLICY and outside_rollouts:
         raise ConfigError(
-            f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before training, or between "
+            f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before "
+            "training, or between "
             "rollouts), name another endpoint"
         )
     if endpoint.key_variable is not None and not secret(endpoint.key_variable):
         raise ConfigError(
-            f"the role {role.value} asks {endpoint.base_url}, whose key is missing: set {endpoint.key_variable} in .env, or "
+            f"the role {role.value} asks {endpoint.base_url}, whose key is missing: set {endpoint.key_variable} in "
+            ".env, or "
             "llm.api_key_env: null if it wants none"
         )
 
@@ -352,7 +405,8 @@ def _cross_check(sizes: SizeSettings) -> None:
     rollouts = sizes.train_batch_size * sizes.n
     if needed > sizes.max_model_len:
         raise ConfigError(
-            f"data.max_prompt_length + data.max_response_length = {needed} exceeds actor_rollout_ref.rollout.max_model_len = "
+            f"data.max_prompt_length + data.max_response_length = {needed} exceeds "
+            "actor_rollout_ref.rollout.max_model_len = "
             f"{sizes.max_model_len}: set the latter to {needed}, or one of the former lower"
         )
     if sizes.response_length > sizes.max_response_length:
@@ -362,8 +416,11 @@ def _cross_check(sizes: SizeSettings) -> None:
         )
     if sizes.train_batch_size % sizes.ppo_mini_batch_size:
         raise ConfigError(
-            f"data.train_batch_size = {sizes.train_batch_size} must be a multiple of actor_rollout_ref.actor.ppo_mini_batch_size = "
+            f"data.train_batch_size = {sizes.train_batch_size} must be a multiple of "
+            "actor_rollout_ref.actor.ppo_mini_batch_size = "
             f"{sizes.ppo_mini_batch_size}"
         )
     if rollouts % gpus:
-        raise ConfigError(f"data.train_batch_size x actor_rollout_ref.rollout.n = {rollouts} must be a multiple of the {gpus} GPUs")
+        raise ConfigError(
+            f"data.train_batch_size x actor_rollout_ref.rollout.n = {rollouts} must be a multiple of the {gpus} GPUs"
+        )

@@ -1,4 +1,5 @@
-"""The defaults of our own keys, as the models declare them: the layer between verl's defaults and `agentevolver.yaml`."""
+"""The defaults of our own keys, as the models declare them: the layer between verl's defaults and
+`agentevolver.yaml`."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from experience_manager.settings import PRESETS
 def own_defaults() -> dict[str, Any]:
     """Return every key of ours that has a default, as a tree in its place.
 
-    Null where `exp_manager.preset` decides, since it is read only when all layers are there. The sizes are verl's keys, and
-    have no default here.
+    Null where `exp_manager.preset` decides, since it is read only when all layers are there. The sizes are verl's keys,
+    and have no default here.
     """
     tree: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():

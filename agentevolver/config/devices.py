@@ -1,8 +1,10 @@
-"""Which device group a run takes, and what a group reads off the machine. Asks the file system and package metadata; nothing is imported.
+"""Which device group a run takes, and what a group reads off the machine. Asks the file system and package metadata;
+nothing is imported.
 
-`device: auto` takes `cpu` where no NVIDIA driver is at hand. Where one is, it takes `cuda_small`, the shipped seed policy on one GPU, if no
-layer names a model and the environment is one that the seed policy knows, so that the examples on the built-in world need no hub on a GPU
-either; else `cuda`.
+`device: auto` takes `cpu` where no NVIDIA driver is at hand. Where one is, it takes `cuda_small`, the shipped seed
+    policy on one GPU, if no
+layer names a model and the environment is one that the seed policy knows, so that the examples on the built-in world
+need no hub on a GPU either; else `cuda`.
 """
 
 from __future__ import annotations
@@ -36,21 +38,27 @@ def has_gpu() -> bool:
 
 
 def visible_gpus() -> int:
-    """Return how many GPUs a CUDA program started now would see; at least 1, so that a GPU's configuration composes anywhere."""
+    """Return how many GPUs a CUDA program started now would see; at least 1, so that a GPU's configuration composes
+    anywhere."""
     files = len(_device_files())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return max(1, files)
     count = 0
     for entry in visible.split(","):
-        if not entry.strip() or entry.strip().startswith("-") or (entry.strip().isdigit() and files and int(entry) >= files):
+        if (
+            not entry.strip()
+            or entry.strip().startswith("-")
+            or (entry.strip().isdigit() and files and int(entry) >= files)
+        ):
             break  # CUDA ignores an entry that it cannot read, and all behind it
         count += 1
     return max(1, count)
 
 
 def attention() -> str:
-    """Return the attention of the groups for GPUs: flash-attn's where that package is installed, else torch's own varlen kernel."""
+    """Return the attention of the groups for GPUs: flash-attn's where that package is installed, else torch's own
+    varlen kernel."""
     try:
         metadata.version("flash-attn")
     except metadata.PackageNotFoundError:
@@ -71,7 +79,8 @@ def automatic(model: Any, environment: Any) -> Device:
 
 
 def attention_problem(value: Callable[[str], Any]) -> str | None:
-    """Return why `torch_varlen` cannot compute what a configuration asks for, in one line; None where it can, or is not chosen.
+    """Return why `torch_varlen` cannot compute what a configuration asks for, in one line; None where it can, or is not
+    chosen.
 
     Args:
         value: returns what stands at a dotted path of the configuration.
@@ -80,26 +89,38 @@ def attention_problem(value: Callable[[str], Any]) -> str | None:
     if value(place) != "torch_varlen":
         return None
     if not value("actor_rollout_ref.model.use_remove_padding"):
-        return f"{place} = torch_varlen takes packed rows alone: set actor_rollout_ref.model.use_remove_padding to true, or write sdpa"
+        return (
+            f"{place} = torch_varlen takes packed rows alone: set actor_rollout_ref.model.use_remove_padding to "
+            "true, or write sdpa"
+        )
     for section in ("actor", "actor.fsdp_config", "ref", "ref.fsdp_config"):
         key = f"actor_rollout_ref.{section}.ulysses_sequence_parallel_size"
         if (size := value(key)) > 1:
-            return f"{key} = {size}: {place} = torch_varlen does not split a sequence over GPUs, set it to 1 or install flash-attn"
+            return (
+                f"{key} = {size}: {place} = torch_varlen does not split a sequence over GPUs, set it to 1 or "
+                "install flash-attn"
+            )
     return None
 
 
 def prefill_problem(value: Callable[[str], Any]) -> str | None:
-    """Return why vLLM could not prefill what a configuration lets it be asked, in one line; None where it can. `value` as above.
+    """Return why vLLM could not prefill what a configuration lets it be asked, in one line; None where it can. `value`
+    as above.
 
-    On a CPU its generators, one for each request, cannot be set back, as they are after a part of a prompt: its engine would end.
+    On a CPU its generators, one for each request, cannot be set back, as they are after a part of a prompt: its engine
+    would end.
     """
     rollout = "actor_rollout_ref.rollout"
     batch, longest = value(f"{rollout}.max_num_batched_tokens"), value(f"{rollout}.max_model_len")
     if value("device_name") == "cpu" and value(f"{rollout}.enable_chunked_prefill"):
-        return f"{rollout}.enable_chunked_prefill = true: on a CPU prompts are prefilled whole, as every request has a seed; remove it"
+        return (
+            f"{rollout}.enable_chunked_prefill = true: on a CPU prompts are prefilled whole, as every request has "
+            "a seed; remove it"
+        )
     if not value(f"{rollout}.enable_chunked_prefill") and batch < longest:
         return (
-            f"{rollout}.max_num_batched_tokens = {batch} is less than max_model_len = {longest}, and prompts are prefilled whole "
+            f"{rollout}.max_num_batched_tokens = {batch} is less than max_model_len = {longest}, and prompts are "
+            "prefilled whole "
             f"(enable_chunked_prefill = false): set it to {longest}"
         )
     return None

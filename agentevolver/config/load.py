@@ -25,7 +25,8 @@ from agentevolver.errors import ConfigError
 
 CONFIG_DIR = Path(__file__).resolve().parent
 
-# Mappings whose keys belong to someone else (vLLM's arguments, a model's config, an environment's parameters): any key is taken.
+# Mappings whose keys belong to someone else (vLLM's arguments, a model's config, an environment's parameters): any key
+# is taken.
 FREE_FORM = (
     "actor_rollout_ref.model.override_config",
     "actor_rollout_ref.rollout.engine_kwargs",
@@ -75,7 +76,8 @@ def read_overrides(items: list[str]) -> dict[str, Any]:
 
 
 def take_device(experiment: dict[str, Any], command_line: dict[str, Any]) -> devices.Device:
-    """Remove `device` from the layers and return the device group that it stands for, `auto` resolved; raises ConfigError for another."""
+    """Remove `device` from the layers and return the device group that it stands for, `auto` resolved; raises
+    ConfigError for another."""
     told = [layer.pop("device", None) for layer in (command_line, experiment)]
     chosen = told[0] or told[1] or "auto"
     if chosen == "auto":
@@ -85,7 +87,9 @@ def take_device(experiment: dict[str, Any], command_line: dict[str, Any]) -> dev
     for device in devices.DEVICES:
         if chosen == device:
             return device
-    raise ConfigError(f"device: {chosen!r} is not known, write auto, {', '.join(devices.DEVICES[:-1])} or {devices.DEVICES[-1]}")
+    raise ConfigError(
+        f"device: {chosen!r} is not known, write auto, {', '.join(devices.DEVICES[:-1])} or {devices.DEVICES[-1]}"
+    )
 
 
 def compose_defaults(device: str) -> DictConfig:
@@ -101,7 +105,9 @@ def compose_defaults(device: str) -> DictConfig:
 
 @functools.cache
 def _composed(device: str) -> bytes:
-    pickled = _compose(CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]")
+    pickled = _compose(
+        CONFIG_DIR, "agentevolver", f"device={device}", f"hydra.searchpath=[file://{_verl_config_dir()}]"
+    )
     return pickle.dumps(OmegaConf.merge(own_defaults(), pickle.loads(pickled)))
 
 
@@ -118,7 +124,8 @@ def _verl_config_dir() -> Path:
     return Path(verl.submodule_search_locations[0]) / "trainer" / "config"
 
 
-@functools.cache  # half a second of CPU; pickled, since layers are laid over it in place, and loads is half of what a deep copy takes
+# Half a second of CPU. Pickled, since layers are laid over it in place, and `loads` is half of what a deep copy takes.
+@functools.cache
 def _compose(folder: Path, name: str, *overrides: str) -> bytes:
     with initialize_config_dir(str(folder), version_base=None):
         try:
@@ -152,8 +159,8 @@ def paths(tree: Any, prefix: str = "") -> Iterator[str]:
 
 
 def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) -> None:
-    """Raise ConfigError for the first key of a layer that the configuration does not have (with the nearest name), or that would
-    replace a section by a value."""
+    """Raise ConfigError for the first key of a layer that the configuration does not have (with the nearest name), or
+    that would replace a section by a value."""
     known = list(paths(OmegaConf.to_container(config, resolve=False)))
     names = set(known)
     sections = {name.rpartition(".")[0] for name in names} - {""}

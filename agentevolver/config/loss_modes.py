@@ -1,4 +1,5 @@
-"""The loss modes that a run may have (`actor_rollout_ref.actor.policy_loss.loss_mode`), and what is refused beside them.
+"""The loss modes that a run may have (`actor_rollout_ref.actor.policy_loss.loss_mode`), and what is refused beside
+them.
 
 Free of torch, so that a mistake is answered before anything is loaded.
 """
@@ -16,11 +17,13 @@ ACTOR = "actor_rollout_ref.actor"
 BOOSTED = ("vanilla", "gspo", "cispo", "trajectory")
 # Modes with a penalty on the distance to the sampling policy within, which may outweigh a small advantage.
 PENALISING = ("dro", "kl_cov")
-# Modes in which a token's gradient has the sign of its own advantage, but for such a penalty; all but `trajectory` are verl's.
+# Modes in which a token's gradient has the sign of its own advantage, but for such a penalty; all but `trajectory` are
+# verl's.
 MODES = (*BOOSTED, *PENALISING, "sapo", "gpg", "dppo_tv", "dppo_kl", "clip_cov", "bypass_mode")
 # verl's others, and why not.
 REFUSED = {
-    "geo_mean": "gives all tokens of a row their mean advantage, and divides by the rows of a micro-batch, padding too: write gspo",
+    "geo_mean": "gives all tokens of a row their mean advantage, and divides by the rows of a micro-batch, padding "
+    "too: write gspo",
 }
 
 
@@ -45,7 +48,11 @@ def check_loss(config: Any, *, boosts: bool) -> None:
             "exp_manager.selective_boosting to false"
         )
     if OmegaConf.select(config, "distillation.enabled"):
-        raise ConfigError("distillation.enabled = true brings a loss of its own in the place of the policy's: set it to false")
+        raise ConfigError(
+            "distillation.enabled = true brings a loss of its own in the place of the policy's: set it to false"
+        )
     beta = OmegaConf.select(config, f"{ACTOR}.policy_loss.dro_beta")
     if mode == "dro" and not (isinstance(beta, int | float) and beta > 0):
-        raise ConfigError(f"{ACTOR}.policy_loss.loss_mode = dro needs {ACTOR}.policy_loss.dro_beta above 0, found {beta}")
+        raise ConfigError(
+            f"{ACTOR}.policy_loss.loss_mode = dro needs {ACTOR}.policy_loss.dro_beta above 0, found {beta}"
+        )

@@ -1,7 +1,8 @@
-"""What single packages need of a configuration: their own sections and the neighbours', out of an experiment or a file of sections.
+"""What single packages need of a configuration: their own sections and the neighbours', out of an experiment or a file
+of sections.
 
-`--conf` reads an experiment as the launcher does, `--config` the resolved configuration of a run, `--settings` a yaml with the sections
-that the package reads alone. A key that is not known is refused with a ConfigError of one line.
+`--conf` reads an experiment as the launcher does, `--config` the resolved configuration of a run, `--settings` a yaml
+with the sections that the package reads alone. A key that is not known is refused with a ConfigError of one line.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def _checked(tree: Any, source: str) -> Questioning:
         return Questioning.model_validate(tree)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, found {first['input']!r}") from error
+        raise ConfigError(
+            f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, found {first['input']!r}"
+        ) from error
 
 
 def read_configuration(
@@ -100,4 +103,8 @@ def _sections_of_run(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 def _sections(settings: Settings) -> dict[str, Any]:
     llm = settings.llm.model_copy(update={"ledger": settings.usage_ledger})
-    return {"exp_manager": settings.exp_manager.model_dump(), "llm": llm.model_dump(), "experiment_dir": settings.experiment_dir}
+    return {
+        "exp_manager": settings.exp_manager.model_dump(),
+        "llm": llm.model_dump(),
+        "experiment_dir": settings.experiment_dir,
+    }

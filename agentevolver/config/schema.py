@@ -1,4 +1,5 @@
-"""The sections of the configuration that are ours, as frozen models. `agentevolver.config.checks` fills and checks them."""
+"""The sections of the configuration that are ours, as frozen models. `agentevolver.config.checks` fills and checks
+them."""
 
 from __future__ import annotations
 
@@ -42,43 +43,59 @@ class RolloutSettings(ContextSettings, FlowSettings, Section):
 class EnvServiceSettings(Section):
     """The section `env_service`."""
 
-    env_type: str = Field("appworld", min_length=1, description="the environment's name: built in, installed, or given by --env-module")
+    env_type: str = Field(
+        "appworld", min_length=1, description="the environment's name: built in, installed, or given by --env-module"
+    )
     env_url: str = Field(
         "http://127.0.0.1:8080",
         pattern=r"^https?://[^/]+(/.*)?$",
         description="the service; the launcher starts one if the address is local and none answers",
     )
     external: bool = Field(
-        False, description="use the service at env_url, whoever has started it, and start none; an address elsewhere is external anyway"
+        False,
+        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is "
+        "external anyway",
     )
     env_params: dict[str, Any] = Field(
         default_factory=dict, description="passed to every episode's create; the environment says which keys it knows"
     )
-    val_env_params: dict[str, Any] = Field(default_factory=dict, description="replaces keys of env_params in validation")
+    val_env_params: dict[str, Any] = Field(
+        default_factory=dict, description="replaces keys of env_params in validation"
+    )
     timeout_s: float = Field(300, gt=0, description="seconds one call may take")
     unavailable_timeout_s: float = Field(
         120, ge=0, description="seconds to wait for a service that does not answer, before a rollout is given up"
     )
     max_instances: int | None = Field(
-        default=None, ge=1, description="the service's cap when the launcher starts it; null: room for every episode in flight"
+        default=None,
+        ge=1,
+        description="the service's cap when the launcher starts it; null: room for every episode in flight",
     )
     pass_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
-        default_factory=list, description="names of secret variables that environments may see when the launcher starts the service"
+        default_factory=list,
+        description="names of secret variables that environments may see when the launcher starts the service",
     )
 
 
 class RaySettings(Section):
     """The section `ray`: the cluster that a run starts or joins."""
 
-    address: str | None = Field(None, description="join the cluster at HOST:PORT; null: the launcher starts one for the run")
+    address: str | None = Field(
+        None, description="join the cluster at HOST:PORT; null: the launcher starts one for the run"
+    )
     num_cpus: int = Field(32, ge=1, description="logical CPUs of the cluster that is started")
     num_gpus: int = Field(1, ge=1, description="its logical GPUs: one a rank, also on a machine without any")
     preload: bool = Field(
-        False, description="import everything once, and fork the main job, Ray's workers and vLLM's engine; on a CPU alone"
+        False,
+        description="import everything once, and fork the main job, Ray's workers and vLLM's engine; on a CPU alone",
     )
     dashboard: bool = Field(True, description="serve Ray's dashboard")
-    dashboard_port: int = Field(8265, ge=0, le=65535, description="its port, or the first free one from there on; 0: any")
-    object_store_memory: int | None = Field(default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice")
+    dashboard_port: int = Field(
+        8265, ge=0, le=65535, description="its port, or the first free one from there on; 0: any"
+    )
+    object_store_memory: int | None = Field(
+        default=None, ge=80_000_000, description="bytes of the object store; null: Ray's choice"
+    )
 
 
 class TrainerSettings(Section):
@@ -92,27 +109,40 @@ class TrainerSettings(Section):
     )
     deterministic: bool = Field(
         False,
-        description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a checkpoint holds the "
-        "pool of experience, and a resume takes it back; on a GPU the kernels must be asked for it too (docs/training.md)",
+        description="equal seeds give equal runs: rollouts wait for what runs in the background and they could see, a "
+        "checkpoint holds the "
+        "pool of experience, and a resume takes it back; on a GPU the kernels must be asked for it too "
+        "(docs/training.md)",
     )
-    dump_samples: bool = Field(False, description="write every training row's tokens and numbers to samples/step_<n>.jsonl")
+    dump_samples: bool = Field(
+        False, description="write every training row's tokens and numbers to samples/step_<n>.jsonl"
+    )
 
 
 class WatchdogSettings(Section):
     """The section `watchdog`: when a phase of the run counts as stuck. Nothing is ever ended for it."""
 
-    enable: bool = Field(True, description="say it in the log, in status.json and in the metrics when a phase takes far too long")
+    enable: bool = Field(
+        True, description="say it in the log, in status.json and in the metrics when a phase takes far too long"
+    )
     floor_s: float = Field(600, gt=0, description="seconds below which no phase is too long")
     factor: float = Field(5, ge=1, description="times its own usual duration after which a phase is too long")
 
 
 class RetentionSettings(Section):
-    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need. Null: all of it."""
+    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need. Null: all
+    of it."""
 
-    plain_steps: int | None = Field(100, ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed")
-    folder_gb: float | None = Field(10, gt=0, description="size of each of these folders beyond which the oldest files are dropped")
+    plain_steps: int | None = Field(
+        100, ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed"
+    )
+    folder_gb: float | None = Field(
+        10, gt=0, description="size of each of these folders beyond which the oldest files are dropped"
+    )
     log_mb: float | None = Field(64, gt=0, description="size of a log beyond which it is set aside and begun anew")
-    log_files: int | None = Field(4, ge=1, description="older pieces kept of a log, and runs whose failed workers' last words are kept")
+    log_files: int | None = Field(
+        4, ge=1, description="older pieces kept of a log, and runs whose failed workers' last words are kept"
+    )
 
 
 class DataSettings(Section):
@@ -121,9 +151,13 @@ class DataSettings(Section):
     seed: int = Field(1, ge=0, description="the run's seed: the order of the tasks, and what every rollout samples")
 
     train_split: str = Field("train", description="the environment's split that is trained on")
-    train_filter: dict[str, Any] = Field(default_factory=dict, description="passed to the environment when it lists its tasks")
+    train_filter: dict[str, Any] = Field(
+        default_factory=dict, description="passed to the environment when it lists its tasks"
+    )
     val_splits: list[str] = Field(
-        default_factory=lambda: ["dev"], min_length=1, description="the splits that are validated on, each reported apart"
+        default_factory=lambda: ["dev"],
+        min_length=1,
+        description="the splits that are validated on, each reported apart",
     )
     val_filter: dict[str, Any] = Field(default_factory=dict, description="the same for val_splits")
 
@@ -135,7 +169,9 @@ class SizeSettings(Section):
     ppo_mini_batch_size: int = Field(ge=1, description="tasks per optimiser step")
     n: int = Field(ge=1, description="rollouts of a task")
     val_n: int = Field(ge=1, description="rollouts of a validation task")
-    max_prompt_length: int = Field(ge=1, description="tokens of the opening messages; a longer opening ends its rollout as context_full")
+    max_prompt_length: int = Field(
+        ge=1, description="tokens of the opening messages; a longer opening ends its rollout as context_full"
+    )
     max_response_length: int = Field(ge=1, description="tokens of everything after them")
     response_length: int = Field(ge=1, description="tokens of one reply; its reserve in the context guard")
     max_model_len: int = Field(ge=2, description="tokens of prompt and reply of one call")
@@ -159,7 +195,9 @@ class Settings(Section):
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
     experiment_dir: Path = Field(description="where everything of the run is written")
-    shared_files: bool = Field(False, description="files of the run have the modes of the umask; false: their owner alone may read them")
+    shared_files: bool = Field(
+        False, description="files of the run have the modes of the umask; false: their owner alone may read them"
+    )
     device: Device = Field(description="the device group that was chosen; set by it, not by you (write `device`)")
     device_env: dict[str, str] = Field(description="environment variables of every process of the run")
 

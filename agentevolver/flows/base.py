@@ -1,8 +1,10 @@
 """The contract of an agent flow: which calls of the policy make up an episode, and when one of them is an action.
 
-A flow sees a `Session` alone. The session asks the policy, carries actions out, records each call as a step of its own, and keeps the
-context; so flows and context templates compose freely, and a flow runs the same with the trained policy and with any chat model. Failures
-pass through a flow: it catches nothing (`EngineError`, `EnvServiceError`, `ContextFull` end the attempt where they belong).
+A flow sees a `Session` alone. The session asks the policy, carries actions out, records each call as a step of its own,
+and keeps the context; so flows and context templates compose freely, and a flow runs the same with the trained policy
+and with any chat model. Failures
+pass through a flow: it catches nothing (`EngineError`, `EnvServiceError`, `ContextFull` end the attempt where they
+    belong).
 """
 
 from __future__ import annotations
@@ -76,5 +78,6 @@ class AgentFlow(ABC):
 
 
 def has_failed(text: str, info: Mapping[str, Any]) -> bool:
-    """Whether the environment says that it did not carry an action out: by its facts, or because its answer begins as an error does."""
+    """Whether the environment says that it did not carry an action out: by its facts, or because its answer begins as
+    an error does."""
     return any(info.get(fact) for fact in _FAILURE_FACTS) or _FAILED.match(text) is not None

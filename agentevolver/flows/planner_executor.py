@@ -1,7 +1,9 @@
 """Plan first, then act; plan anew when a step fails.
 
-Plans and actions are all the policy's, in one conversation, and all trained; each is a step of its own (`kind` `plan` or `action`). The
-latest plan is pinned: a context template that shortens the conversation leaves it in sight. Revisions are bounded (`max_plans`).
+Plans and actions are all the policy's, in one conversation, and all trained; each is a step of its own (`kind` `plan`
+or `action`). The
+latest plan is pinned: a context template that shortens the conversation leaves it in sight. Revisions are bounded
+    (`max_plans`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Agent flows by name: the built-in ones, and a user's own as `package.module:Class`. What cannot be used raises `ConfigError`."""
+"""Agent flows by name: the built-in ones, and a user's own as `package.module:Class`. What cannot be used raises
+`ConfigError`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def flow_class(name: str) -> type[AgentFlow]:
 
 
 def checked_flow(settings: FlowSettings) -> type[AgentFlow]:
-    """Return the flow of a configuration. Raises ConfigError if there is none, or for a key that is set and that it does not read."""
+    """Return the flow of a configuration. Raises ConfigError if there is none, or for a key that is set and that it
+    does not read."""
     flow = flow_class(settings.agent_flow)
     for key in FlowSettings.model_fields:
         if getattr(settings, key) is None or key == "agent_flow" or key in flow.reads:
@@ -42,8 +44,8 @@ def checked_flow(settings: FlowSettings) -> type[AgentFlow]:
 def flow_chooser(settings: FlowSettings) -> Callable[[Task], AgentFlow]:
     """Return what picks a task's flow: the one that its metadata names as `agent_flow`, else the configuration's.
 
-    Raises ConfigError at once for a flow of the configuration that cannot be used or ignores a key that is set, and when it is called
-    for one that a task names.
+    Raises ConfigError at once for a flow of the configuration that cannot be used or ignores a key that is set, and
+    when it is called for one that a task names.
     """
     made: dict[str, AgentFlow] = {settings.agent_flow: checked_flow(settings)(settings)}
 

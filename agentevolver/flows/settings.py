@@ -14,7 +14,9 @@ class FlowSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    agent_flow: str = Field("react", description="how the agent acts: a name or package.module:Class; a task's metadata may name another")
+    agent_flow: str = Field(
+        "react", description="how the agent acts: a name or package.module:Class; a task's metadata may name another"
+    )
     max_plans: int | None = Field(None, ge=1, description="plans of an episode, the first included; null: 4")
 
     @field_validator("agent_flow")

@@ -30,8 +30,11 @@ _UNKNOWN_WORLD = EnvProfile.model_validate(
 class GoldenAsker:
     """Asks a language model's roles the cases; safe for many at once on one event loop."""
 
-    def __init__(self, llm: LanguageModel, reply_format: ReplyFormat = "text", max_chars: int = MAX_OBSERVATION_CHARS) -> None:
-        """Take the models, and how explorer and verifier reply (`task_manager.reply_format`; `tools` are asked as `text`)."""
+    def __init__(
+        self, llm: LanguageModel, reply_format: ReplyFormat = "text", max_chars: int = MAX_OBSERVATION_CHARS
+    ) -> None:
+        """Take the models, and how explorer and verifier reply (`task_manager.reply_format`; `tools` are asked as
+        `text`)."""
         self._llm = llm
         self._asker = Asker(llm)
         self._format: ReplyFormat = "text" if reply_format == "tools" else reply_format
@@ -47,7 +50,8 @@ class GoldenAsker:
         }
 
     async def ask(self, case: Case, seed: int = 0) -> Any:
-        """Return what a role replies, as JSON-ready data; raises LLMError. Another `seed` is another reply, also with a cache."""
+        """Return what a role replies, as JSON-ready data; raises LLMError. Another `seed` is another reply, also with a
+        cache."""
         return await self._ways.get(case.asked, self._distil)(case, seed)
 
     async def _act(self, case: Case, seed: int) -> Any:
@@ -55,7 +59,9 @@ class GoldenAsker:
 
         def prompt(room: int | None) -> prompts.Messages:
             if case.role is Role.VERIFIER:
-                return prompts.solve(case.opening, case.task, steps, steps_left=left, max_chars=chars, reply_format=form, room=room)
+                return prompts.solve(
+                    case.opening, case.task, steps, steps_left=left, max_chars=chars, reply_format=form, room=room
+                )
             return prompts.explore(
                 *(case.opening, profile_of(case), case.phase, steps),
                 steps_left=left,
@@ -84,7 +90,9 @@ class GoldenAsker:
 
     async def _profile(self, case: Case, seed: int) -> Any:
         def prompt(room: int | None) -> prompts.Messages:
-            return prompts.draft_profile(case.opening, case.tools, numbered(case.steps), max_chars=self._max_chars, room=room)
+            return prompts.draft_profile(
+                case.opening, case.tools, numbered(case.steps), max_chars=self._max_chars, room=room
+            )
 
         reply = await self._asker.structured(Role.SYNTHESISER, prompt, EnvProfile, temperature=0.3, seed=seed)
         return reply.model_dump()
@@ -93,7 +101,9 @@ class GoldenAsker:
         attempt = None if case.attempt is None else numbered(case.attempt)
 
         def prompt(room: int | None) -> prompts.Messages:
-            return prompts.accept(case.opening, case.task, numbered(case.steps), attempt, max_chars=self._max_chars, room=room)
+            return prompts.accept(
+                case.opening, case.task, numbered(case.steps), attempt, max_chars=self._max_chars, room=room
+            )
 
         reply = await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=0.0, seed=seed)
         return reply.model_dump()
@@ -101,7 +111,9 @@ class GoldenAsker:
     async def _grade(self, case: Case, seed: int) -> Any:
         def prompt(room: int | None) -> prompts.Messages:
             steps = numbered(case.steps)
-            return prompts.grade(case.opening, case.task, steps, reference=case.reference, mean_and_target=None, room=room)
+            return prompts.grade(
+                case.opening, case.task, steps, reference=case.reference, mean_and_target=None, room=room
+            )
 
         reply = await self._asker.structured(Role.JUDGE, prompt, GradeReply, temperature=0.0, seed=seed)
         return reply.model_dump()
@@ -133,7 +145,15 @@ class GoldenAsker:
         from experience_manager.experience import Experience
 
         limits, kind = asked.Limits(self._max_chars, 3 * self._max_chars), case.asked.partition("/")[2]
-        one = Attempt("golden", "golden_0", case.opening, case.task, tuple(numbered(case.steps)), float(case.success), case.success)
+        one = Attempt(
+            "golden",
+            "golden_0",
+            case.opening,
+            case.task,
+            tuple(numbered(case.steps)),
+            float(case.success),
+            case.success,
+        )
         shown = [Experience(advice.when_to_use, advice.content) for advice in case.experiences]
         if kind in ("success", "failure", "comparative"):
             other = Attempt("golden", "golden_1", case.opening, case.task, tuple(numbered(case.worse)), 0.0, False)
@@ -141,7 +161,9 @@ class GoldenAsker:
             return (await self._llm.structured(Role.SUMMARISER, messages, replies.Proposals, seed=seed)).model_dump()
         if kind == "validate":
             messages = asked.validate(shown, one, limits)
-            judged = (await self._llm.structured(Role.SUMMARISER, messages, replies.Judgements, seed=seed)).of(len(shown))
+            judged = (await self._llm.structured(Role.SUMMARISER, messages, replies.Judgements, seed=seed)).of(
+                len(shown)
+            )
             return {"judgements": [judgement and judgement.model_dump() for judgement in judged]}
         schema = replies.Order if kind == "rerank" else replies.Rewritten
         messages = (asked.rerank if kind == "rerank" else asked.rewrite)(case.opening, case.task, shown)

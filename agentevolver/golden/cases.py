@@ -1,7 +1,8 @@
-"""The golden set: inputs of each role's prompts, as the rest of the framework would give them, and checks of the replies.
+"""The golden set: inputs of each role's prompts, as the rest of the framework would give them, and checks of the
+replies.
 
-The cases that come along lie beside this module as YAML, one file a role; a file of one's own has the same form. A case that cannot be
-read raises ConfigError, which names the file, the case and the field.
+The cases that come along lie beside this module as YAML, one file a role; a file of one's own has the same form. A case
+that cannot be read raises ConfigError, which names the file, the case and the field.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Case(_Part):
     name: str = Field(min_length=1)
     asked: Asked
     world: str = Field(min_length=1, description="the environment it is from; its action format is used")
-    opening: str = Field("", description="what the environment says before the task; `$name` stands for a text of the file's `texts`")
+    opening: str = Field(
+        "", description="what the environment says before the task; `$name` stands for a text of the file's `texts`"
+    )
     task: str = ""
     steps: Steps = Field(default_factory=list, description="[action, observation] of the transcript")
     worse: Steps = Field(default_factory=list, description="of the attempt that did worse")
@@ -103,13 +106,18 @@ def _read(file: Traversable | Path, name: str) -> Iterable[Case]:
             raise ConfigError(f"{name}: case {place}: there is no text {error} in `texts`") from error
         except ValidationError as error:
             first = error.errors()[0]
-            raise ConfigError(f"{name}: case {place}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+            raise ConfigError(
+                f"{name}: case {place}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+            ) from error
 
 
 def _filled(data: Any, texts: dict[str, str]) -> Any:
     if not isinstance(data, dict):
         return data
-    return {key: texts[value[1:]] if isinstance(value, str) and value.startswith("$") else value for key, value in data.items()}
+    return {
+        key: texts[value[1:]] if isinstance(value, str) and value.startswith("$") else value
+        for key, value in data.items()
+    }
 
 
 def _distinct(cases: Iterable[Case]) -> list[Case]:

@@ -12,20 +12,26 @@ _PREDICATES = ("some", "every", "none", "is_", "between", "count")
 
 
 class Check(BaseModel):
-    """One predicate on the values at a place of a reply. Texts are searched with regular expressions, whatever the case.
+    """One predicate on the values at a place of a reply. Texts are searched with regular expressions, whatever the
+    case.
 
-    `at` is a path of keys and indices with dots between them, `*` for all entries of a list; without it, the reply is the one value.
+    `at` is a path of keys and indices with dots between them, `*` for all entries of a list; without it, the reply is
+    the one value.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(min_length=1, description="what it stands for in the report; shared by cases that look at the same")
+    name: str = Field(
+        min_length=1, description="what it stands for in the report; shared by cases that look at the same"
+    )
     at: str = ""
     some: str | None = Field(None, description="one of the values holds this")
     every: str | None = Field(None, description="there are values, and each holds this")
     none: str | None = Field(None, description="no value holds this")
     is_: Any = Field(None, alias="is", description="there are values, and each is this, or one of these")
-    between: tuple[float, float] | None = Field(None, description="there are values, and each is a number in this range")
+    between: tuple[float, float] | None = Field(
+        None, description="there are values, and each is a number in this range"
+    )
     count: tuple[int, int] | None = Field(None, description="so many values there are")
 
     @field_validator("some", "every", "none")
@@ -50,7 +56,10 @@ class Check(BaseModel):
         wanted = self.is_ if isinstance(self.is_, list) else [self.is_]
         return (
             (self.some is None or any(re.search(self.some, text, re.IGNORECASE) for text in texts))
-            and (self.every is None or (bool(texts) and all(re.search(self.every, text, re.IGNORECASE) for text in texts)))
+            and (
+                self.every is None
+                or (bool(texts) and all(re.search(self.every, text, re.IGNORECASE) for text in texts))
+            )
             and (self.none is None or not any(re.search(self.none, text, re.IGNORECASE) for text in texts))
             and (self.is_ is None or (bool(values) and all(value in wanted for value in values)))
             and (self.between is None or (bool(values) and all(_is_between(value, self.between) for value in values)))

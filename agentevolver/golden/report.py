@@ -1,4 +1,5 @@
-"""Puts the golden set to the roles' models, and says how they did: shares of passed checks by role and check, tokens and cost."""
+"""Puts the golden set to the roles' models, and says how they did: shares of passed checks by role and check, tokens
+and cost."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Answered:
 
 @dataclass(slots=True)
 class Quality:
-    """Everything that was answered; `skipped` names cases that a role could not be asked. Metrics are `LLM.metrics()`."""
+    """Everything that was answered; `skipped` names cases that a role could not be asked. Metrics are
+    `LLM.metrics()`."""
 
     answered: list[Answered] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -65,9 +67,13 @@ class Quality:
 async def evaluate(llm: LLM, asker: GoldenAsker, cases: Sequence[Case], *, repeats: int = 1) -> Quality:
     """Return how the models of the roles do on cases, each asked so many times. Raises nothing of a model's."""
     quality, started = Quality(), time.perf_counter()
-    asked = [case for case in cases if case.world == _TEACHERS_WORLD or llm.settings.endpoint(case.role).base_url != OFFLINE]
+    asked = [
+        case for case in cases if case.world == _TEACHERS_WORLD or llm.settings.endpoint(case.role).base_url != OFFLINE
+    ]
     quality.skipped = [case.name for case in cases if case not in asked]
-    quality.answered = list(await asyncio.gather(*(_answered(asker, case, repeat) for case in asked for repeat in range(repeats))))
+    quality.answered = list(
+        await asyncio.gather(*(_answered(asker, case, repeat) for case in asked for repeat in range(repeats)))
+    )
     quality.metrics, quality.seconds = llm.metrics(), time.perf_counter() - started
     return quality
 
@@ -84,7 +90,8 @@ async def _answered(asker: GoldenAsker, case: Case, seed: int) -> Answered:
 
 
 def print_quality(quality: Quality, *, least: float, failures: int = 20) -> int:
-    """Print the tables and what failed; returns the exit status: 0 if every role that was asked has at least the share `least`."""
+    """Print the tables and what failed; returns the exit status: 0 if every role that was asked has at least the share
+    `least`."""
     console = Console()
     checks = Table("role", "check", "held", "share")
     order = [role.value for role in Role]
@@ -97,15 +104,25 @@ def print_quality(quality: Quality, *, least: float, failures: int = 20) -> int:
         share = quality.share_of(role)
         if share < least:
             below.append(role)
-        of = {name: quality.metrics.get(f"llm/{role}/{name}", 0.0) for name in ("calls", "prompt_tokens", "completion_tokens", "cost")}
-        counts = (f"{of['calls']:,.0f}", f"{of['prompt_tokens']:,.0f}", f"{of['completion_tokens']:,.0f}", f"{of['cost']:.4f}")
+        of = {
+            name: quality.metrics.get(f"llm/{role}/{name}", 0.0)
+            for name in ("calls", "prompt_tokens", "completion_tokens", "cost")
+        }
+        counts = (
+            f"{of['calls']:,.0f}",
+            f"{of['prompt_tokens']:,.0f}",
+            f"{of['completion_tokens']:,.0f}",
+            f"{of['cost']:.4f}",
+        )
         roles.add_row(role, f"{share:.0%}", *counts, f"below {least:.0%}" if share < least else "")
     console.print(roles)
     failed = [one for one in quality.answered if not all(one.passed.values())]
     for one in failed[:failures]:
         wrong = ", ".join(name for name, passed in one.passed.items() if not passed)
         said = one.problem or json.dumps(one.reply, ensure_ascii=False)
-        console.print(f"{one.role} {one.case}: not {escape(wrong)}: {escape(said[:300])}", highlight=False, soft_wrap=True)
+        console.print(
+            f"{one.role} {one.case}: not {escape(wrong)}: {escape(said[:300])}", highlight=False, soft_wrap=True
+        )
     if len(failed) > failures:
         console.print(f"... {len(failed) - failures} more (--out)")
     if quality.skipped:

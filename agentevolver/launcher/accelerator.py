@@ -1,6 +1,7 @@
 """Checks of a machine with GPUs before Ray starts: the GPUs, the driver, the attention, the policy's files, the memory.
 
-Each answers without importing torch. What would fail minutes later is refused in one line; what may fail is a line of warning.
+Each answers without importing torch. What would fail minutes later is refused in one line; what may fail is a line of
+warning.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ from agentevolver.launcher.model_files import check_files, folder_of
 ATTENTION = "actor_rollout_ref.model.override_config.attn_implementation"
 # What transformers brings itself, and the packages that others need.
 BUILT_IN = frozenset({"sdpa", "eager", "flex_attention"})
-PACKAGES = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_interface", "flash_attention_4": "flash_attn.cute"}
+PACKAGES = {
+    "flash_attention_2": "flash_attn",
+    "flash_attention_3": "flash_attn_interface",
+    "flash_attention_4": "flash_attn.cute",
+}
 # What verl takes where nothing is configured.
 DEFAULT_ATTENTION = "flash_attention_2"
 
@@ -51,7 +56,8 @@ def check_accelerator(config: DictConfig, environment: Mapping[str, str]) -> lis
 
 
 def examine(config: DictConfig, environment: Mapping[str, str], *, ask_hub: bool = True, run: Run = run_tool) -> Report:
-    """Look at everything, whatever is found. The machine itself is looked at only where the run starts a cluster of its own on it."""
+    """Look at everything, whatever is found. The machine itself is looked at only where the run starts a cluster of its
+    own on it."""
     problems: list[LaunchError] = []
     memory: int | None = None
     path = str(config.actor_rollout_ref.model.path)
@@ -79,7 +85,8 @@ def examine(config: DictConfig, environment: Mapping[str, str], *, ask_hub: bool
 
 
 def check_gpus(config: DictConfig, environment: Mapping[str, str], run: Run) -> int | None:
-    """Refuse a machine without the GPUs that are asked for, or with a driver too old; returns the bytes of the smallest, if they are known.
+    """Refuse a machine without the GPUs that are asked for, or with a driver too old; returns the bytes of the
+    smallest, if they are known.
 
     Raises:
         LaunchError: with what to do.
@@ -88,12 +95,23 @@ def check_gpus(config: DictConfig, environment: Mapping[str, str], run: Run) -> 
     wanted = int(config.trainer.n_gpus_per_node)
     if found == [] or (found is None and installed is None):
         reason = "CUDA_VISIBLE_DEVICES leaves none" if found == [] else "nvidia-smi does not answer"
-        raise LaunchError(f"device=cuda, and no GPU is seen ({reason}): install NVIDIA's driver, or run on the CPU with device=cpu")
+        raise LaunchError(
+            f"device=cuda, and no GPU is seen ({reason}): install NVIDIA's driver, or run on the CPU with device=cpu"
+        )
     if found is not None and len(found) < wanted:
-        raise LaunchError(f"trainer.n_gpus_per_node={wanted}, and {len(found)} can be seen: set trainer.n_gpus_per_node={len(found)}")
+        raise LaunchError(
+            f"trainer.n_gpus_per_node={wanted}, and {len(found)} can be seen: set trainer.n_gpus_per_node={len(found)}"
+        )
     if built_for is None and importlib.util.find_spec("torch") is not None:
-        raise LaunchError("device=cuda, and the installed torch is built without CUDA: `bash install.sh --cuda`, or run with device=cpu")
-    if installed is not None and built_for is not None and (too_old := driver_problem(installed, built_for)) is not None:
+        raise LaunchError(
+            "device=cuda, and the installed torch is built without CUDA: `bash install.sh --cuda`, or run with "
+            "device=cpu"
+        )
+    if (
+        installed is not None
+        and built_for is not None
+        and (too_old := driver_problem(installed, built_for)) is not None
+    ):
         raise LaunchError(too_old)
     return None if found is None else min(gpu.memory for gpu in found[:wanted])
 
@@ -107,19 +125,30 @@ def attention_problem(config: DictConfig) -> str | None:
         if importlib.util.find_spec(package.partition(".")[0]) is not None:
             return None
         said = f"{ATTENTION}={name}" if OmegaConf.select(config, ATTENTION) else f"verl's default attention {name}"
-        return f"{said} needs the package {package.partition('.')[0]}, which is not installed: install it, or set {ATTENTION}=sdpa (slower)"
+        return (
+            f"{said} needs the package {package.partition('.')[0]}, which is not installed: install it, or set "
+            f"{ATTENTION}=sdpa (slower)"
+        )
     if "/" in name:  # a kernel on the hub
         missing = importlib.util.find_spec("kernels") is None
         return f"{ATTENTION}={name} needs the package kernels, which is not installed" if missing else None
     library = OmegaConf.select(config, "actor_rollout_ref.model.external_lib")
     if library is not None and _may_name(str(library), name):
         return None
-    registers = f"actor_rollout_ref.model.external_lib={library} does not name it" if library else "no actor_rollout_ref.model.external_lib"
-    return f"{ATTENTION}={name} is none of transformers' own ({', '.join(sorted(BUILT_IN | set(PACKAGES)))}), and {registers}"
+    registers = (
+        f"actor_rollout_ref.model.external_lib={library} does not name it"
+        if library
+        else "no actor_rollout_ref.model.external_lib"
+    )
+    return (
+        f"{ATTENTION}={name} is none of transformers' own ({', '.join(sorted(BUILT_IN | set(PACKAGES)))}), and "
+        f"{registers}"
+    )
 
 
 def _may_name(module: str, name: str) -> bool:
-    """Whether a module, or one beside it, has `name` as a text in it; read without importing. True where the module cannot be found so."""
+    """Whether a module, or one beside it, has `name` as a text in it; read without importing. True where the module
+    cannot be found so."""
     top, *rest = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None:

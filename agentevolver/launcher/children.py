@@ -1,7 +1,7 @@
 """One child process: started in a session of its own, marked as the run's, ended with everything it started.
 
-A child is waited for by the event loop, so its end is known at once and never leaves a zombie. `stop` returns only when the child
-and all marked processes that came from it are gone, or nothing more can be done.
+A child is waited for by the event loop, so its end is known at once and never leaves a zombie. `stop` returns only when
+the child and all marked processes that came from it are gone, or nothing more can be done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from pathlib import Path
 
 from agentevolver.errors import LaunchError
 from agentevolver.launcher.spec import JobSpec
-from agentevolver.utils.processes import KILL_WAIT_S, RUN_ID, SERVICE, ProcessId, die_with_parent, end_carriers, identify
+from agentevolver.utils.processes import (
+    KILL_WAIT_S,
+    RUN_ID,
+    SERVICE,
+    ProcessId,
+    die_with_parent,
+    end_carriers,
+    identify,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +49,8 @@ class Child:
         Raises:
             LaunchError: the program or its folder is not there.
         """
-        # SPT_NOENV: Ray and vLLM rename their processes, and would overwrite the environment that they are recognised by.
+        # SPT_NOENV: Ray and vLLM rename their processes, and would overwrite the environment that they are recognised
+        # by.
         inherited = {name: value for name, value in os.environ.items() if name not in spec.withheld}
         environment = {**inherited, "SPT_NOENV": "1", **spec.env, RUN_ID: run_id, SERVICE: spec.name}
         try:
@@ -86,7 +95,8 @@ class Child:
         return await asyncio.to_thread(end_carriers, self._run_id, grace_s, self.spec.name)
 
     async def _ends_within(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
-        """Wait for its end; False when the time is over. `hurry` ends the waiting early, which is no reason to complain."""
+        """Wait for its end; False when the time is over. `hurry` ends the waiting early, which is no reason to
+        complain."""
         tasks: set[asyncio.Task[object]] = {asyncio.create_task(self._process.wait())}
         if hurry is not None:
             tasks.add(asyncio.create_task(hurry.wait()))
@@ -96,7 +106,8 @@ class Child:
         return bool(done)
 
     def _signal_group(self, number: signal.Signals) -> None:
-        # The child leads its group, and as long as it is not reaped (exit_code is None) its number cannot belong to anybody else.
+        # The child leads its group, and as long as it is not reaped (exit_code is None) its number cannot belong to
+        # anybody else.
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:

@@ -24,7 +24,8 @@ logger = logging.getLogger("agentevolver.launcher")
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Do what the command line says; `root` is the checkout, where `.env` and the records of runs lie. Returns the exit code."""
+    """Do what the command line says; `root` is the checkout, where `.env` and the records of runs lie. Returns the exit
+    code."""
     try:
         options = parse(arguments)
         _set_up_logging()
@@ -59,7 +60,10 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
         arguments = options.arguments()
     configuration = load_configuration(options)
     if resumed is not None and configuration.experiment_dir.resolve() != resumed.resolve():
-        raise UsageError(f"--resume {resumed}: this would run in {configuration.experiment_dir}; give --conf for an experiment of its own")
+        raise UsageError(
+            f"--resume {resumed}: this would run in {configuration.experiment_dir}; give --conf for an experiment of "
+            "its own"
+        )
     if options.dry_run:
         print(_dry_run(options, configuration, registry))
         return 0
@@ -113,7 +117,9 @@ async def _plan(options: Options, configuration: Configuration, registry: RunReg
     if options.conf is None and not registered_services(options):
         return make_plan(options, configuration, START, registry)
     service = configuration.env_service
-    presence = await env_service_presence(service.env_url, served_names(options, configuration), registry, external=service.external)
+    presence = await env_service_presence(
+        service.env_url, served_names(options, configuration), registry, external=service.external
+    )
     if presence == START:
         check_services(options, configuration)
         if worlds:
@@ -168,7 +174,12 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
     if options.conf is not None:
         facts += _estimate(configuration)
     return "\n".join(
-        [masked_text("\n".join([plan.describe(), *facts, *obstacles])), "", "# the resolved configuration", masked(plan.config)]
+        [
+            masked_text("\n".join([plan.describe(), *facts, *obstacles])),
+            "",
+            "# the resolved configuration",
+            masked(plan.config),
+        ]
     )
 
 
@@ -191,15 +202,24 @@ def _status(registry: RunRegistry) -> str:
     lines = []
     for record in registry.records():
         alive = record.here and record.launcher.alive
-        state = f"running (launcher pid {record.launcher.pid})" if alive else "its launcher is gone; --kill ends what is left"
+        state = (
+            f"running (launcher pid {record.launcher.pid})"
+            if alive
+            else "its launcher is gone; --kill ends what is left"
+        )
         lines.append(f"{record.run_id}  {record.experiment_dir}  since {record.started_at}: {state}")
         lines += _doing(Path(record.experiment_dir))
-        lines += [f"  {item.name}: pid {item.process.pid}{'' if item.process.alive else ' (ended)'}" for item in record.started]
+        lines += [
+            f"  {item.name}: pid {item.process.pid}{'' if item.process.alive else ' (ended)'}"
+            for item in record.started
+        ]
         if record.dashboard is not None:
             lines.append(f"  dashboard: {record.dashboard}")
         lines.append(f"  {len(record.running())} processes")
     for unreadable in registry.unreadable():
-        lines.append(f"{unreadable.run_id}  {unreadable.path} cannot be read ({unreadable.reason}); --kill ends what is left")
+        lines.append(
+            f"{unreadable.run_id}  {unreadable.path} cannot be read ({unreadable.reason}); --kill ends what is left"
+        )
         lines.append(f"  {len(carriers(unreadable.run_id))} processes")
     return "\n".join(lines) or "no run of this checkout"
 
@@ -221,7 +241,10 @@ def _as_started(options: Options, folder: Path) -> Options:
     record = last_launch(folder)
     hidden = next((item for item in record["argv"] if MASK in item), None)
     if hidden is not None:
-        raise UsageError(f"--resume {folder}: {hidden.partition('=')[0]} was given on the command line and is not written down; use --conf")
+        raise UsageError(
+            f"--resume {folder}: {hidden.partition('=')[0]} was given on the command line and is not written down; "
+            "use --conf"
+        )
     before = parse(record["argv"])
     assert before.conf is not None
     return replace(

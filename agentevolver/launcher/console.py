@@ -1,8 +1,8 @@
 """The main job's output: byte for byte into a file and, as long as it takes them, onto the console.
 
-Standard output and standard error stay apart on the console and share the file, in the order in which they arrive. A thread of its own
-copies, so that a console which blocks (a paused terminal, a pager) holds up the job's output and not the watching of the services.
-A console that is closed is given up; the file is written on.
+Standard output and standard error stay apart on the console and share the file, in the order in which they arrive. A
+thread of its own copies, so that a console which blocks (a paused terminal, a pager) holds up the job's output and not
+the watching of the services. A console that is closed is given up; the file is written on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Tee:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.detach()
         # Ends at once, unless the console blocks or a process that is none of ours any more still holds a pipe.
         self._thread.join(CLOSE_WAIT_S)

@@ -30,7 +30,9 @@ class Decoder:
             KeyError: it is not that of such a model.
         """
         text: Mapping[str, Any] = config.get("text_config") or config
-        experts = next((int(text[key]) for key in ("num_experts", "num_local_experts", "n_routed_experts") if text.get(key)), 0)
+        experts = next(
+            (int(text[key]) for key in ("num_experts", "num_local_experts", "n_routed_experts") if text.get(key)), 0
+        )
         return cls(
             hidden=int(text["hidden_size"]),
             intermediate=int(text["intermediate_size"]),
@@ -72,8 +74,9 @@ class Decoder:
         return self.layers * rank * (attention + 3 * (self.hidden + self.intermediate))
 
     def forward_flops(self, tokens: float, length: float) -> float:
-        """FLOPs of a forward pass over `tokens` in sequences of `length`: 2 a parameter and token, and causal attention's two products,
-        each 2 x heads x head size for the length / 2 tokens seen on average (PaLM, appendix B, halved for causality)."""
+        """FLOPs of a forward pass over `tokens` in sequences of `length`: 2 a parameter and token, and causal
+        attention's two products, each 2 x heads x head size for the length / 2 tokens seen on average (PaLM, appendix
+        B, halved for causality)."""
         width = self.heads * (self.head_size or self.hidden // self.heads)
         return tokens * (2 * self.matmul_parameters + 2 * self.layers * width * length)
 

@@ -14,7 +14,9 @@ SEED_TASKS = 100
 """Of an environment whose training tasks nobody has counted."""
 
 
-def expected(settings: Settings, total_training_steps: int | None, total_epochs: int) -> tuple[list[Activity], list[str]]:
+def expected(
+    settings: Settings, total_training_steps: int | None, total_epochs: int
+) -> tuple[list[Activity], list[str]]:
     """Return the activities of a run, and what was assumed for them.
 
     Args:
@@ -25,7 +27,9 @@ def expected(settings: Settings, total_training_steps: int | None, total_epochs:
     section, assumptions = settings.task_manager, []
     tasks = section.max_seed_tasks or SEED_TASKS
     if section.max_seed_tasks is None and (section.makes_tasks or total_training_steps is None):
-        assumptions.append(f"{SEED_TASKS} training tasks of the environment, which says how many there are when it is up")
+        assumptions.append(
+            f"{SEED_TASKS} training tasks of the environment, which says how many there are when it is up"
+        )
     made, kept = _making(settings, tasks)
     steps = total_training_steps or total_epochs * max(
         1, math.ceil(_tasks_of_an_epoch(settings, tasks, kept) / settings.sizes.train_batch_size)
@@ -35,7 +39,8 @@ def expected(settings: Settings, total_training_steps: int | None, total_epochs:
         assumptions.append("a judge for every rollout of a synthetic task; those with a check of the state need none")
     if any(activity.calls for activity in trained):
         assumptions.append(
-            f"{steps} training steps whose episodes are as long as they may be ({settings.rollout.max_steps} steps), without validation"
+            f"{steps} training steps whose episodes are as long as they may be ({settings.rollout.max_steps} steps), "
+            "without validation"
         )
     return [*made, *trained], assumptions
 
@@ -47,7 +52,9 @@ def _making(settings: Settings, tasks: int) -> tuple[list[Activity], int]:
         return [], 0
     explorations = tasks * section.n
     if section.target_tasks is not None:
-        explorations = min(explorations, math.ceil(section.target_tasks / (estimate.KEPT_SHARE * section.synthesis.max_tasks)))
+        explorations = min(
+            explorations, math.ceil(section.target_tasks / (estimate.KEPT_SHARE * section.synthesis.max_tasks))
+        )
     env_type, verification = settings.env_service.env_type, section.verification
     breadth, depth = section.strategy_args.steps(env_type)
     proposed = explorations * section.synthesis.max_tasks
@@ -58,7 +65,13 @@ def _making(settings: Settings, tasks: int) -> tuple[list[Activity], int]:
         estimate.exploring(explorations, breadth, depth, section.strategy_args.window(env_type)),
         asking("making up tasks", Role.SYNTHESISER, explorations, breadth + depth, replies),
         estimate.solving(proposed if verification.resolve else 0, length),
-        asking("checking tasks", Role.JUDGE, verdicts if verification.judge else 0, estimate.SOLUTION_STEPS, estimate.VERDICT_TOKENS),
+        asking(
+            "checking tasks",
+            Role.JUDGE,
+            verdicts if verification.judge else 0,
+            estimate.SOLUTION_STEPS,
+            estimate.VERDICT_TOKENS,
+        ),
     ]
     return out, math.ceil(proposed * estimate.KEPT_SHARE)
 

@@ -1,8 +1,9 @@
-"""One experiment, one configuration: what an experiment's folder holds already, and whether a launch would mix something else into it.
+"""One experiment, one configuration: what an experiment's folder holds already, and whether a launch would mix
+something else into it.
 
-Two configurations differ where a key that decides what is learned, on what, or how it is measured has two values. Keys that only say how
-long, how fast, where and how often are left out (`NEUTRAL`); so are keys that one of the two does not have at all (a release may add
-some), unless they stand where any key is taken.
+Two configurations differ where a key that decides what is learned, on what, or how it is measured has two values. Keys
+that only say how long, how fast, where and how often are left out (`NEUTRAL`); so are keys that one of the two does not
+have at all (a release may add some), unless they stand where any key is taken.
 """
 
 from __future__ import annotations
@@ -150,18 +151,24 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
 
 
 def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """Return the line that says why a resolved configuration may not be run in an experiment's folder, None if it may."""
+    """Return the line that says why a resolved configuration may not be run in an experiment's folder, None if it
+    may."""
     path = folder / "config.yaml"
     if not path.is_file() or not has_learned(folder):
         return None
     try:
         before = _read(path)
     except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError) as error:
-        return f"{path} cannot be read ({' '.join(str(error).split())}): look what it is, or give trainer.experiment_name=NAME"
+        return (
+            f"{path} cannot be read ({' '.join(str(error).split())}): look what it is, or give "
+            "trainer.experiment_name=NAME"
+        )
     differing = changes(before, config) if isinstance(before, Mapping) else []
     if not differing:
         return None
-    listed = ", ".join(map(str, differing[:SHOWN])) + (f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else "")
+    listed = ", ".join(map(str, differing[:SHOWN])) + (
+        f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+    )
     return (
         f"{folder} holds results of another configuration: {listed}; give this run a name of its own with "
         "trainer.experiment_name=NAME, or go on there all the same with --allow-changes"
@@ -192,7 +199,11 @@ def find_experiment(name: str, root: Path = Path("experiments")) -> Path:
     Raises:
         UsageError: there is none, or more than one.
     """
-    found = [path for path in dict.fromkeys((Path(name), root / name, *sorted(root.glob(f"*/{name}")))) if (path / "launches").is_dir()]
+    found = [
+        path
+        for path in dict.fromkeys((Path(name), root / name, *sorted(root.glob(f"*/{name}"))))
+        if (path / "launches").is_dir()
+    ]
     if not found:
         raise UsageError(f"--resume {name}: no experiment of that name was started here; {_known(root)}")
     if len(found) > 1:
@@ -201,7 +212,8 @@ def find_experiment(name: str, root: Path = Path("experiments")) -> Path:
 
 
 def last_launch(folder: Path) -> dict[str, Any]:
-    """Return the record of an experiment's last launch that trained; raises UsageError if there is none that can be read."""
+    """Return the record of an experiment's last launch that trained; raises UsageError if there is none that can be
+    read."""
     for path in sorted((folder / "launches").glob("*.json"), reverse=True):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -230,7 +242,8 @@ def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _comparable(key: str, value: Any) -> Any:
-    """Return what is compared of a value: of an address that it is one, of the shipped policy its name, of numbers their value."""
+    """Return what is compared of a value: of an address that it is one, of the shipped policy its name, of numbers
+    their value."""
     if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
         return "http"
     if isinstance(value, str) and value.endswith("/seed_policy_files"):

@@ -1,4 +1,5 @@
-"""The GPUs of this machine and the driver's CUDA, as nvidia-smi tells them, and the CUDA that the installed torch was built for.
+"""The GPUs of this machine and the driver's CUDA, as nvidia-smi tells them, and the CUDA that the installed torch was
+built for.
 
 Nothing here imports torch: reading takes milliseconds. What cannot be found out is None, never a guess.
 """
@@ -59,7 +60,8 @@ def gpus(environment: Mapping[str, str], run: Run = run_tool) -> list[Gpu] | Non
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """Read `--query-gpu=index,uuid,name,memory.total,memory.used --format=csv,noheader,nounits` (MiB); other lines are left out."""
+    """Read `--query-gpu=index,uuid,name,memory.total,memory.used --format=csv,noheader,nounits` (MiB); other lines are
+    left out."""
     found = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
@@ -74,7 +76,11 @@ def _visible(found: list[Gpu], devices: str | None) -> list[Gpu]:
         return found
     chosen = []
     for name in (part.strip() for part in devices.split(",")):
-        match = [gpu for gpu in found if (name.isdecimal() and gpu.index == int(name)) or (len(name) > 4 and gpu.uuid.startswith(name))]
+        match = [
+            gpu
+            for gpu in found
+            if (name.isdecimal() and gpu.index == int(name)) or (len(name) > 4 and gpu.uuid.startswith(name))
+        ]
         if not match:  # as CUDA does: what follows an unknown device is not visible
             break
         chosen += match
@@ -101,7 +107,8 @@ def parse_smi(text: str) -> Driver | None:
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version that the installed torch was built for, read in its files; None for a build without CUDA, or no torch."""
+    """The CUDA version that the installed torch was built for, read in its files; None for a build without CUDA, or no
+    torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -124,6 +131,7 @@ def driver_problem(driver: Driver, built_for: str) -> str | None:
     needed = ".".join(str(part) for part in FIRST_DRIVER[major]) if major in FIRST_DRIVER else f"one for CUDA {major}"
     runs = f" (up to CUDA {driver.cuda})" if driver.cuda is not None else ""
     return (
-        f"the NVIDIA driver {driver.version}{runs} is too old for the installed torch, which is built for CUDA {built_for}: "
+        f"the NVIDIA driver {driver.version}{runs} is too old for the installed torch, which is built for CUDA "
+        f"{built_for}: "
         f"install driver {needed} or newer, or a torch for an older CUDA"
     )

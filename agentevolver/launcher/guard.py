@@ -1,9 +1,10 @@
-"""The guard: a small process beside each launcher that notes the run's shared memory, and ends the run when its launcher was killed.
+"""The guard: a small process beside each launcher that notes the run's shared memory, and ends the run when its
+launcher was killed.
 
-It holds the reading end of a pipe of which the launcher alone has the other end, so that the kernel tells it of any death of the
-launcher's within milliseconds. It has a session of its own and is no process of the run, so that nothing that ends the run ends it. A guard
-that dies is started again. Should both die at once, the kernel ends what the launcher itself started (`die_with_parent`), and the next
-launch, or `--kill`, what is left.
+It holds the reading end of a pipe of which the launcher alone has the other end, so that the kernel tells it of any
+death of the launcher's within milliseconds. It has a session of its own and is no process of the run, so that nothing
+that ends the run ends it. A guard that dies is started again. Should both die at once, the kernel ends what the
+launcher itself started (`die_with_parent`), and the next launch, or `--kill`, what is left.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def environment() -> dict[str, str]:
 
 
 def pause_after(last: float, lived_s: float) -> float:
-    """Return the seconds to wait before a guard that lived so long is started again, after `last` seconds the time before."""
+    """Return the seconds to wait before a guard that lived so long is started again, after `last` seconds the time
+    before."""
     return AGAIN_AFTER_S if lived_s >= STEADY_S else min(max(AGAIN_AFTER_S, 2 * last), LONGEST_PAUSE_S)
 
 
@@ -89,7 +91,10 @@ class Guard:
             began = time.monotonic()
             await self._process.wait()
             pause = pause_after(pause, time.monotonic() - began)
-            logger.warning("the guard, which ends the run should this launcher be killed, was ended; starting it again in %g s", pause)
+            logger.warning(
+                "the guard, which ends the run should this launcher be killed, was ended; starting it again in %g s",
+                pause,
+            )
             await asyncio.sleep(pause)
             try:
                 await self._spawn()

@@ -1,8 +1,9 @@
-"""Logs of a run within bounds, whoever writes them: a long one is copied aside and emptied in place, and only the newest pieces are kept.
+"""Logs of a run within bounds, whoever writes them: a long one is copied aside and emptied in place, and only the
+newest pieces are kept.
 
-Every log of an experiment is appended to (`O_APPEND`), so that its writer, which holds it open, goes on at the new end. What is written
-between the last read and the emptying, microseconds, is lost. Ray's own files of its workers may be written at an offset instead: they are
-then sparse, and are measured by what they take on the disk.
+Every log of an experiment is appended to (`O_APPEND`), so that its writer, which holds it open, goes on at the new end.
+What is written between the last read and the emptying, microseconds, is lost. Ray's own files of its workers may be
+written at an offset instead: they are then sparse, and are measured by what they take on the disk.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class LogLimits:
 def piece_of(log: Path, moment: float) -> Path:
     """Return a free name beside a log for what it holds up to a moment: `main.20261123-052243.log`."""
     stamp = datetime.fromtimestamp(moment).strftime("%Y%m%d-%H%M%S")
-    names = (log.with_name(f"{log.stem}.{stamp}{again}{log.suffix}") for again in ("", *(f"-{n}" for n in range(2, 10_000))))
+    names = (
+        log.with_name(f"{log.stem}.{stamp}{again}{log.suffix}") for again in ("", *(f"-{n}" for n in range(2, 10_000)))
+    )
     return next(path for path in names if not path.exists())
 
 
@@ -70,7 +73,8 @@ class LogKeeper:
     """Keeps an experiment's logs, and the files of Ray's workers while a run goes on, within bounds.
 
     Args:
-        logs: the experiment's folder of logs; `workers/<run>/` in it holds what was kept of Ray's, of as many runs as a log has pieces.
+        logs: the experiment's folder of logs; `workers/<run>/` in it holds what was kept of Ray's, of as many runs as a
+            log has pieces.
         temp_dir: the run's temporary folder, with Ray's; None without one.
         limits: of every single log.
     """

@@ -1,9 +1,11 @@
-"""How much memory a GPU needs while the policy learns and while it is rolled out: an estimate from config.json and the configuration.
+"""How much memory a GPU needs while the policy learns and while it is rolled out: an estimate from config.json and the
+configuration.
 
-It is an estimate: states (parameters, gradients, Adam's two moments) are exact, activations are the formula below, measured on Qwen2 of
-0.5 and 1.5 B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes of each token in bf16 (57 and 103 kB), and
-with checkpointing its input alone, 2 x hidden. Logits are there twice, as themselves and as their gradient, and in chunks of 2,048 rows
-in fp32; they are gone before a checkpointed layer is computed again.
+It is an estimate: states (parameters, gradients, Adam's two moments) are exact, activations are the formula below,
+    measured on Qwen2 of
+0.5 and 1.5 B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes of each token in bf16
+(57 and 103 kB), and with checkpointing its input alone, 2 x hidden. Logits are there twice, as themselves and as their
+gradient, and in chunks of 2,048 rows in fp32; they are gone before a checkpointed layer is computed again.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Demand:
     @property
     def states(self) -> float:
         """What learning needs however few tokens a micro-batch has."""
-        return sum(self.learning[name] for name in ("parameters", "gradients", "optimiser", "a layer gathered", "other"))
+        return sum(
+            self.learning[name] for name in ("parameters", "gradients", "optimiser", "a layer gathered", "other")
+        )
 
     def describe(self, memory: int | None) -> list[str]:
         """The estimate as lines; `memory` is that of a GPU."""
@@ -58,8 +62,10 @@ class Demand:
         of = f" of {_gib(memory)}" if memory is not None else ""
         vllm = f" and vLLM {_gib(self.share * memory)}" if memory is not None else ""
         return [
-            f"memory of a GPU (an estimate): {_gib(sum(self.learning.values()))} GiB{of} while the policy learns ({parts})",
-            f"    while it is rolled out: the trainer holds {_gib(self.held)}{vllm} (at least {_gib(self.engine)}: weights, one sequence)",
+            f"memory of a GPU (an estimate): {_gib(sum(self.learning.values()))} GiB{of} while the policy learns "
+            f"({parts})",
+            f"    while it is rolled out: the trainer holds {_gib(self.held)}{vllm} (at least {_gib(self.engine)}: "
+            "weights, one sequence)",
         ]
 
     def problem(self, memory: int) -> str | None:
@@ -67,18 +73,23 @@ class Demand:
         engine = 0.0 if self.sleeps else self.share * memory
         if self.states + engine > memory:
             return (
-                f"the policy's states need {_gib(self.states)} GiB of a GPU's {_gib(memory)} while it learns: more GPUs "
+                f"the policy's states need {_gib(self.states)} GiB of a GPU's {_gib(memory)} while it learns: more "
+                "GPUs "
                 "(trainer.n_gpus_per_node), LoRA (actor_rollout_ref.model.lora_rank=32), half the bytes "
-                "(actor_rollout_ref.actor.fsdp_config.model_dtype=bf16), or the CPU's memory (…fsdp_config.offload_policy=true)"
+                "(actor_rollout_ref.actor.fsdp_config.model_dtype=bf16), or the CPU's memory "
+                "(…fsdp_config.offload_policy=true)"
             )
         if self.engine > self.share * memory:
             return (
-                f"vLLM needs {_gib(self.engine)} GiB and {UTILISATION}={self.share:g} gives it {_gib(self.share * memory)}: raise it, "
-                "lower actor_rollout_ref.rollout.max_model_len, or spread it with actor_rollout_ref.rollout.tensor_model_parallel_size"
+                f"vLLM needs {_gib(self.engine)} GiB and {UTILISATION}={self.share:g} gives it "
+                f"{_gib(self.share * memory)}: raise it, "
+                "lower actor_rollout_ref.rollout.max_model_len, or spread it with "
+                "actor_rollout_ref.rollout.tensor_model_parallel_size"
             )
         if self.held + self.share * memory > memory:
             return (
-                f"{UTILISATION}={self.share:g} takes {_gib(self.share * memory)} of {_gib(memory)} GiB while the trainer holds "
+                f"{UTILISATION}={self.share:g} takes {_gib(self.share * memory)} of {_gib(memory)} GiB while the "
+                "trainer holds "
                 f"{_gib(self.held)}: lower it to {max(0.05, 1 - self.held / memory - 0.05):.2f}, or set "
                 "actor_rollout_ref.actor.fsdp_config.param_offload and optimizer_offload to true"
             )
@@ -88,9 +99,15 @@ class Demand:
         """Say that it fits barely, or None."""
         learning = sum(self.learning.values()) + (0.0 if self.sleeps else self.share * memory)
         if learning > TIGHT * memory:
-            return f"memory is tight while the policy learns ({_gib(learning)} of {_gib(memory)} GiB): lower {ROOM} if it runs out"
+            return (
+                f"memory is tight while the policy learns ({_gib(learning)} of {_gib(memory)} GiB): lower {ROOM} "
+                "if it runs out"
+            )
         if (rolling := self.held + self.share * memory) > TIGHT * memory:
-            return f"memory is tight while it is rolled out ({_gib(rolling)} of {_gib(memory)} GiB): lower {UTILISATION} if it runs out"
+            return (
+                f"memory is tight while it is rolled out ({_gib(rolling)} of {_gib(memory)} GiB): lower "
+                f"{UTILISATION} if it runs out"
+            )
         return None
 
 
@@ -131,7 +148,8 @@ def demand(config: DictConfig, model: Decoder) -> Demand:
         "parameters": 0.0 if on_cpu else stored,
         "gradients": 0.0 if on_cpu else learnt,
         "optimiser": 0.0 if on_cpu else 2 * learnt,
-        "a layer gathered": 2.0 * (2 * model.layer_parameters + model.vocabulary * model.hidden * (1 if model.tied else 2)),
+        "a layer gathered": 2.0
+        * (2 * model.layer_parameters + model.vocabulary * model.hidden * (1 if model.tied else 2)),
         "activations": activations,
         "logits or a layer": max(logits, 1.5 * layer if checkpointed else 0.0),
         "other": float(OTHER),
@@ -139,7 +157,9 @@ def demand(config: DictConfig, model: Decoder) -> Demand:
     held = float(OTHER)
     held += 0.0 if on_cpu or fsdp("actor", "param_offload") else stored
     held += 0.0 if on_cpu or fsdp("actor", "optimizer_offload") else 2 * learnt
-    reads_reference = bool(read("actor.use_kl_loss", False)) or bool(OmegaConf.select(config, "algorithm.use_kl_in_reward"))
+    reads_reference = bool(read("actor.use_kl_loss", False)) or bool(
+        OmegaConf.select(config, "algorithm.use_kl_in_reward")
+    )
     if reads_reference and not rank and not fsdp("ref", "param_offload"):
         reference = model.parameters * BYTES.get(str(read("ref.fsdp_config.model_dtype", "fp32")), 4) / shards
         held += reference

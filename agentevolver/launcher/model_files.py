@@ -1,4 +1,5 @@
-"""Whether the policy can be loaded: a folder that has what a model needs, or a name whose files are in the cache or on the hub."""
+"""Whether the policy can be loaded: a folder that has what a model needs, or a name whose files are in the cache or on
+the hub."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def looks_local(path: str) -> bool:
 
 
 def folder_of(path: str) -> Path | None:
-    """The folder that a model is read from without a network: the path itself, or the newest of it in the hub's cache; None: neither."""
+    """The folder that a model is read from without a network: the path itself, or the newest of it in the hub's cache;
+    None: neither."""
     folder = Path(path).expanduser()
     if looks_local(path) or folder.is_dir():
         return folder if folder.is_dir() else None
@@ -85,7 +87,8 @@ def _ask_hub(path: str) -> None:
         raise LaunchError(f"{KEY}={path} wants its licence accepted on the hub, and HF_TOKEN set here") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise UsageError(
-            f"{KEY}={path}: no such folder, and the Hugging Face hub has no model of this name (a private one: set HF_TOKEN)"
+            f"{KEY}={path}: no such folder, and the Hugging Face hub has no model of this name (a private one: set "
+            "HF_TOKEN)"
         ) from error
     except (httpx.HTTPError, OSError) as error:
         raise LaunchError(

@@ -19,11 +19,13 @@ REME = "reme"
 _EPILOG = """\
 key=value items override the configuration, e.g. trainer.total_epochs=2 actor_rollout_ref.rollout.n=4.
 
-  --with-NAME           also start NAME: a registered environment (served beside the one of the configuration), or a service of your
+  --with-NAME           also start NAME: a registered environment (served beside the one of the configuration), or a \
+service of your
                         own that .env describes with NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL (see example.env)
 
   --with-logview        also serve the page that shows the run (the same as --view, while it goes on)
-  --with-reme           also start the experience service, for exp_manager.backend=http; REME_PATH and REME_SCRIPT in .env replace it
+  --with-reme           also start the experience service, for exp_manager.backend=http; REME_PATH and REME_SCRIPT in \
+.env replace it
 
 Without --conf, --with-NAME starts the services alone, until Ctrl-C."""
 
@@ -72,7 +74,9 @@ def parse(arguments: Sequence[str]) -> Options:
     services = tuple(dict.fromkeys(item.removeprefix(_WITH) for item in rest if item.startswith(_WITH)))
     unknown = [item for item in rest if item.startswith("-") and not item.startswith(_WITH)]
     if unknown:
-        raise UsageError(f"unknown option {unknown[0]} (see --help; a configuration key is written key=value, without dashes)")
+        raise UsageError(
+            f"unknown option {unknown[0]} (see --help; a configuration key is written key=value, without dashes)"
+        )
     if "" in services or any("=" in name for name in services):
         raise UsageError("--with-NAME takes a name and no value, --with-pocket for example")
     options = Options(
@@ -104,25 +108,33 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def _check_stop_and_resume(options: Options) -> None:
-    if options.stop is not None and (options.starts_something or options.kill or options.status or options.view or options.dry_run):
+    if options.stop is not None and (
+        options.starts_something or options.kill or options.status or options.view or options.dry_run
+    ):
         raise UsageError("--stop stops runs and starts none; give it alone")
     if options.resume is not None and options.conf is not None:
         raise UsageError("--resume takes the yaml that the experiment was started with; leave --conf away, or --resume")
     if options.resume is not None and options.target != DEFAULT_TARGET:
         raise UsageError("--resume runs the module that the experiment was started with; leave --target away")
     if options.allow_changes and options.conf is None and options.resume is None:
-        raise UsageError("--allow-changes lets a run go on in an experiment of another configuration, and needs --conf or --resume")
+        raise UsageError(
+            "--allow-changes lets a run go on in an experiment of another configuration, and needs --conf or --resume"
+        )
 
 
 def _check_view(options: Options, rest: Sequence[str]) -> None:
-    if options.view is not None and (options.conf or options.resume or options.kill or options.status or options.dry_run or rest):
+    if options.view is not None and (
+        options.conf or options.resume or options.kill or options.status or options.dry_run or rest
+    ):
         raise UsageError("--view shows a run and starts none; during a run: --conf FILE --with-logview")
     if options.view is None and (options.host != Options.host or options.port is not None):
         raise UsageError("--host and --port are those of --view")
     if options.port is not None and not 0 < options.port < 65536:
         raise UsageError(f"--port {options.port} is no port")
     if LOGVIEW in options.services and options.conf is None and options.resume is None:
-        raise UsageError("--with-logview shows a run and needs --conf; one that has ended: --view experiments/<project>/<experiment>")
+        raise UsageError(
+            "--with-logview shows a run and needs --conf; one that has ended: --view experiments/<project>/<experiment>"
+        )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -141,9 +153,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--conf", type=Path, metavar="FILE", help="the experiment's yaml, examples/basic.yaml for example")
-    add("--dry-run", action="store_true", help="check everything, print the plan and the resolved configuration, start nothing")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="check everything, print the plan and the resolved configuration, start nothing",
+    )
     add("--status", action="store_true", help="show the runs that launchers of this checkout have started")
-    add("--view", type=Path, metavar="FOLDER", help="show the run in experiments/<project>/<experiment> on a web page, until Ctrl-C")
+    add(
+        "--view",
+        type=Path,
+        metavar="FOLDER",
+        help="show the run in experiments/<project>/<experiment> on a web page, until Ctrl-C",
+    )
     add("--host", default=Options.host, help="with --view: the address to listen on (default: %(default)s)")
     add("--port", type=int, help="with --view: the port to listen on (default: the first free one from 8600 on)")
     add(
@@ -153,10 +174,38 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="stop the runs of this checkout in order, as Ctrl-C does, or that one",
     )
-    add("-k", "--kill", action="store_true", help="first end what launchers of this checkout have started, and nothing else")
-    add("--resume", metavar="NAME", help="go on with an experiment, started as it was last: its folder, project/experiment or experiment")
-    add("--allow-changes", action="store_true", help="go on in an experiment whose results come from another configuration")
-    add("--target", default=DEFAULT_TARGET, metavar="MODULE", help="module that is run as the main job (default: %(default)s)")
-    add("--env-module", action="append", default=[], metavar="NAME=PKG.MOD:CLASS", help="make an environment class of yours known as NAME")
-    add("--db", metavar="TAGS", help="debug: breakpoints with these tags (separated by |) stop, and Ray keeps failed tasks for a debugger")
+    add(
+        "-k",
+        "--kill",
+        action="store_true",
+        help="first end what launchers of this checkout have started, and nothing else",
+    )
+    add(
+        "--resume",
+        metavar="NAME",
+        help="go on with an experiment, started as it was last: its folder, project/experiment or experiment",
+    )
+    add(
+        "--allow-changes",
+        action="store_true",
+        help="go on in an experiment whose results come from another configuration",
+    )
+    add(
+        "--target",
+        default=DEFAULT_TARGET,
+        metavar="MODULE",
+        help="module that is run as the main job (default: %(default)s)",
+    )
+    add(
+        "--env-module",
+        action="append",
+        default=[],
+        metavar="NAME=PKG.MOD:CLASS",
+        help="make an environment class of yours known as NAME",
+    )
+    add(
+        "--db",
+        metavar="TAGS",
+        help="debug: breakpoints with these tags (separated by |) stop, and Ray keeps failed tasks for a debugger",
+    )
     return parser

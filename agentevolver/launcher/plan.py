@@ -1,4 +1,5 @@
-"""What a launch will do, decided before it is done: from the options and the configuration to services and the main job.
+"""What a launch will do, decided before it is done: from the options and the configuration to services and the main
+job.
 
 Making a plan starts nothing and writes nothing; `--dry-run` prints it.
 """
@@ -144,8 +145,13 @@ class Plan:
         """Return the plan as text."""
         lines = [f"run {self.run_id} on {self.device}", f"writes to {self.experiment_dir}"]
         if model := select(self.config, "actor_rollout_ref.model"):
-            attention, gpus = select(model, "override_config.attn_implementation"), select(self.config, "trainer.n_gpus_per_node")
-            lines.append(f"trains {model['path']}: {DESCRIPTIONS[self.device]}, attention {attention}, {gpus} device(s) a node")
+            attention, gpus = (
+                select(model, "override_config.attn_implementation"),
+                select(self.config, "trainer.n_gpus_per_node"),
+            )
+            lines.append(
+                f"trains {model['path']}: {DESCRIPTIONS[self.device]}, attention {attention}, {gpus} device(s) a node"
+            )
         lines += [f"uses {text}" for text in self.reused]
         for spec in self.services:
             lines += [f"starts {spec.name}: {spec.title}", f"    {spec.command}"]
@@ -160,7 +166,8 @@ def new_run_id() -> str:
 
 
 def make_plan(options: Options, configuration: Configuration, presence: Presence, registry: RunRegistry) -> Plan:
-    """Decide what is started, in this order: Ray, the environment service, the teacher, the user's services, the run's page, the main job.
+    """Decide what is started, in this order: Ray, the environment service, the teacher, the user's services, the run's
+    page, the main job.
 
     Args:
         presence: what is to be done about the environment service of the configuration.
@@ -174,7 +181,10 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     logs = folder / "logs"
     registered, own = _split_services(options)
     env = _environment(configuration, options)
-    hidden, kept = tuple(secrets_in(os.environ, _key_variables(configuration.config))), registry.secrets_path(run_id).resolve()
+    hidden, kept = (
+        tuple(secrets_in(os.environ, _key_variables(configuration.config))),
+        registry.secrets_path(run_id).resolve(),
+    )
     if token := next((name for name in HUB_TOKENS if name in hidden), None):
         # In place of a file of the user's own too, over which the variable counts where it is one.
         env["HF_TOKEN_PATH"] = str(kept / token)
@@ -186,7 +196,9 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
             f"ray.preload=true on {configuration.device}: importing torch's compiler and vLLM sets up the CUDA driver, "
             "which no fork can use; set it to false"
         )
-    cluster = _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env, preloads=preloads)
+    cluster = (
+        _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env, preloads=preloads)
+    )
     service = configuration.env_service
     services, reused = [*cluster.services], [*cluster.reused]
     if hidden:
@@ -211,7 +223,8 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     serves_experience = REME in own and not is_described(REME)
     if serves_experience and options.conf is not None and configuration.experience_backend != "http":
         raise UsageError(
-            f"--with-reme starts a service that nobody would ask: exp_manager.backend = {configuration.experience_backend} keeps the pool "
+            "--with-reme starts a service that nobody would ask: exp_manager.backend = "
+            f"{configuration.experience_backend} keeps the pool "
             "in the run itself; leave --with-reme away, or set exp_manager.backend=http"
         )
     try:
@@ -224,11 +237,15 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
         services.append(spec)
     for name in own:
         if name == REME and serves_experience:
-            services.append(experience_service(configuration.experience_url, folder / "config.yaml", logs=logs, env=cluster.env))
+            services.append(
+                experience_service(configuration.experience_url, folder / "config.yaml", logs=logs, env=cluster.env)
+            )
             continue
         trusted.add(name)
         usual = f"{configuration.experience_url.rstrip('/')}/health" if name == REME else ""
-        services.append(user_service(name, known=known_names(options), logs=logs, env=cluster.env, usual_health_url=usual))
+        services.append(
+            user_service(name, known=known_names(options), logs=logs, env=cluster.env, usual_health_url=usual)
+        )
     if LOGVIEW in options.services:
         services.append(logview_service(folder, logs=logs, env=cluster.env))
     return Plan(
@@ -259,7 +276,9 @@ def check_services(options: Options, configuration: Configuration) -> None:
         return
     if not is_local(service.env_url):
         if registered:
-            raise UsageError(f"--with-{registered[0]} starts a service here, but env_service.env_url={service.env_url} is elsewhere")
+            raise UsageError(
+                f"--with-{registered[0]} starts a service here, but env_service.env_url={service.env_url} is elsewhere"
+            )
         return
     try:
         resolve(served_names(options, configuration), options.env_modules)
@@ -311,10 +330,15 @@ class _Cluster:
     dashboard: str | None = None
 
 
-def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str], *, preloads: bool) -> _Cluster:
-    """Describe the Ray cluster that is joined or started, with the nursery of its workers; every process of the run gets its `env`."""
+def _cluster(
+    section: RaySection, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str], *, preloads: bool
+) -> _Cluster:
+    """Describe the Ray cluster that is joined or started, with the nursery of its workers; every process of the run
+    gets its `env`."""
     if section.address is not None:
-        return _Cluster(section.address, env | {"RAY_ADDRESS": section.address}, reused=(f"the Ray cluster at {section.address}",))
+        return _Cluster(
+            section.address, env | {"RAY_ADDRESS": section.address}, reused=(f"the Ray cluster at {section.address}",)
+        )
     temp_dir, token = temp_dir_for(run_id), None
     env = env | net.ON_LOOPBACK | {"TMPDIR": str(temp_dir / "tmp")}
     if "RAY_AUTH_MODE" not in os.environ:
@@ -323,7 +347,10 @@ def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry
         env = env | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     services: tuple[ServiceSpec, ...] = ()
     if preloads:
-        services, env = (nursery_service(temp_dir / "nursery", logs=logs, env=env),), env | {SOCKET: str(temp_dir / "nursery")}
+        services, env = (
+            (nursery_service(temp_dir / "nursery", logs=logs, env=env),),
+            env | {SOCKET: str(temp_dir / "nursery")},
+        )
     head = ray_head(
         num_cpus=section.num_cpus,
         num_gpus=section.num_gpus,
@@ -334,7 +361,9 @@ def _cluster(section: RaySection, run_id: str, logs: Path, registry: RunRegistry
         logs=logs,
         env=env,
     )
-    return _Cluster(head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard)
+    return _Cluster(
+        head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard
+    )
 
 
 def registered_services(options: Options) -> list[str]:
@@ -360,7 +389,11 @@ def _environment(configuration: Configuration, options: Options) -> dict[str, st
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     env = {**configuration.env, "PATH": path, "PYTHONUNBUFFERED": "1"}
     if options.debug_tags is not None:
-        env |= {"RAY_DEBUG_POST_MORTEM": "1", "RAY_record_task_actor_creation_sites": "true", "DEBUG_TAGS": options.debug_tags}
+        env |= {
+            "RAY_DEBUG_POST_MORTEM": "1",
+            "RAY_record_task_actor_creation_sites": "true",
+            "DEBUG_TAGS": options.debug_tags,
+        }
     return env
 
 

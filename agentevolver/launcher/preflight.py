@@ -30,7 +30,8 @@ OTHER_PORT = "choose another port with env_service.env_url=http://127.0.0.1:PORT
 
 @dataclass(frozen=True)
 class Presence:
-    """What is to be done about the environment service: start one (`START`), or use the one that runs, which `whose` describes."""
+    """What is to be done about the environment service: start one (`START`), or use the one that runs, which `whose`
+    describes."""
 
     whose: str | None = None
 
@@ -46,11 +47,15 @@ def check_model(path: str) -> None:
     """
     looks_local = path.startswith(("/", "./", "../", "~"))
     if looks_local and not Path(path).expanduser().exists():
-        raise UsageError(f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging Face hub")
+        raise UsageError(
+            f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging "
+            "Face hub"
+        )
 
 
 def check_checkpoint(config: Mapping[str, Any]) -> None:
-    """Refuse to go on from a checkpoint that the ranks could not load, and to start over where steps were trained; loads nothing.
+    """Refuse to go on from a checkpoint that the ranks could not load, and to start over where steps were trained;
+    loads nothing.
 
     Args:
         config: the composed configuration.
@@ -78,7 +83,10 @@ def check_disk(folder: Path) -> None:
     """
     free = free_bytes(folder) / 1e9
     if free < MIN_FREE_GB:
-        raise LaunchError(f"{free:.1f} GB free where {folder} lies, at least {MIN_FREE_GB:g} are needed: free some, or set experiment.root")
+        raise LaunchError(
+            f"{free:.1f} GB free where {folder} lies, at least {MIN_FREE_GB:g} are needed: free some, or set "
+            "experiment.root"
+        )
 
 
 def is_local(env_url: str) -> bool:
@@ -86,17 +94,20 @@ def is_local(env_url: str) -> bool:
     return is_loopback(urlsplit(env_url).hostname or "")
 
 
-async def env_service_presence(env_url: str, names: Sequence[str], registry: RunRegistry, *, external: bool) -> Presence:
+async def env_service_presence(
+    env_url: str, names: Sequence[str], registry: RunRegistry, *, external: bool
+) -> Presence:
     """Find out whether the environment service is there, and is one that may be used.
 
-    That is one that a launcher of this checkout has started, or that the configuration declares: `external`, or an address elsewhere.
+    That is one that a launcher of this checkout has started, or that the configuration declares: `external`, or an
+    address elsewhere.
 
     Args:
         names: the environments that it must serve.
 
     Raises:
-        LaunchError: a declared one does not answer, one that answers is somebody else's or serves other environments, or something else
-            has the local port.
+        LaunchError: a declared one does not answer, one that answers is somebody else's or serves other environments,
+            or something else has the local port.
     """
     health = await examine(health_url(env_url))
     declared = external or not is_local(env_url)
@@ -104,16 +115,21 @@ async def env_service_presence(env_url: str, names: Sequence[str], registry: Run
     if health.reason is None:
         return Presence(_whose(env_url, health.identity, names, registry, declared=declared))
     if declared:
-        raise LaunchError(f"env_service.env_url={env_url} does not answer ({health.reason}); start it there, or correct the URL")
+        raise LaunchError(
+            f"env_service.env_url={env_url} does not answer ({health.reason}); start it there, or correct the URL"
+        )
     if health.reason == "connection refused" and port_is_free(parts.port or 80, parts.hostname or "127.0.0.1"):
         return START
     raise LaunchError(
-        f"port {parts.port or 80} is taken by something that is not a healthy environment service ({health.reason}); stop it, "
+        f"port {parts.port or 80} is taken by something that is not a healthy environment service ({health.reason}); "
+        "stop it, "
         f"or {OTHER_PORT}"
     )
 
 
-def _whose(env_url: str, identity: ServiceIdentity | None, names: Sequence[str], registry: RunRegistry, *, declared: bool) -> str:
+def _whose(
+    env_url: str, identity: ServiceIdentity | None, names: Sequence[str], registry: RunRegistry, *, declared: bool
+) -> str:
     """Say whose a running environment service is.
 
     Raises:
@@ -130,7 +146,10 @@ def _whose(env_url: str, identity: ServiceIdentity | None, names: Sequence[str],
             f"{env_url} is answered by {who}, which no launcher of this checkout has started: "
             f"{OTHER_PORT}, or declare it with env_service.external=true"
         )
-    return f"which belongs to run {record.run_id} and ends with it (one of its own: env_service.env_url=http://127.0.0.1:PORT)"
+    return (
+        f"which belongs to run {record.run_id} and ends with it (one of its own: "
+        "env_service.env_url=http://127.0.0.1:PORT)"
+    )
 
 
 async def check_ray_address(address: str) -> None:
@@ -144,10 +163,13 @@ async def check_ray_address(address: str) -> None:
     if not host or not port.isdecimal():
         raise UsageError(f"ray.address={address} must be HOST:PORT of a Ray head, or null to start one")
     if not await reachable(host.strip("[]"), int(port)):
-        raise LaunchError(f"ray.address={address}: no Ray head accepts connections there; start it, or set ray.address=null")
+        raise LaunchError(
+            f"ray.address={address}: no Ray head accepts connections there; start it, or set ray.address=null"
+        )
     if not is_loopback(host) and os.environ.get("RAY_AUTH_MODE") != "token":
         logger.warning(
-            "ray.address=%s: whoever reaches this cluster runs code on it; close its network to others, or set RAY_AUTH_MODE=token and "
+            "ray.address=%s: whoever reaches this cluster runs code on it; close its network to others, or set "
+            "RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH on all nodes before `ray start`",
             address,
         )

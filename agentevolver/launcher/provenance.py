@@ -1,8 +1,8 @@
 """What ran: the code's commit and changes, the installed packages, the machine. Written beside the run's results.
 
-One file per launch, `launches/<run id>.json`; beside it the uncommitted changes as `<run id>.diff`, the resolved configuration as
-`<run id>.yaml`, and all installed packages in a file that is named by their hash. Secrets are masked, in the changes too. A fact that
-cannot be found out is null; recording never stops a run.
+One file per launch, `launches/<run id>.json`; beside it the uncommitted changes as `<run id>.diff`, the resolved
+configuration as `<run id>.yaml`, and all installed packages in a file that is named by their hash. Secrets are masked,
+in the changes too. A fact that cannot be found out is null; recording never stops a run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ MAX_DIFF_BYTES = 2_000_000
 class LaunchRecord:
     """The record of one launch; `finish` adds how it ended."""
 
-    def __init__(self, experiment_dir: Path, run_id: str, argv: Sequence[str], root: Path, config_text: str = "") -> None:
+    def __init__(
+        self, experiment_dir: Path, run_id: str, argv: Sequence[str], root: Path, config_text: str = ""
+    ) -> None:
         self._path = experiment_dir / "launches" / f"{run_id}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         code, diff = code_state(root)
@@ -48,7 +50,9 @@ class LaunchRecord:
             self._path.with_suffix(".diff").write_bytes(patch.encode("utf-8", "surrogateescape"))
         if config_text:
             self._path.with_suffix(".yaml").write_text(config_text, encoding="utf-8")
-        self._path.with_name(f"packages-{self._facts['packages']['sha256'][:12]}.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
+        self._path.with_name(f"packages-{self._facts['packages']['sha256'][:12]}.txt").write_text(
+            "\n".join(pins) + "\n", encoding="utf-8"
+        )
         self._write()
 
     def finish(self, exit_code: int) -> None:
@@ -91,7 +95,11 @@ def packages(found: Sequence[str]) -> dict[str, Any]:
 
 def hardware() -> dict[str, Any]:
     """Return what the run computes on."""
-    gpus = _run("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") if shutil.which("nvidia-smi") else None
+    gpus = (
+        _run("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+        if shutil.which("nvidia-smi")
+        else None
+    )
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
         "host": platform.node(),

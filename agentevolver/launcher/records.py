@@ -1,7 +1,9 @@
-"""What launchers of this checkout have started: one JSON file per run under `.agentevolver/run/`, and a lock per experiment.
+"""What launchers of this checkout have started: one JSON file per run under `.agentevolver/run/`, and a lock per
+experiment.
 
-A run's file is there before its first process is, so that a launcher killed at any moment leaves enough to find everything again
-(`reap`): the run's guard does that at once, else the next launch or `--kill`. Files are replaced atomically. A lock is the kernel's
+A run's file is there before its first process is, so that a launcher killed at any moment leaves enough to find
+everything again (`reap`): the run's guard does that at once, else the next launch or `--kill`. Files are replaced
+    atomically. A lock is the kernel's
 (flock): it ends with its holder, however that ends.
 """
 
@@ -158,7 +160,8 @@ class RunRegistry:
         return [record for record in self.records() if record.experiment_dir == str(experiment_dir.resolve())]
 
     def serving(self, port: int, launch_id: str | None) -> RunRecord | None:
-        """Return the run that the server on this port says has started it, if that is so: by its record, and that process still runs."""
+        """Return the run that the server on this port says has started it, if that is so: by its record, and that
+        process still runs."""
         record = self.of_run(launch_id) if launch_id is not None and launch_id == Path(launch_id).name else None
         if not isinstance(record, RunRecord) or not record.here:
             return None
@@ -166,7 +169,8 @@ class RunRegistry:
         return record if any(option in item.process.arguments() for item in record.started) else None
 
     def stop(self, record: RunRecord, timeout_s: float = STOP_WAIT_S) -> bool:
-        """Ask a run's launcher to stop everything in order, as Ctrl-C does, and wait for it; False if there is no launcher to ask.
+        """Ask a run's launcher to stop everything in order, as Ctrl-C does, and wait for it; False if there is no
+        launcher to ask.
 
         Raises:
             LaunchError: it is not done within `timeout_s` seconds. Nothing was killed.
@@ -184,7 +188,8 @@ class RunRegistry:
         A record that cannot be read is set aside under another name. Who comes second waits for the first.
 
         Raises:
-            LaunchError: a process outlives SIGKILL (it hangs in the kernel), or a record that cannot be read is no file of this user's.
+            LaunchError: a process outlives SIGKILL (it hangs in the kernel), or a record that cannot be read is no file
+                of this user's.
         """
         with self._alone(record.run_id) as first:
             if not first:
@@ -200,7 +205,9 @@ class RunRegistry:
         elif not record.rebooted:
             return cleared
         if record.temp_dir is not None:
-            keep_worker_logs(Path(record.temp_dir), exits, Path(record.experiment_dir) / "logs" / "workers" / record.run_id)
+            keep_worker_logs(
+                Path(record.temp_dir), exits, Path(record.experiment_dir) / "logs" / "workers" / record.run_id
+            )
             remove_temp_dir(Path(record.temp_dir))
         self.forget(record.run_id)
         return cleared
@@ -242,7 +249,9 @@ class RunRegistry:
             yield False
             return
         except OSError as error:
-            raise LaunchError(f"{path} is not a run's record and cannot be opened ({error.strerror}): remove it") from error
+            raise LaunchError(
+                f"{path} is not a run's record and cannot be opened ({error.strerror}): remove it"
+            ) from error
         with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield path.exists()
@@ -266,7 +275,9 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            pids = [str(record.launcher.pid) for record in registry.of_experiment(experiment_dir) if record.launcher.alive]
+            pids = [
+                str(record.launcher.pid) for record in registry.of_experiment(experiment_dir) if record.launcher.alive
+            ]
             holder = f"the launcher with pid {pids[0]}" if pids else "another launcher"
             raise LaunchError(
                 f"{experiment_dir} is in use by {holder}: stop that one (Ctrl-C there, or --kill), "
@@ -276,14 +287,20 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
 
 
 def temp_dir_for(run_id: str) -> Path:
-    """Return where all processes of a run keep temporary files; short, because the path of a socket in it may have 107 bytes."""
+    """Return where all processes of a run keep temporary files; short, because the path of a socket in it may have 107
+    bytes."""
     parent = tempfile.gettempdir()
     return Path(parent if len(parent) <= 16 else "/tmp") / f"{TEMP_PREFIX}{run_id}"
 
 
 def remove_temp_dir(folder: Path) -> None:
     """Remove a run's temporary folder; anything that is not one is left alone."""
-    if folder.name.startswith(TEMP_PREFIX) and folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+    if (
+        folder.name.startswith(TEMP_PREFIX)
+        and folder.is_dir()
+        and not folder.is_symlink()
+        and folder.stat().st_uid == os.getuid()
+    ):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,7 +1,8 @@
-"""Carries out a plan: services one after the other, then the main job; whatever happens, everything is stopped in reverse order.
+"""Carries out a plan: services one after the other, then the main job; whatever happens, everything is stopped in
+reverse order.
 
-One task per service watches it, and the main job, the watching and the signals are waited for together: the first that ends decides.
-The first Ctrl-C or SIGTERM stops in order, the second kills at once.
+One task per service watches it, and the main job, the watching and the signals are waited for together: the first that
+ends decides. The first Ctrl-C or SIGTERM stops in order, the second kills at once.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _clear_away(plan: Plan, registry: RunRegistry) -> None:
 
 @contextmanager
 def private_files(plan: Plan) -> Iterator[None]:
-    """Make what this process and all that it starts write readable by their owner alone, unless the plan shares the run's files."""
+    """Make what this process and all that it starts write readable by their owner alone, unless the plan shares the
+    run's files."""
     # Experiments of others may come to lie in the folders above.
     plan.experiment_dir.parent.mkdir(parents=True, exist_ok=True)
     before = os.umask(0o077)
@@ -250,7 +252,11 @@ class _Run:
         if not spec.says_who:
             return f"which {url} names"
         identity = (await examine(url)).identity
-        record = self._ledger.registry.serving(urlsplit(url).port or 80, identity.launch_id) if identity is not None else None
+        record = (
+            self._ledger.registry.serving(urlsplit(url).port or 80, identity.launch_id)
+            if identity is not None
+            else None
+        )
         if record is None:
             who = identity or "something that does not say who it is"
             raise LaunchError(

@@ -1,6 +1,7 @@
 """The life of one service: started, waited for, watched, started again after a death a bounded number of times.
 
-States and their transitions are the table `NEXT`. `watch` ends only by raising: a service is not expected to end while a run goes on.
+States and their transitions are the table `NEXT`. `watch` ends only by raising: a service is not expected to end while
+a run goes on.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class Service:
         ended = asyncio.create_task(self._child.wait())
         answering = asyncio.create_task(self._answering())
         try:
-            await asyncio.wait({ended, answering}, timeout=self.spec.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {ended, answering}, timeout=self.spec.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             ended.cancel()
             answering.cancel()
@@ -119,7 +122,9 @@ class Service:
                     raise ServiceDied(f"{error}{tried}; the run cannot go on") from error
                 delay = self.spec.delay(attempt)
                 attempt += 1
-                logger.warning("starting %s again in %g s (%d of %d)", self.spec.name, delay, attempt, self.spec.restarts)
+                logger.warning(
+                    "starting %s again in %g s (%d of %d)", self.spec.name, delay, attempt, self.spec.restarts
+                )
                 await asyncio.sleep(delay)
                 try:
                     await self.start()
@@ -145,7 +150,13 @@ class Service:
         while (reason := await self._unhealthy()) is not None:
             if time.monotonic() - reported >= PROGRESS_EVERY_S:
                 reported = time.monotonic()
-                logger.info("  waiting for %s since %.0f s (%s; log: %s)", self.spec.name, reported - began, reason, self.spec.log)
+                logger.info(
+                    "  waiting for %s since %.0f s (%s; log: %s)",
+                    self.spec.name,
+                    reported - began,
+                    reason,
+                    self.spec.log,
+                )
             await asyncio.sleep(POLL_S)
 
     async def _unhealthy(self) -> str | None:

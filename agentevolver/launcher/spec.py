@@ -49,7 +49,8 @@ class ServiceSpec(JobSpec):
     steady_s: float = 600.0
     backoff_s: tuple[float, ...] = BACKOFF_S
     shared: bool = False
-    """Used, and not started nor stopped, when its health URLs answer already (and, if it says who it is, this checkout has started it)."""
+    """Used, and not started nor stopped, when its health URLs answer already (and, if it says who it is, this checkout
+    has started it)."""
     says_who: bool = False
     """Whether its health URL says which launch has started it; it is up when that is this one."""
     needed: bool = True

@@ -53,14 +53,34 @@ def ray_head(
     page = take_port_from(dashboard_port) if dashboard and dashboard_port else take_any_port()
     if page is None:
         raise LaunchError(f"no port is free from ray.dashboard_port={dashboard_port} on; set another one, 0 takes any")
-    argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats", "--no-monitor"]
+    argv = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--head",
+        "--block",
+        "--disable-usage-stats",
+        "--no-monitor",
+    ]
     argv += [f"--port={gcs}", f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}"]
-    # 0 lets each process take what is free; Ray's own defaults are fixed ports, which a second cluster on the machine would need too.
-    for option in ("min-worker-port", "max-worker-port", "node-manager-port", "object-manager-port", "metrics-export-port"):
+    # 0 lets each process take what is free; Ray's own defaults are fixed ports, which a second cluster on the machine
+    # would need too.
+    for option in (
+        "min-worker-port",
+        "max-worker-port",
+        "node-manager-port",
+        "object-manager-port",
+        "metrics-export-port",
+    ):
         argv.append(f"--{option}=0")
     argv += ["--dashboard-agent-grpc-port=0", "--runtime-env-agent-port=0"]
     argv += [f"--node-ip-address={LOOPBACK}"]
-    argv += [f"--include-dashboard={str(dashboard).lower()}", f"--dashboard-host={LOOPBACK}", f"--dashboard-port={page}"]
+    argv += [
+        f"--include-dashboard={str(dashboard).lower()}",
+        f"--dashboard-host={LOOPBACK}",
+        f"--dashboard-port={page}",
+    ]
     argv += [f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", f"--temp-dir={temp_dir}"]
     if object_store_memory is not None:
         argv.append(f"--object-store-memory={object_store_memory}")
@@ -70,12 +90,18 @@ def ray_head(
         argv=tuple(argv),
         cwd=Path.cwd(),
         log=logs / "ray.log",
-        # Nothing is left to drain when it is stopped, and the whole group is: draining would wait for a GCS that has ended.
+        # Nothing is left to drain when it is stopped, and the whole group is: draining would wait for a GCS that has
+        # ended.
         env={**env, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"},
-        title=f"head at {LOOPBACK}:{gcs}, {num_cpus} CPUs and {num_gpus} GPUs declared" + (f", dashboard {url}" if url else ""),
-        health_urls=(f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz", *([f"{url}/api/gcs_healthz"] if url else [])),
+        title=f"head at {LOOPBACK}:{gcs}, {num_cpus} CPUs and {num_gpus} GPUs declared"
+        + (f", dashboard {url}" if url else ""),
+        health_urls=(
+            f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz",
+            *([f"{url}/api/gcs_healthz"] if url else []),
+        ),
         ready_timeout_s=180.0,
-        # Ray gives its own node 30 s and has no setting for it, and chooses ports of its own that another process may take meanwhile.
+        # Ray gives its own node 30 s and has no setting for it, and chooses ports of its own that another process may
+        # take meanwhile.
         first_tries=3,
     )
     return RayHead(spec, f"{LOOPBACK}:{gcs}", url)
@@ -122,7 +148,15 @@ def environment_service(
         port = None
     if parts.scheme != "http" or port is None or parts.path not in ("", "/"):
         raise UsageError(f"env_service.env_url={url}: to start the service here the URL must be http://127.0.0.1:PORT")
-    argv = [sys.executable, "-m", "env_service", "serve", f"--host={parts.hostname}", f"--port={port}", f"--ray-address={ray_address}"]
+    argv = [
+        sys.executable,
+        "-m",
+        "env_service",
+        "serve",
+        f"--host={parts.hostname}",
+        f"--port={port}",
+        f"--ray-address={ray_address}",
+    ]
     argv += [f"--env={name}" for name in names] + [f"--env-module={module}" for module in modules]
     if max_instances is not None:
         argv.append(f"--max-instances={max_instances}")
@@ -140,7 +174,9 @@ def environment_service(
     )
 
 
-def teacher_service(settings: TeacherSettings, *, logs: Path, env: Mapping[str, str]) -> tuple[TeacherSettings, ServiceSpec]:
+def teacher_service(
+    settings: TeacherSettings, *, logs: Path, env: Mapping[str, str]
+) -> tuple[TeacherSettings, ServiceSpec]:
     """Describe the built-in teacher, on the first free port from its URL's on; returns its settings with that port too.
 
     Raises:
@@ -197,14 +233,22 @@ def health_url(env_url: str) -> str:
 
 
 def experience_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
-    """Describe our experience service at a local URL, with the settings of the run whose configuration is written to `config`.
+    """Describe our experience service at a local URL, with the settings of the run whose configuration is written to
+    `config`.
 
     Raises:
         UsageError: a service cannot be started at this URL.
     """
     parts = urlsplit(url)
-    if parts.scheme != "http" or parts.port is None or parts.path not in ("", "/") or not is_loopback(parts.hostname or ""):
-        raise UsageError(f"--with-reme starts a service here, so exp_manager.reme.base_url={url} must be http://127.0.0.1:PORT")
+    if (
+        parts.scheme != "http"
+        or parts.port is None
+        or parts.path not in ("", "/")
+        or not is_loopback(parts.hostname or "")
+    ):
+        raise UsageError(
+            f"--with-reme starts a service here, so exp_manager.reme.base_url={url} must be http://127.0.0.1:PORT"
+        )
     return ServiceSpec(
         name="reme",
         argv=(
@@ -237,7 +281,9 @@ def _variable(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
-def user_service(name: str, *, known: Sequence[str], logs: Path, env: Mapping[str, str], usual_health_url: str = "") -> ServiceSpec:
+def user_service(
+    name: str, *, known: Sequence[str], logs: Path, env: Mapping[str, str], usual_health_url: str = ""
+) -> ServiceSpec:
     """Describe a service of the user's own from NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL in the environment.
 
     Raises:

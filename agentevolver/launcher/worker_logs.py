@@ -1,7 +1,7 @@
 """The last words of a failed run's Ray workers, kept in the experiment when Ray's own folder goes with the run.
 
-A worker is kept whose output holds a traceback or a crash of its interpreter, or whose end Ray reported as no intended one (an exception in
-an actor's constructor, a signal, no memory left).
+A worker is kept whose output holds a traceback or a crash of its interpreter, or whose end Ray reported as no intended
+one (an exception in an actor's constructor, a signal, no memory left).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ BEFORE_BYTES = 2_048
 
 _STREAM = re.compile(r"worker-(?P<worker>[0-9a-f]+)-[0-9a-f]+-(?P<pid>\d+)\.(?P<stream>err|out)")
 _EXIT = re.compile(rb"Reporting worker exit, worker id = ([0-9a-f]+),.*?exit_type = (\w+), exit_detail = ([^\n]*)")
-_CRASH = re.compile(rb"Traceback \(most recent call last\)|Fatal Python error|\*\*\* SIG[A-Z]+ received|terminate called after throwing")
+_CRASH = re.compile(
+    rb"Traceback \(most recent call last\)|Fatal Python error|\*\*\* SIG[A-Z]+ received|terminate called after throwing"
+)
 _ACTOR = re.compile(rb"^:(?:actor_name|task_name):(\S+)", re.MULTILINE)
 
 
@@ -36,12 +38,16 @@ def unintended_exits(temp_dir: Path) -> dict[str, str]:
         content = (ray_logs(temp_dir) / "gcs_server.out").read_bytes()
     except OSError:
         return {}
-    ended = ((worker.decode(), kind.decode(), detail.decode(errors="replace")) for worker, kind, detail in _EXIT.findall(content))
+    ended = (
+        (worker.decode(), kind.decode(), detail.decode(errors="replace"))
+        for worker, kind, detail in _EXIT.findall(content)
+    )
     return {worker: f"{kind}: {detail}" for worker, kind, detail in ended if not kind.startswith("INTENDED")}
 
 
 def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> int:
-    """Copy the last of each failed worker's streams to `target`, as ACTOR-PID.err and .out; returns how many files were written.
+    """Copy the last of each failed worker's streams to `target`, as ACTOR-PID.err and .out; returns how many files were
+    written.
 
     Args:
         exits: what `unintended_exits` returned.
@@ -71,7 +77,8 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
 
 
 def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
-    """The end of a stream with its last traceback, KEPT_BYTES at most; None where there is no traceback, or nothing at all.
+    """The end of a stream with its last traceback, KEPT_BYTES at most; None where there is no traceback, or nothing at
+    all.
 
     Args:
         anyway: return the end of a stream without a traceback too.
@@ -93,7 +100,8 @@ def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
 
 
 def ray_folder(temp_dir: Path) -> Path:
-    """Where the run's Ray keeps its files: below the run's own folder, for Ray opens the folder that it is given to everybody."""
+    """Where the run's Ray keeps its files: below the run's own folder, for Ray opens the folder that it is given to
+    everybody."""
     return temp_dir / "ray"
 
 

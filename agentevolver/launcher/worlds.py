@@ -1,4 +1,5 @@
-"""Whether the environments that a run wants can be imported and have the splits that it names; asked before anything is started."""
+"""Whether the environments that a run wants can be imported and have the splits that it names; asked before anything is
+started."""
 
 from __future__ import annotations
 
@@ -40,10 +41,14 @@ def check_worlds(options: Options, configuration: Configuration) -> None:
         return
     known = known_environments(options.env_modules)
     own = {text.partition("=")[0]: f"--env-module {text}" for text in options.env_modules}
-    names = dict.fromkeys([*([service.env_type] if options.conf is not None else []), *registered_services(options), *own])
+    names = dict.fromkeys(
+        [*([service.env_type] if options.conf is not None else []), *registered_services(options), *own]
+    )
     asked = splits(configuration) if options.conf is not None else []
     for problem in _problems({name: known[name] for name in names}, [item for _, item in asked]):
-        named = own.get(problem["name"]) or ("env_service.env_type" if problem["name"] == service.env_type else f"--with-{problem['name']}")
+        named = own.get(problem["name"]) or (
+            "env_service.env_type" if problem["name"] == service.env_type else f"--with-{problem['name']}"
+        )
         place = named if problem["asked"] is None else asked[problem["asked"]][0]
         raise (UsageError if problem["refused"] else LaunchError)(f"{place}: {problem['text']}")
 
@@ -74,6 +79,8 @@ def _problems(classes: Mapping[str, str], lists: list[Mapping[str, Any]]) -> lis
         return []
     if done.returncode != 0:
         said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        raise UsageError(f"importing {', '.join(classes.values())} ends the process with status {done.returncode}: {said}")
+        raise UsageError(
+            f"importing {', '.join(classes.values())} ends the process with status {done.returncode}: {said}"
+        )
     problems: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return problems

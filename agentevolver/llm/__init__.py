@@ -1,6 +1,7 @@
 """Language models that help in training: six roles, each an OpenAI-compatible endpoint. docs/llm.md describes them.
 
-The client is imported when it is first asked for: its libraries take seconds, and a configuration is checked without them.
+The client is imported when it is first asked for: its libraries take seconds, and a configuration is checked without
+them.
 """
 
 from typing import TYPE_CHECKING, Any

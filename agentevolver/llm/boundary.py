@@ -86,7 +86,9 @@ def read_error(error: Exception, asked: Asked) -> Failure:
         return Failure(LLMTimeout(late), Again.TRY)
     if isinstance(error, openai.APIStatusError):
         body = error.body if isinstance(error.body, dict) else {}
-        return _refusal(error.status_code, body, _said(error), error.response.headers, asked, _usage(_json(error.response)))
+        return _refusal(
+            error.status_code, body, _said(error), error.response.headers, asked, _usage(_json(error.response))
+        )
     if isinstance(error, openai.APIConnectionError):
         cause = redact(str(error.__cause__ or error), asked.secrets)
         return Failure(LLMUnavailable(f"{asked.where} cannot be reached: {cause}"), Again.OUTAGE)
@@ -95,7 +97,9 @@ def read_error(error: Exception, asked: Asked) -> Failure:
     return Failure(LLMUnavailable(f"{asked.where} answered with no chat completion: {found}"), Again.TRY)
 
 
-def read_completion(completion: Any, headers: Mapping[str, str], seconds: float, tries: int, asked: Asked) -> Answer | Failure:
+def read_completion(
+    completion: Any, headers: Mapping[str, str], seconds: float, tries: int, asked: Asked
+) -> Answer | Failure:
     """Return what a reply with status 200 says; some servers send their errors with it."""
     billed = _usage(completion)
     choices = getattr(completion, "choices", None)
@@ -117,7 +121,10 @@ def read_completion(completion: Any, headers: Mapping[str, str], seconds: float,
         return Failure(LLMFiltered(f"{asked.where} withheld its reply (content filter)"), billed=counted)
     if not text.strip() and not calls:
         if reason == "length":
-            empty = f"{asked.where} spent all its tokens before it said anything; raise sampling.max_tokens, or have it think less"
+            empty = (
+                f"{asked.where} spent all its tokens before it said anything; raise sampling.max_tokens, or have "
+                "it think less"
+            )
             return Failure(LLMReplyError(empty, text), billed=counted)
         if refusal := getattr(message, "refusal", None):
             return Failure(LLMRefused(f"{asked.where} refused: {redact(str(refusal), asked.secrets)}"), billed=counted)
@@ -130,14 +137,21 @@ def read_completion(completion: Any, headers: Mapping[str, str], seconds: float,
 
 
 def _refusal(
-    status: int, body: Mapping[str, Any], said: str, headers: Mapping[str, str], asked: Asked, billed: tuple[int | None, int | None] | None
+    status: int,
+    body: Mapping[str, Any],
+    said: str,
+    headers: Mapping[str, str],
+    asked: Asked,
+    billed: tuple[int | None, int | None] | None,
 ) -> Failure:
     codes, named = (body.get("code"), body.get("type")), body.get("param")
     said = redact(_plain(said), asked.secrets)
     wait = limits.asked_wait(headers, said if status == 429 else "")
 
     def failure(error: LLMError, again: Again = Again.NO) -> Failure:
-        return Failure(error, again, wait, billed, said, named, limits.per_minute(said) if again is Again.RATE else (None, None))
+        return Failure(
+            error, again, wait, billed, said, named, limits.per_minute(said) if again is Again.RATE else (None, None)
+        )
 
     if status == 429 and "insufficient_quota" in codes and not (asked.quota_is_rate or _PER_TIME.search(said)):
         return failure(LLMRefused(f"{asked.where}: the account has no quota left (HTTP 429): {said}"))
@@ -186,8 +200,13 @@ def _usage(body: Any) -> tuple[int | None, int | None] | None:
     usage = body.get("usage") if isinstance(body, dict) else getattr(body, "usage", None)
     if usage is None:
         return None
-    counts = [usage.get(name) if isinstance(usage, dict) else getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
-    prompt, said = (count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None for count in counts)
+    counts = [
+        usage.get(name) if isinstance(usage, dict) else getattr(usage, name, None)
+        for name in ("prompt_tokens", "completion_tokens")
+    ]
+    prompt, said = (
+        count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None for count in counts
+    )
     return None if prompt is None and said is None else (prompt, said)
 
 

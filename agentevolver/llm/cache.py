@@ -1,7 +1,9 @@
 """Replies kept on disk by (endpoint, model, messages, sampling), so that asking the same again costs nothing.
 
-One SQLite file in WAL mode, for any number of threads and processes; a kill loses at most the reply being written. A cache is never
-worth a failure: a file that is no database is set aside and begun anew; errors while reading or writing mean "not cached" and are
+One SQLite file in WAL mode, for any number of threads and processes; a kill loses at most the reply being written. A
+cache is never
+worth a failure: a file that is no database is set aside and begun anew; errors while reading or writing mean "not
+    cached" and are
 reported once.
 """
 
@@ -26,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY, text TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
-    finish_reason TEXT NOT NULL, created REAL NOT NULL, tool_calls TEXT NOT NULL DEFAULT '[]', thinking TEXT NOT NULL DEFAULT '')"""
+    finish_reason TEXT NOT NULL, created REAL NOT NULL, tool_calls TEXT NOT NULL DEFAULT '[]', thinking TEXT NOT NULL \
+DEFAULT '')"""
 # Columns that files of earlier versions lack.
 _ADDED = ("tool_calls TEXT NOT NULL DEFAULT '[]'", "thinking TEXT NOT NULL DEFAULT ''")
 _COLUMNS = "text, prompt_tokens, completion_tokens, finish_reason, tool_calls, thinking"
@@ -56,7 +59,9 @@ class Stored:
     def reply(self) -> Reply:
         """Return the reply that was kept; raises ValueError if its tool calls cannot be read."""
         calls = tuple(ToolCall(name, arguments) for name, arguments in json.loads(self.tool_calls))
-        return Reply(self.text, self.prompt_tokens, self.completion_tokens, 0.0, True, self.finish_reason, calls, self.thinking)
+        return Reply(
+            self.text, self.prompt_tokens, self.completion_tokens, 0.0, True, self.finish_reason, calls, self.thinking
+        )
 
 
 def cache_key(base_url: str, model: str, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> str:
@@ -117,7 +122,14 @@ class ReplyCache:
 
     def put(self, key: str, reply: Stored) -> None:
         """Keep a reply; the newer one counts."""
-        values = (reply.text, reply.prompt_tokens, reply.completion_tokens, reply.finish_reason, reply.tool_calls, reply.thinking)
+        values = (
+            reply.text,
+            reply.prompt_tokens,
+            reply.completion_tokens,
+            reply.finish_reason,
+            reply.tool_calls,
+            reply.thinking,
+        )
         statement = f"INSERT OR REPLACE INTO replies (key, created, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         self._execute(statement, (key, time.time(), *values))
 

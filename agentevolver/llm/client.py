@@ -1,7 +1,8 @@
 """The roles' language models behind two methods: `chat` returns text, `structured` a validated model.
 
-`LLM` is safe for many concurrent calls on one event loop. It counts, caches, keeps to the budget, and raises nothing but `LLMError`s (and
-ValueError for a sampling parameter that does not exist). Replies of `policy` are never cached: its weights change.
+`LLM` is safe for many concurrent calls on one event loop. It counts, caches, keeps to the budget, and raises nothing
+but `LLMError`s (and ValueError for a sampling parameter that does not exist). Replies of `policy` are never cached: its
+weights change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from agentevolver.llm.ledger import Ledger, Usage
 from agentevolver.llm.pace import Pace, account_of, default_path
 from agentevolver.llm.replies import Answer, Reply, ServedModel
 from agentevolver.llm.server import Server
-from agentevolver.llm.settings import OFFLINE, POLICY, TEACHER_TOKEN, EndpointSettings, LLMSettings, Role, check_sampling
+from agentevolver.llm.settings import (
+    OFFLINE,
+    POLICY,
+    TEACHER_TOKEN,
+    EndpointSettings,
+    LLMSettings,
+    Role,
+    check_sampling,
+)
 from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD
 from agentevolver.utils.secrets import secret
@@ -33,7 +42,8 @@ M = TypeVar("M", bound=BaseModel)
 PolicySource = ServedModel | Callable[[], ServedModel | Awaitable[ServedModel | None] | None]
 
 _REPAIR = (
-    "Your reply cannot be used: {problem}.\nReply again with the JSON alone, without any other text. It must fit this schema:\n{schema}"
+    "Your reply cannot be used: {problem}.\nReply again with the JSON alone, without any other text. It must "
+    "fit this schema:\n{schema}"
 )
 
 # Models of ours, whose replies follow from a seed. Others may not know the parameter, or not keep to it.
@@ -43,13 +53,16 @@ SEEDED = (OFFLINE, POLICY)
 class LLM:
     """The language models of all roles."""
 
-    def __init__(self, settings: LLMSettings, *, ledger: Ledger | None = None, policy: PolicySource | None = None) -> None:
+    def __init__(
+        self, settings: LLMSettings, *, ledger: Ledger | None = None, policy: PolicySource | None = None
+    ) -> None:
         """Open nothing yet but the cache and the ledger.
 
         Args:
             settings: the section `llm`.
             ledger: shared with others that spend from the same budget; without it one is opened at `settings.ledger`.
-            policy: where the policy is served, for roles with `base_url: policy`; a callable is asked (and awaited) at the first call.
+            policy: where the policy is served, for roles with `base_url: policy`; a callable is asked (and awaited) at
+                the first call.
 
         Raises:
             LLMError: the cache's or the ledger's file cannot be opened.
@@ -67,7 +80,9 @@ class LLM:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -85,15 +100,18 @@ class LLM:
         if self._owns_ledger:
             self.ledger.close()
 
-    async def chat(self, role: Role, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any) -> Reply:
+    async def chat(
+        self, role: Role, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any
+    ) -> Reply:
         """Send a conversation to a role's model.
 
         Args:
             role: who is asked.
             messages: chat messages.
-            tools: OpenAI-style schemas of tools that the model may call natively; then `text` may be empty and `tool_calls` not.
-            sampling: parameters laid over the role's own; None takes one of these away. Callers that want several different replies to the
-                same prompt give each its own `seed`, since the cache does not ask twice.
+            tools: OpenAI-style schemas of tools that the model may call natively; then `text` may be empty and
+                `tool_calls` not.
+            sampling: parameters laid over the role's own; None takes one of these away. Callers that want several
+                different replies to the same prompt give each its own `seed`, since the cache does not ask twice.
 
         Raises:
             BudgetExceeded: the budget is spent; nothing was sent.
@@ -105,7 +123,8 @@ class LLM:
     async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M:
         """Send a conversation and read the JSON of the reply into a model.
 
-        A reply that does not fit, or whose tokens all went into its thinking, is shown to the model once more with what is wrong with it.
+        A reply that does not fit, or whose tokens all went into its thinking, is shown to the model once more with what
+        is wrong with it.
 
         Raises:
             LLMReplyError: the repaired reply did not fit either; `text` is that reply.
@@ -135,8 +154,13 @@ class LLM:
         raise LLMReplyError(f"{role.value}: no usable reply, also after one repair: {second_problem}", repaired.answer)
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts since the start of every role that was called, as `llm/<role>/<name>`, and what the run spent in all."""
-        out = {f"llm/{role.value}/{name}": value for role, counts in self._counts.items() for name, value in counts.metrics().items()}
+        """Return the counts since the start of every role that was called, as `llm/<role>/<name>`, and what the run
+        spent in all."""
+        out = {
+            f"llm/{role.value}/{name}": value
+            for role, counts in self._counts.items()
+            for name, value in counts.metrics().items()
+        }
         if self._counts:
             spent = self.ledger.spent()
             out |= {"llm/spent_tokens": float(spent.tokens), "llm/spent_cost": spent.cost}
@@ -151,15 +175,23 @@ class LLM:
         return self._count(role)
 
     def context_limit(self, role: Role) -> int | None:
-        """Return the most tokens that a prompt and its reply may take: as set (`context_limit`), or as an error of this process's calls
-        has named it, whichever role's with that model; None if neither is known."""
+        """Return the most tokens that a prompt and its reply may take: as set (`context_limit`), or as an error of this
+        process's calls has named it, whichever role's with that model; None if neither is known."""
         own = self.settings.endpoint(role)
-        same = [known for known in self._endpoints.values() if (known.settings.base_url, known.settings.model) == (own.base_url, own.model)]
+        same = [
+            known
+            for known in self._endpoints.values()
+            if (known.settings.base_url, known.settings.model) == (own.base_url, own.model)
+        ]
         limits = [own.context_limit, *(endpoint.learnt.context_limit for endpoint in same)]
         return min((limit for limit in limits if limit is not None), default=None)
 
     async def _chat(
-        self, role: Role, messages: list[dict[str, Any]], sampling: dict[str, Any], tools: list[dict[str, Any]] | None = None
+        self,
+        role: Role,
+        messages: list[dict[str, Any]],
+        sampling: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
     ) -> tuple[Reply, str | None]:
         """Return the reply and its key in the cache, if it is kept there."""
         settings = self.settings.endpoint(role)
@@ -198,7 +230,9 @@ class LLM:
 
         try:
             with BOARD.call(f"the {endpoint.role.value}'s model"):
-                answer = await endpoint.ask(messages, parameters, estimate.prompt_tokens, estimate.completion_tokens, bill)
+                answer = await endpoint.ask(
+                    messages, parameters, estimate.prompt_tokens, estimate.completion_tokens, bill
+                )
             reply = _reply(answer, estimate.prompt_tokens)
             used += self._usage(endpoint, reply.prompt_tokens, reply.completion_tokens)
             counts.calls += 1
@@ -232,7 +266,8 @@ class LLM:
         return known
 
     def _server(self, settings: EndpointSettings, served: ServedModel) -> Server:
-        """Return what is known of a server, which all its roles share; what is not ours is shared with other processes too."""
+        """Return what is known of a server, which all its roles share; what is not ours is shared with other processes
+        too."""
         account = account_of(served.base_url, served.api_key)
         if account not in self._servers:
             path = None if settings.base_url in SEEDED else default_path()
@@ -246,7 +281,9 @@ class LLM:
         if inspect.isawaitable(found):
             found = await found
         if found is None:
-            raise LLMUnavailable(f"{role.value}: base_url is `policy`, and the policy is not served (yet) where this is called")
+            raise LLMUnavailable(
+                f"{role.value}: base_url is `policy`, and the policy is not served (yet) where this is called"
+            )
         return found
 
     @staticmethod
@@ -261,7 +298,9 @@ class LLM:
 def _reply(answer: Answer, prompt_estimate: int) -> Reply:
     prompt = prompt_estimate if answer.prompt_tokens is None else answer.prompt_tokens
     said = max(1, len(answer.text) // CHARS_PER_TOKEN) if answer.completion_tokens is None else answer.completion_tokens
-    return Reply(answer.text, prompt, said, answer.seconds, False, answer.finish_reason, answer.tool_calls, answer.thinking)
+    return Reply(
+        answer.text, prompt, said, answer.seconds, False, answer.finish_reason, answer.tool_calls, answer.thinking
+    )
 
 
 def _schema_text(schema: type[BaseModel]) -> str:

@@ -14,8 +14,9 @@ _LATENCIES = 4096
 class RoleCounts:
     """What happened to a role's calls since the start.
 
-    `prompt_tokens`, `completion_tokens` and `cost` are all that was billed, `unusable` how many billed replies could not be used;
-    `answered_*` are of usable replies alone, for estimates. Latencies are those of the latest calls' successful tries, in seconds.
+    `prompt_tokens`, `completion_tokens` and `cost` are all that was billed, `unusable` how many billed replies could
+    not be used; `answered_*` are of usable replies alone, for estimates. Latencies are those of the latest calls'
+    successful tries, in seconds.
     """
 
     calls: int = 0
@@ -41,7 +42,17 @@ class RoleCounts:
         """Return the counts by name."""
         out = {
             name: float(getattr(self, name))
-            for name in ("calls", "prompt_tokens", "completion_tokens", "cost", "errors", "repairs", "retries", "cached", "unusable")
+            for name in (
+                "calls",
+                "prompt_tokens",
+                "completion_tokens",
+                "cost",
+                "errors",
+                "repairs",
+                "retries",
+                "cached",
+                "unusable",
+            )
         }
         if self.latencies:
             ordered = sorted(self.latencies)

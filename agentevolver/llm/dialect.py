@@ -13,13 +13,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-DialectName = Literal["auto", "plain", "openai", "openai_reasoning", "azure", "dashscope", "vllm", "ollama", "anthropic"]
+DialectName = Literal[
+    "auto", "plain", "openai", "openai_reasoning", "azure", "dashscope", "vllm", "ollama", "anthropic"
+]
 Format = Literal["json_schema", "json_object"]
 
 # Parameters of the OpenAI API, and those that servers know beyond it; a key of another name is refused, not dropped.
 OPENAI_SAMPLING = frozenset(
     {
-        *("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "presence_penalty", "frequency_penalty"),
+        *(
+            "temperature",
+            "top_p",
+            "max_tokens",
+            "max_completion_tokens",
+            "seed",
+            "stop",
+            "presence_penalty",
+            "frequency_penalty",
+        ),
         *("reasoning_effort", "response_format", "tool_choice"),
     }
 )
@@ -45,7 +56,9 @@ class Dialect:
     quota_is_rate: bool = False
 
 
-_FIXED = frozenset({"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "top_k", "min_p", "repetition_penalty"})
+_FIXED = frozenset(
+    {"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "top_k", "min_p", "repetition_penalty"}
+)
 _BEYOND = frozenset({"top_k", "min_p", "repetition_penalty", "chat_template_kwargs"})
 _BOTH: tuple[Format, ...] = ("json_schema", "json_object")
 DIALECTS = {
@@ -53,7 +66,13 @@ DIALECTS = {
     for dialect in (
         Dialect("plain"),
         Dialect("openai", omit=_BEYOND, formats=_BOTH, thinking="effort"),
-        Dialect("openai_reasoning", omit=_FIXED | _BEYOND, max_tokens="max_completion_tokens", formats=_BOTH, thinking="effort"),
+        Dialect(
+            "openai_reasoning",
+            omit=_FIXED | _BEYOND,
+            max_tokens="max_completion_tokens",
+            formats=_BOTH,
+            thinking="effort",
+        ),
         Dialect("azure", omit=_BEYOND, formats=_BOTH, thinking="effort"),
         Dialect("dashscope", formats=("json_object",), quota_is_rate=True),
         Dialect("vllm", seed_bits=63, formats=_BOTH, thinking="template"),
@@ -83,7 +102,10 @@ def dialect_of(name: DialectName, base_url: str, model: str) -> Dialect:
         return DIALECTS[name]
     parts = urlsplit(base_url)
     host = parts.hostname or ""
-    found = next((dialect for suffix, dialect in _HOSTS if host == suffix or (suffix.startswith(".") and host.endswith(suffix))), "plain")
+    found = next(
+        (dialect for suffix, dialect in _HOSTS if host == suffix or (suffix.startswith(".") and host.endswith(suffix))),
+        "plain",
+    )
     if found == "openai" and _REASONING.fullmatch(model):
         found = "openai_reasoning"
     return DIALECTS["ollama" if parts.port == _OLLAMA_PORT else found]
@@ -158,9 +180,14 @@ def _say_thinking(sent: dict[str, Any], extra: dict[str, Any], dialect: Dialect)
     enabled, budget = extra.pop("enable_thinking", None), extra.pop("thinking_budget", None)
     if dialect.thinking == "template":
         told = {"enable_thinking": enabled, "thinking_budget": budget}
-        extra["chat_template_kwargs"] = {**{k: v for k, v in told.items() if v is not None}, **extra.get("chat_template_kwargs", {})}
+        extra["chat_template_kwargs"] = {
+            **{k: v for k, v in told.items() if v is not None},
+            **extra.get("chat_template_kwargs", {}),
+        }
     elif dialect.thinking == "budget":
-        extra["thinking"] = {"type": "disabled"} if enabled is False else {"type": "enabled", "budget_tokens": budget or 1024}
+        extra["thinking"] = (
+            {"type": "disabled"} if enabled is False else {"type": "enabled", "budget_tokens": budget or 1024}
+        )
     elif "reasoning_effort" not in sent:
         # Effort is a word; the shares of a reply that the words stand for are OpenRouter's.
         most = sent.get("max_tokens") or sent.get("max_completion_tokens") or 4096
@@ -181,7 +208,8 @@ def _offered(wanted: Any, refused: set[str]) -> Any:
 
 _UNSUPPORTED = re.compile(
     r"unsupported|not support|n't support|unrecognized|unknown|unexpected|extra_forbidden|extra inputs|not permitted"
-    r"|not allowed|unavailable|cannot find field|not available|only the default|must be set to|requires --|must contain the word",
+    r"|not allowed|unavailable|cannot find field|not available|only the default|must be set to|requires --|must "
+    r"contain the word",
     re.IGNORECASE,
 )
 _INSTEAD = re.compile(r"use '?`?\"?(max_completion_tokens|max_tokens)", re.IGNORECASE)
@@ -191,7 +219,8 @@ _MOST = [
         r"range of max_(?:completion_)?tokens should be \[\d+, *(\d+)\]",
         r"at most (\d+) (?:completion|output) tokens",
         r"max_(?:completion_)?tokens: \d+ > (\d+)",
-        r"max_(?:completion_)?tokens\D{0,60}(?:less than or equal to|<=|at most|maximum(?: value)?(?: of| is)?|up to)\D{0,3}(\d+)",
+        r"max_(?:completion_)?tokens\D{0,60}(?:less than or equal to|<=|at most|maximum(?: value)?(?: of| is)?|up "
+        r"to)\D{0,3}(\d+)",
     )
 ]
 _MUST_BE = re.compile(r"(enable_thinking) must be set to (true|false)", re.IGNORECASE)
@@ -221,10 +250,14 @@ def learn(text: str, named: object, plain: Mapping[str, Any], extra: Mapping[str
             return f"{limit} is {most} at most"
     if not _UNSUPPORTED.search(text):
         return None
-    if "response_format" in sent and (named in ("response_format", "response_format.type") or _FORMAT_WORDS.search(text)):
+    if "response_format" in sent and (
+        named in ("response_format", "response_format.type") or _FORMAT_WORDS.search(text)
+    ):
         kind = sent["response_format"].get("type", "")
         # Of a schema that is refused by name the simpler format may still be offered.
-        learnt.formats |= {kind} if kind == "json_schema" and "json_object" not in learnt.formats else {kind, "json_object"}
+        learnt.formats |= (
+            {kind} if kind == "json_schema" and "json_object" not in learnt.formats else {kind, "json_object"}
+        )
         return f"response_format {kind} is not offered"
     names = [name for name in sorted(sent) if name in OMITTABLE and (named == name or _is_named(name, text))]
     if not names and "tools" in sent and re.search(r"\btool", text):
@@ -241,7 +274,11 @@ def _is_named(name: str, text: str) -> bool:
     if "_" in name:
         return bool(re.search(rf"(?<![\w.]){name}(?!\w)", text))
     called = r"(?:parameters?|arguments?|supplied|property|fields?|name|inputs?):? *"
-    return bool(re.search(rf"""['"`]{name}\\?['"`]|{called}{name}\b|\b{name} (?:is|parameter) (?:not|un)""", text, re.IGNORECASE))
+    return bool(
+        re.search(
+            rf"""['"`]{name}\\?['"`]|{called}{name}\b|\b{name} (?:is|parameter) (?:not|un)""", text, re.IGNORECASE
+        )
+    )
 
 
 def _most_tokens(text: str) -> int | None:

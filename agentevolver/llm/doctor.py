@@ -1,7 +1,7 @@
 """Check of the roles' endpoints: each is asked a few short questions, all at once, and what came of it is told.
 
-Roles whose endpoints are equal are asked once. The built-in teacher and the policy are served by a run alone and are not asked. Nothing is
-cached, no budget counts, and nobody is waited for: one try for each question.
+Roles whose endpoints are equal are asked once. The built-in teacher and the policy are served by a run alone and are
+not asked. Nothing is cached, no budget counts, and nobody is waited for: one try for each question.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class Sum(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of the roles of one endpoint; `works` is whether text and JSON come from it, or it is not there to be asked yet.
+    """What was found of the roles of one endpoint; `works` is whether text and JSON come from it, or it is not there to
+    be asked yet.
 
-    `text`, `json`, `tools`, `seed` and `response_format` are `yes`, `no`, `left out` (not sent, since the dialect, the configuration or a
-    refusal says so) or `-` (not asked). `problems` and `facts` are lines.
+    `text`, `json`, `tools`, `seed` and `response_format` are `yes`, `no`, `left out` (not sent, since the dialect, the
+    configuration or a refusal says so) or `-` (not asked). `problems` and `facts` are lines.
     """
 
     roles: tuple[Role, ...]
@@ -98,14 +99,18 @@ async def examine(settings: LLMSettings, policy: PolicySource | None = None) -> 
         else:
             known.append(role)
     async with LLM(_impatient(settings), policy=policy) as llm:
-        return await asyncio.gather(*(_examine(llm, endpoint, tuple(roles), policy is not None) for endpoint, roles in groups))
+        return await asyncio.gather(
+            *(_examine(llm, endpoint, tuple(roles), policy is not None) for endpoint, roles in groups)
+        )
 
 
 def report(findings: list[Finding], width: int = 140) -> str:
     """Return the findings as a table, with a line for each fact and problem below it."""
     table = Table(box=None, pad_edge=False)
     for name in ("role", "text", "JSON", "tool call", "seed", "response_format", "latency", "tokens in", "out", "cost"):
-        table.add_column(name, justify="right" if name in ("latency", "tokens in", "out", "cost") else "left", no_wrap=True)
+        table.add_column(
+            name, justify="right" if name in ("latency", "tokens in", "out", "cost") else "left", no_wrap=True
+        )
     for found in findings:
         said = (found.text, found.json, found.tools, found.seed, found.response_format)
         for role in found.roles:
@@ -163,9 +168,13 @@ async def _examine(llm: LLM, settings: EndpointSettings, roles: tuple[Role, ...]
     limits = [f"{_number(requests or named[0])} requests"] if requests or named[0] else []
     limits += [f"{_number(tokens or named[1])} tokens"] if tokens or named[1] else []
     context = endpoint.context_limit or context
-    facts = [f"limits it names: {' and '.join(limits) or 'none'}; context: {f'{context} tokens' if context else 'not named'}"]
+    facts = [
+        f"limits it names: {' and '.join(limits) or 'none'}; context: {f'{context} tokens' if context else 'not named'}"
+    ]
     facts += [f"learnt: {line}" for line in endpoint.learnt.lines()]
-    facts += [f"dialect {endpoint.dialect.name}"] + [f"optional, does not work: {problem}" for problem in optional.problems]
+    facts += [f"dialect {endpoint.dialect.name}"] + [
+        f"optional, does not work: {problem}" for problem in optional.problems
+    ]
     return Finding(
         roles,
         f"{endpoint.served.model} at {endpoint.served.base_url}",

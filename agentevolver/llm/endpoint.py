@@ -47,7 +47,8 @@ def served_model(role: Role, settings: EndpointSettings, environ: Mapping[str, s
     key = secret(name) if environ is None else environ.get(name, "").strip()
     if not key:
         raise LLMRefused(
-            f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there (.env), or set "
+            f"{role.value}: the environment variable {name} is not set; put the key of {settings.base_url} there "
+            "(.env), or set "
             "api_key_env: null if it wants none"
         )
     return ServedModel(settings.base_url, settings.model, key)
@@ -101,7 +102,8 @@ class Endpoint:
         return self.dialect.omit | self.learnt.omit | frozenset(self.settings.omit)
 
     async def named_context(self) -> int | None:
-        """Return the context's length as the server's list of models tells it (vLLM, Groq, OpenRouter), None if it does not."""
+        """Return the context's length as the server's list of models tells it (vLLM, Groq, OpenRouter), None if it does
+        not."""
         try:
             async with asyncio.timeout(self.settings.timeout_s):
                 models = await self._client.models.list(extra_headers=self._headers)
@@ -116,7 +118,12 @@ class Endpoint:
         await self._client.close()
 
     async def ask(
-        self, messages: list[dict[str, Any]], sampling: Mapping[str, Any], prompt_tokens: int, reply_tokens: int, bill: Bill
+        self,
+        messages: list[dict[str, Any]],
+        sampling: Mapping[str, Any],
+        prompt_tokens: int,
+        reply_tokens: int,
+        bill: Bill,
     ) -> Answer:
         """Send a conversation; returns what was said.
 
@@ -141,7 +148,12 @@ class Endpoint:
         raise LLMTimeout(f"{self.where} gave no answer in all of call_timeout_s = {self.settings.call_timeout_s:g} s")
 
     async def _ask(
-        self, messages: list[dict[str, Any]], sampling: dict[str, Any], prompt_tokens: int, reply_tokens: int, bill: Bill
+        self,
+        messages: list[dict[str, Any]],
+        sampling: dict[str, Any],
+        prompt_tokens: int,
+        reply_tokens: int,
+        bill: Bill,
     ) -> Answer:
         failing_since, retries = 0.0, Retries(self._policy)
         limited_since: float | None = None
@@ -196,7 +208,9 @@ class Endpoint:
         longest, asked = self.settings.rate_limit_timeout_s, outcome.wait_s
         waited = time.monotonic() - since
         if asked is not None and waited + asked > longest:
-            raise type(outcome.error)(f"{outcome.error}; it asks to wait {asked:.0f} s, more than rate_limit_timeout_s allows")
+            raise type(outcome.error)(
+                f"{outcome.error}; it asks to wait {asked:.0f} s, more than rate_limit_timeout_s allows"
+            )
         pause = self.server.refused(sent, asked, self.settings.max_wait_s, outcome.per_minute, str(outcome.error))
         if waited + pause > longest:
             raise type(outcome.error)(f"{outcome.error} (for {waited:.0f} s now; rate_limit_timeout_s = {longest:g})")
@@ -209,7 +223,9 @@ class Endpoint:
             health.failed()
         longest = max(settings.max_wait_s, settings.unavailable_timeout_s if outcome.again is Again.OUTAGE else 0.0)
         if outcome.wait_s is not None and outcome.wait_s > longest:
-            raise type(outcome.error)(f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than {longest:g} s")
+            raise type(outcome.error)(
+                f"{outcome.error}; it asks to wait {outcome.wait_s:.0f} s, more than {longest:g} s"
+            )
         wait = retries.failed(outcome.wait_s)
         if wait is None:
             if health.has_answered(since) and retries.failures > settings.tries:
@@ -237,7 +253,14 @@ class Endpoint:
                     sampling[name] = min(sampling[name], room)
         return shape(sampling, self.dialect, self.learnt, self.settings.omit)
 
-    def _learns(self, outcome: Failure, plain: dict[str, Any], extra: dict[str, Any], sampling: dict[str, Any], prompt_tokens: int) -> bool:
+    def _learns(
+        self,
+        outcome: Failure,
+        plain: dict[str, Any],
+        extra: dict[str, Any],
+        sampling: dict[str, Any],
+        prompt_tokens: int,
+    ) -> bool:
         """Whether a refusal says how to ask instead, which is remembered for all roles."""
         if isinstance(outcome.error, LLMContextOverflow):
             limit, learnt = outcome.error.limit_tokens, self.learnt

@@ -25,11 +25,13 @@ class LLMTimeout(LLMUnavailable):
 
 
 class LLMRefused(LLMError):
-    """It refused this request, and would again: a wrong key, model or parameter, a prompt too long, content it does not accept."""
+    """It refused this request, and would again: a wrong key, model or parameter, a prompt too long, content it does not
+    accept."""
 
 
 class LLMContextOverflow(LLMRefused):
-    """The prompt (with what the reply may take) is too long; `limit_tokens` is the limit that the error named, None where it named none."""
+    """The prompt (with what the reply may take) is too long; `limit_tokens` is the limit that the error named, None
+    where it named none."""
 
     def __init__(self, message: str, limit_tokens: int | None = None) -> None:
         super().__init__(message)

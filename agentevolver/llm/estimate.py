@@ -1,4 +1,5 @@
-"""Estimate of what a run asks of its language models before it starts: calls, tokens and price by activity. Pure arithmetic.
+"""Estimate of what a run asks of its language models before it starts: calls, tokens and price by activity. Pure
+arithmetic.
 
 The lengths below are assumptions, not measurements of any model or environment; the report says them.
 """
@@ -80,10 +81,16 @@ def report(activities: Sequence[Activity], settings: LLMSettings, assumptions: S
         cost = activity.cost(settings)
         total += Usage(activity.calls, activity.prompt_tokens, activity.reply_tokens, cost)
         numbers = f"{activity.calls:>12,}{activity.prompt_tokens:>16,}{activity.reply_tokens:>14,}"
-        lines.append(f"    {activity.name:<22}{activity.role.value:<13}{numbers}{_price(settings, activity.role, cost):>14}")
-    lines.append(f"    {'in all':<35}{total.calls:>12,}{total.prompt_tokens:>16,}{total.completion_tokens:>14,}{total.cost:>14,.2f}")
+        lines.append(
+            f"    {activity.name:<22}{activity.role.value:<13}{numbers}{_price(settings, activity.role, cost):>14}"
+        )
     lines.append(
-        f"    assumed: openings of {OPENING_TOKENS} tokens, steps of {STEP_TOKENS}, actions of {ACT_TOKENS}, tasks of {TASK_TOKENS}, "
+        f"    {'in all':<35}{total.calls:>12,}{total.prompt_tokens:>16,}"
+        f"{total.completion_tokens:>14,}{total.cost:>14,.2f}"
+    )
+    lines.append(
+        f"    assumed: openings of {OPENING_TOKENS} tokens, steps of {STEP_TOKENS}, actions of {ACT_TOKENS}, tasks of "
+        f"{TASK_TOKENS}, "
         f"verdicts of {VERDICT_TOKENS}, labels of {LABEL_TOKENS}; solutions of {SOLUTION_STEPS} steps"
     )
     lines += [f"    assumed: {assumption}" for assumption in assumptions]
@@ -99,6 +106,14 @@ def _price(settings: LLMSettings, role: Role, cost: float) -> str:
 
 def _warnings(total: Usage, settings: LLMSettings) -> list[str]:
     most, dearest = settings.budget.max_tokens, settings.budget.max_cost
-    over = [f"{total.tokens:,} tokens; llm.budget.max_tokens = {most:,}"] if most is not None and total.tokens > most else []
-    over += [f"a price of {total.cost:,.2f}; llm.budget.max_cost = {dearest:,.2f}"] if dearest is not None and total.cost > dearest else []
+    over = (
+        [f"{total.tokens:,} tokens; llm.budget.max_tokens = {most:,}"]
+        if most is not None and total.tokens > most
+        else []
+    )
+    over += (
+        [f"a price of {total.cost:,.2f}; llm.budget.max_cost = {dearest:,.2f}"]
+        if dearest is not None and total.cost > dearest
+        else []
+    )
     return [f"    WARNING: the budget would be spent before the end: {text}" for text in over]

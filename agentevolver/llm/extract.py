@@ -1,9 +1,10 @@
 """The JSON in a model's reply: bare, fenced, after its thinking, or with prose around it.
 
-`read_reply` returns one validated answer or raises `NoAnswer`, whose message says what was wrong in words that the model can act on.
-A list that holds nothing but the object that was asked for is taken for it. No answer is guessed, since a reply may quote what an agent or
-an environment wrote, and that may look like an answer. What stands inside
-a JSON string is text: fences, tags and JSON in it count for nothing. Two different answers that both fit are refused, and so is an
+`read_reply` returns one validated answer or raises `NoAnswer`, whose message says what was wrong in words that the
+model can act on. A list that holds nothing but the object that was asked for is taken for it. No answer is guessed,
+since a reply may quote what an agent or an environment wrote, and that may look like an answer. What stands inside
+a JSON string is text: fences, tags and JSON in it count for nothing. Two different answers that both fit are refused,
+    and so is an
 answer beside a JSON object that is broken.
 """
 
@@ -33,7 +34,8 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 class NoAnswer(ValueError):
-    """A reply without exactly one usable answer; `attempted` says whether it holds JSON that is, or was to be, an answer."""
+    """A reply without exactly one usable answer; `attempted` says whether it holds JSON that is, or was to be, an
+    answer."""
 
     def __init__(self, problem: str, *, attempted: bool = False) -> None:
         super().__init__(problem)
@@ -56,7 +58,13 @@ class _Parts:
 def read_reply(text: str, schema: type[M]) -> M:
     """Return the one answer of a reply that fits a schema; raises NoAnswer."""
     parts = _parts(text)
-    problem = "the JSON of the reply is broken" if parts.broken else "the reply holds no JSON" if text.strip() else "the reply is empty"
+    problem = (
+        "the JSON of the reply is broken"
+        if parts.broken
+        else "the reply holds no JSON"
+        if text.strip()
+        else "the reply is empty"
+    )
     fitting: list[M] = []
     attempted = parts.broken
     for value in parts.values:
@@ -74,7 +82,8 @@ def read_reply(text: str, schema: type[M]) -> M:
         raise NoAnswer(problem, attempted=attempted)
     if attempted:
         raise NoAnswer(
-            "the reply holds an answer beside JSON that is broken or does not fit, it must hold one answer alone", attempted=True
+            "the reply holds an answer beside JSON that is broken or does not fit, it must hold one answer alone",
+            attempted=True,
         )
     return fitting[0]
 
@@ -89,8 +98,12 @@ def _read(value: Any, schema: type[M]) -> M:
 
 
 def _is_attempt(value: Any, schema: type[BaseModel]) -> bool:
-    """Whether a value that does not fit the schema has keys of it: the model's own answer, perhaps, beside one that it quotes."""
-    return any(isinstance(part, dict) and not _keys(schema).isdisjoint(part) for part in (value if isinstance(value, list) else [value]))
+    """Whether a value that does not fit the schema has keys of it: the model's own answer, perhaps, beside one that it
+    quotes."""
+    return any(
+        isinstance(part, dict) and not _keys(schema).isdisjoint(part)
+        for part in (value if isinstance(value, list) else [value])
+    )
 
 
 def _as_written(value: Any) -> Any:
@@ -111,11 +124,14 @@ def _as_written(value: Any) -> Any:
 def _keys(schema: type[BaseModel]) -> frozenset[str]:
     """The keys of a schema and of the models in it."""
     described = schema.model_json_schema()
-    return frozenset(key for part in (described, *described.get("$defs", {}).values()) for key in part.get("properties", {}))
+    return frozenset(
+        key for part in (described, *described.get("$defs", {}).values()) for key in part.get("properties", {})
+    )
 
 
 def read_prose(text: str) -> str:
-    """Return a reply after its thinking without the JSON in it; raises NoAnswer where an object is broken, so that it has no end."""
+    """Return a reply after its thinking without the JSON in it; raises NoAnswer where an object is broken, so that it
+    has no end."""
     parts = _parts(text)
     if parts.broken:
         raise NoAnswer("the JSON of the reply is broken")
@@ -136,9 +152,11 @@ def _parts(text: str) -> _Parts:
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """Return a model's thinking, where the reply begins with it, and what follows; raises NoAnswer if it never came to an end.
+    """Return a model's thinking, where the reply begins with it, and what follows; raises NoAnswer if it never came to
+    an end.
 
-    The first end counts that stands outside of all JSON. Where a chat template opened the thinking the reply does not show where it
+    The first end counts that stands outside of all JSON. Where a chat template opened the thinking the reply does not
+    show where it
     began, and the whole of it is returned: its drafts must not differ from its answer.
     """
     if not text.lstrip().startswith(_THOUGHT_BEGINS):
@@ -162,7 +180,8 @@ def _decoded(text: str) -> Any:
 
 
 def _without_commas(text: str) -> str:
-    """Return text with each comma before a closing bracket, which models write and JSON forbids, replaced by a space."""
+    """Return text with each comma before a closing bracket, which models write and JSON forbids, replaced by a
+    space."""
     return _STRING_OR_COMMA.sub(lambda found: " " if found[0] == "," else found[0], text)
 
 

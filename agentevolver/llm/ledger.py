@@ -1,10 +1,12 @@
-"""What the roles' calls cost, kept over restarts, and the budget that stops a run before the call that it can no longer afford.
+"""What the roles' calls cost, kept over restarts, and the budget that stops a run before the call that it can no longer
+afford.
 
-One SQLite file may be shared by the processes of a run: each adds to the same rows in transactions, so that what was counted survives a
-kill, and a resumed run goes on counting. The budget is checked before a call against what was settled by all processes and what this
-process has in flight; it may be passed by what calls in flight cost beyond their estimates, and by other processes' calls in flight.
-A ledger that cannot be opened raises LedgerError. One that cannot be written later (a full disk) is reported once and goes on in
-memory, budget included; what is missing in the file is written with the next success.
+One SQLite file may be shared by the processes of a run: each adds to the same rows in transactions, so that what was
+counted survives a kill, and a resumed run goes on counting. The budget is checked before a call against what was
+settled by all processes and what this process has in flight; it may be passed by what calls in flight cost beyond their
+estimates, and by other processes' calls in flight. A ledger that cannot be opened raises LedgerError. One that cannot
+be written later (a full disk) is reported once and goes on in memory, budget included; what is missing in the file is
+written with the next success.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS usage (
     cost REAL NOT NULL)"""
 _READ = "SELECT role, calls, prompt_tokens, completion_tokens, cost FROM usage"
 _ADD = """INSERT INTO usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (role) DO UPDATE SET calls = calls + excluded.calls,
-    prompt_tokens = prompt_tokens + excluded.prompt_tokens, completion_tokens = completion_tokens + excluded.completion_tokens,
+    prompt_tokens = prompt_tokens + excluded.prompt_tokens, completion_tokens = completion_tokens + \
+excluded.completion_tokens,
     cost = cost + excluded.cost"""
 
 
@@ -87,7 +90,9 @@ class Ledger:
                 self._db.execute(_SCHEMA)
                 self._known = self._stored()
             except (sqlite3.Error, OSError) as error:
-                raise LedgerError(f"{path}: the ledger of what was spent cannot be opened ({error}); repair or remove it") from error
+                raise LedgerError(
+                    f"{path}: the ledger of what was spent cannot be opened ({error}); repair or remove it"
+                ) from error
 
     def by_role(self) -> dict[str, Usage]:
         """Return what was spent so far by each role, in this run and by those it resumes."""
@@ -99,19 +104,22 @@ class Ledger:
         return sum(self.by_role().values(), Usage())
 
     def begin(self, estimate: Usage) -> None:
-        """Take note of a call that is about to be sent; raises BudgetExceeded, having noted nothing, if it can no longer be afforded."""
+        """Take note of a call that is about to be sent; raises BudgetExceeded, having noted nothing, if it can no
+        longer be afforded."""
         with self._lock:
             now = sum(self._totals().values(), Usage())
             ahead = now + self._in_flight + estimate
             limits = self.budget
             if limits.max_tokens is not None and ahead.tokens > limits.max_tokens:
                 raise BudgetExceeded(
-                    f"the budget of {limits.max_tokens} tokens is spent: {now.tokens} were used, and the next call needs about "
+                    f"the budget of {limits.max_tokens} tokens is spent: {now.tokens} were used, and the next call "
+                    "needs about "
                     f"{estimate.tokens}; raise llm.budget.max_tokens to go on"
                 )
             if limits.max_cost is not None and ahead.cost > limits.max_cost:
                 raise BudgetExceeded(
-                    f"the budget of {limits.max_cost:g} is spent: {now.cost:.4f} were used, and the next call costs about "
+                    f"the budget of {limits.max_cost:g} is spent: {now.cost:.4f} were used, and the next call costs "
+                    "about "
                     f"{estimate.cost:.4f}; raise llm.budget.max_cost to go on"
                 )
             self._in_flight += estimate
@@ -140,7 +148,10 @@ class Ledger:
                 self._known = self._stored()
             except sqlite3.Error as error:
                 self._report(error)
-        return {role: self._known.get(role, Usage()) + self._unwritten.get(role, Usage()) for role in {*self._known, *self._unwritten}}
+        return {
+            role: self._known.get(role, Usage()) + self._unwritten.get(role, Usage())
+            for role in {*self._known, *self._unwritten}
+        }
 
     def _stored(self) -> dict[str, Usage]:
         assert self._db is not None
@@ -166,5 +177,7 @@ class Ledger:
 
     def _report(self, error: sqlite3.Error) -> None:
         if not self._reported:
-            logger.warning("what the language models cost cannot be written at the moment (%s); it is counted in memory", error)
+            logger.warning(
+                "what the language models cost cannot be written at the moment (%s); it is counted in memory", error
+            )
             self._reported = True

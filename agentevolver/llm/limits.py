@@ -17,7 +17,9 @@ from dataclasses import dataclass
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.IGNORECASE)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _AGAIN = re.compile(
-    r"(?:try again|retry|retry after|please wait)\s+(?:in|after|for)?\s*((?:\d+(?:\.\d+)?\s*(?:ms|s|m|h)(?:ec\w*|in\w*)?\s*)+)", re.I
+    r"(?:try again|retry|retry after|please "
+    r"wait)\s+(?:in|after|for)?\s*((?:\d+(?:\.\d+)?\s*(?:ms|s|m|h)(?:ec\w*|in\w*)?\s*)+)",
+    re.I,
 )
 _PER_MINUTE = re.compile(r"(requests|tokens) per min(?:ute)?(?: \(\w+\))?:? ?(?:limit:?)? ?(\d[\d,]*)", re.IGNORECASE)
 # A reset that reads as a number this large is a moment, in seconds since 1970.
@@ -82,7 +84,9 @@ def _allowance(headers: Mapping[str, str], kind: str) -> Allowance:
     # The IETF's draft knows one limit alone, which is on requests.
     plain = kind == "requests"
     limit = first(
-        f"x-ratelimit-limit-{kind}", f"anthropic-ratelimit-{kind}-limit", *(("x-ratelimit-limit", "ratelimit-limit") if plain else ())
+        f"x-ratelimit-limit-{kind}",
+        f"anthropic-ratelimit-{kind}-limit",
+        *(("x-ratelimit-limit", "ratelimit-limit") if plain else ()),
     )
     left = first(
         f"x-ratelimit-remaining-{kind}",
@@ -90,7 +94,9 @@ def _allowance(headers: Mapping[str, str], kind: str) -> Allowance:
         *(("x-ratelimit-remaining", "ratelimit-remaining") if plain else ()),
     )
     reset = first(
-        f"x-ratelimit-reset-{kind}", f"anthropic-ratelimit-{kind}-reset", *(("x-ratelimit-reset", "ratelimit-reset") if plain else ())
+        f"x-ratelimit-reset-{kind}",
+        f"anthropic-ratelimit-{kind}-reset",
+        *(("x-ratelimit-reset", "ratelimit-reset") if plain else ()),
     )
     return Allowance(_number(limit), _number(left), _reset(reset))
 

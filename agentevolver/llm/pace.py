@@ -68,7 +68,10 @@ class _Row:
 _NAMES = [field.name for field in fields(_Row)]
 # Versions with other columns have a table of their own in the same file.
 TABLE = f"paces_{hashlib.sha256(' '.join(_NAMES).encode()).hexdigest()[:8]}"
-_SCHEMA = f"CREATE TABLE IF NOT EXISTS {TABLE} (account TEXT PRIMARY KEY, {', '.join(f'{name} REAL NOT NULL' for name in _NAMES)})"
+_SCHEMA = (
+    f"CREATE TABLE IF NOT EXISTS {TABLE} (account TEXT PRIMARY KEY, "
+    f"{', '.join(f'{name} REAL NOT NULL' for name in _NAMES)})"
+)
 _READ = f"SELECT {', '.join(_NAMES)} FROM {TABLE} WHERE account = ?"
 _WRITE = f"INSERT OR REPLACE INTO {TABLE} VALUES (?{', ?' * len(_NAMES)})"
 
@@ -146,7 +149,11 @@ class Pace:
         return row.requests_per_minute or (60.0 * row.rate if row.rate else None), row.tokens_per_minute or None
 
     def refused(
-        self, sent_at: float, asked_s: float | None, max_wait_s: float, named: tuple[float | None, float | None] = (None, None)
+        self,
+        sent_at: float,
+        asked_s: float | None,
+        max_wait_s: float,
+        named: tuple[float | None, float | None] = (None, None),
     ) -> float:
         """Note that a request was refused for its rate; returns the seconds that the server is left alone now.
 
@@ -172,7 +179,9 @@ class Pace:
                 row.closed_until = max(row.closed_until, now + wait)
             return max(0.0, row.closed_until - now)
 
-    def answered(self, sent_at: float, more_tokens: int = 0, told: RateLimits | None = None, max_wait_s: float = 0.0) -> None:
+    def answered(
+        self, sent_at: float, more_tokens: int = 0, told: RateLimits | None = None, max_wait_s: float = 0.0
+    ) -> None:
         """Note an answer.
 
         Args:

@@ -1,8 +1,10 @@
 """How the roles' prompts are laid out: `role: <role>/<task>` above the rules, everything else in delimited sections.
 
-Guarantees: text that an agent or an environment wrote cannot leave its section and cannot forge a step, whatever it holds; what `section`
-and `transcript` write, `read_sections` and `read_steps` read back. docs/llm.md lists the sections and the replies. A name that is no
-section's raises ValueError where the prompt is written; text that is no prompt of this form raises PromptError where it is read.
+Guarantees: text that an agent or an environment wrote cannot leave its section and cannot forge a step, whatever it
+    holds; what `section`
+and `transcript` write, `read_sections` and `read_steps` read back. docs/llm.md lists the sections and the replies. A
+name that is no section's raises ValueError where the prompt is written; text that is no prompt of this form raises
+PromptError where it is read.
 """
 
 from __future__ import annotations
@@ -13,7 +15,20 @@ from dataclasses import dataclass
 from typing import Any
 
 SECTIONS = (
-    *("profile", "preference", "opening", "tools", "task", "transcript", "better", "worse", "attempt", "reference", "outcome", "phase"),
+    *(
+        "profile",
+        "preference",
+        "opening",
+        "tools",
+        "task",
+        "transcript",
+        "better",
+        "worse",
+        "attempt",
+        "reference",
+        "outcome",
+        "phase",
+    ),
     *("steps_left", "tried", "existing", "count", "experience", "indices", "summary"),
 )
 NO_STEPS = "(no steps yet)"
@@ -23,11 +38,14 @@ REPLY_IS_SENT = "Your reply is sent to the environment as it is"
 _DECLARING = ("opening", "tools")
 
 _ROLE_LINE = re.compile(r"role: ([a-z]+/[a-z]+)")
-# What ends a line for some reader: a model may take any of these for a new line, so that a step could be forged behind it.
+# What ends a line for some reader: a model may take any of these for a new line, so that a step could be forged behind
+# it.
 _LINE_ENDS = re.compile("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
-# Tags in which some environments want actions written. One that the environment itself declares is no danger in a prompt.
+# Tags in which some environments want actions written. One that the environment itself declares is no danger in a
+# prompt.
 _ACTION_TAGS = ("tool_call", "tool_response", "think")
-# What stands where `<` does: the protocol's own tags, and control tokens of chat templates (`<|im_end|>`, `<end_of_turn>`).
+# What stands where `<` does: the protocol's own tags, and control tokens of chat templates (`<|im_end|>`,
+# `<end_of_turn>`).
 _AFTER_ANGLE = (
     rf"(?=\s*/?\s*(?:{'|'.join(SECTIONS)})\b|[|\uff5c][^|\uff5c<>\[&\n]{{1,60}}[|\uff5c]>"
     rf"|/?(?:s|bos|eos|sop|eop|start_of_turn|end_of_turn|{'|'.join(_ACTION_TAGS)})>|</?SYS>>)"
@@ -38,7 +56,10 @@ _CONTROL = re.compile(rf"(?:<|&(?:amp;)*lt;){_AFTER_ANGLE}|(?:\[|&(?:amp;)*#91;)
 _DEFUSED = re.compile(rf"&(?:amp;)*lt;{_AFTER_ANGLE}|&(?:amp;)*#91;{_AFTER_BRACKET}", re.IGNORECASE)
 _ACTION_TAG = re.compile(rf"</?({'|'.join(_ACTION_TAGS)})>")
 _SECTION = re.compile(rf"^<({'|'.join(SECTIONS)})>\n(.*?)\n?^</\1>", re.DOTALL | re.MULTILINE)
-_STEP = re.compile(r"^step (\d+)\n(?:thought: ?(.*?)\n)?^action: ?(.*?)\nobservation: ?(.*?)(?=^step \d+$|\Z)", re.DOTALL | re.MULTILINE)
+_STEP = re.compile(
+    r"^step (\d+)\n(?:thought: ?(.*?)\n)?^action: ?(.*?)\nobservation: ?(.*?)(?=^step \d+$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 class PromptError(ValueError):
@@ -56,9 +77,11 @@ class StepText:
 
 
 def defuse(text: str, spared: Collection[str] = ()) -> str:
-    """Return text in which no tag of the protocol opens or closes anything, nothing spells a control token, and lines end in one way.
+    """Return text in which no tag of the protocol opens or closes anything, nothing spells a control token, and lines
+    end in one way.
 
-    Nothing is lost: `restored` takes it back. `spared` are names of tags that stay as they are, of those in which actions are written.
+    Nothing is lost: `restored` takes it back. `spared` are names of tags that stay as they are, of those in which
+        actions are written.
     """
 
     def escaped(found: re.Match[str]) -> str:
@@ -71,7 +94,8 @@ def defuse(text: str, spared: Collection[str] = ()) -> str:
 
 
 def restored(text: str) -> str:
-    """Return what `defuse` was given, but for the ends of lines: what a model copied out of a prompt as its author wrote it."""
+    """Return what `defuse` was given, but for the ends of lines: what a model copied out of a prompt as its author
+    wrote it."""
     return _DEFUSED.sub(_unescaped, text)
 
 
@@ -96,14 +120,18 @@ def section(name: str, text: str, spared: Collection[str] = ()) -> str:
 
 
 def transcript(steps: Iterable[StepText | tuple[int, str, str]], max_chars: int = 2000) -> str:
-    """Return numbered steps, (index, action, observation) each, as the text of a transcript section; `max_chars` bounds each part."""
+    """Return numbered steps, (index, action, observation) each, as the text of a transcript section; `max_chars` bounds
+    each part."""
     lines = []
     for one in steps:
         step = one if isinstance(one, StepText) else StepText(*one)
         lines.append(f"step {step.index}")
         if step.thought.strip():
             lines.append(f"thought: {_indented(step.thought, max_chars)}")
-        lines += [f"action: {_indented(step.action, max_chars)}", f"observation: {_indented(step.observation, max_chars)}"]
+        lines += [
+            f"action: {_indented(step.action, max_chars)}",
+            f"observation: {_indented(step.observation, max_chars)}",
+        ]
     return "\n".join(lines) or NO_STEPS
 
 
@@ -118,8 +146,8 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> list[
     Args:
         task: like `judge/grade`.
         instructions: what to do, ending with the schema of the reply; nothing of an agent's or an environment's text.
-        sections: their texts by name, in order; empty ones are left out. Tags in which the environment's opening or tools say that actions
-            are written stay as they are, so that what a model reads is what it is to write.
+        sections: their texts by name, in order; empty ones are left out. Tags in which the environment's opening or
+            tools say that actions are written stay as they are, so that what a model reads is what it is to write.
 
     Raises:
         ValueError: the task or a section is none.
@@ -137,12 +165,15 @@ def read_task(system: str) -> str:
     first = system.splitlines()[0].strip() if system.strip() else ""
     found = _ROLE_LINE.fullmatch(first)
     if found is None:
-        raise PromptError(f"the system message must begin with the line 'role: <role>/<task>', it begins with {first[:80]!r}")
+        raise PromptError(
+            f"the system message must begin with the line 'role: <role>/<task>', it begins with {first[:80]!r}"
+        )
     return found[1]
 
 
 def read_sections(user: str) -> dict[str, str]:
-    """Return the sections of a user message by name, their text as it was before it was defused; the first of a name counts."""
+    """Return the sections of a user message by name, their text as it was before it was defused; the first of a name
+    counts."""
     found: dict[str, str] = {}
     for name, text in _SECTION.findall(user):
         found.setdefault(name, restored(text))
@@ -159,7 +190,9 @@ def read_steps(text: str) -> list[StepText]:
         for index, thought, action, observation in rows
     ]
     if not steps or len({step.index for step in steps}) != len(steps):
-        raise PromptError("the transcript must be numbered steps, each 'step i', 'action: ...', 'observation: ...', no number twice")
+        raise PromptError(
+            "the transcript must be numbered steps, each 'step i', 'action: ...', 'observation: ...', no number twice"
+        )
     return steps
 
 

@@ -1,6 +1,8 @@
-"""What a server's error text says: an over-long prompt (and the limit it names), a content filter, a parameter it does not take.
+"""What a server's error text says: an over-long prompt (and the limit it names), a content filter, a parameter it does
+not take.
 
-The wordings are those of OpenAI, Azure, vLLM, DashScope, Anthropic, Google, Mistral, DeepSeek, Ollama and llama.cpp. Pure functions.
+The wordings are those of OpenAI, Azure, vLLM, DashScope, Anthropic, Google, Mistral, DeepSeek, Ollama and llama.cpp.
+Pure functions.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ _LIMITS = [
     )
 ]
 _OVERFLOW = re.compile(
-    r"context[_ ]length[_ ]exceeded|exceed_context_size|maximum context length|maximum model length|prompt is too long|input is too long"
-    r"|range of input length|exceeds? (?:the |its )?(?:available |model'?s? |maximum )?context|context (?:window|limit)\b.*exceed"
-    r"|input tokens? exceed|input token count \(\d+\) exceeds|exceed context limit|reduce the length of the (?:messages|prompt|input)"
+    r"context[_ ]length[_ ]exceeded|exceed_context_size|maximum context length|maximum model length|prompt is too "
+    r"long|input is too long"
+    r"|range of input length|exceeds? (?:the |its )?(?:available |model'?s? |maximum )?context|context "
+    r"(?:window|limit)\b.*exceed"
+    r"|input tokens? exceed|input token count \(\d+\) exceeds|exceed context limit|reduce the length of the "
+    r"(?:messages|prompt|input)"
     r"|`?inputs`? (?:tokens \+|must have less)|request too large|longer than the maximum",
     re.IGNORECASE,
 )
@@ -46,7 +51,15 @@ _PROMPTS = [
     )
 ]
 _FILTER_CODES = frozenset(
-    {"content_filter", "content_policy_violation", "data_inspection_failed", "datainspectionfailed", "invalid_prompt", "1301", "sensitive"}
+    {
+        "content_filter",
+        "content_policy_violation",
+        "data_inspection_failed",
+        "datainspectionfailed",
+        "invalid_prompt",
+        "1301",
+        "sensitive",
+    }
 )
 _FILTERED = re.compile(
     r"inappropriate content|content management policy|content policy|usage policy|content filter|content exists risk"

@@ -42,9 +42,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said. Tokens are as the endpoint counts them (estimated from the length where it does not say); `seconds` is the time
-    of the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut. `tool_calls` are native calls (`text` may then
-    be empty); `thinking` is what the server sent apart from the reply (`reasoning_content`)."""
+    """What a model said. Tokens are as the endpoint counts them (estimated from the length where it does not say);
+    `seconds` is the time of the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut.
+    `tool_calls` are native calls (`text` may then be empty); `thinking` is what the server sent apart from the reply
+    (`reasoning_content`)."""
 
     text: str
     prompt_tokens: int
@@ -57,7 +58,8 @@ class Reply:
 
     @property
     def answer(self) -> str:
-        """What was said, as text: `text`, or where that is blank the arguments of the only native call, which some servers give instead."""
+        """What was said, as text: `text`, or where that is blank the arguments of the only native call, which some
+        servers give instead."""
         if self.text.strip() or len(self.tool_calls) != 1:
             return self.text
         given = self.tool_calls[0].arguments

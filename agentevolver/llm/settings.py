@@ -1,6 +1,8 @@
-"""The section `llm` of the configuration: an endpoint for every role, the cache, the budget, and the stand-in of offline runs.
+"""The section `llm` of the configuration: an endpoint for every role, the cache, the budget, and the stand-in of
+offline runs.
 
-Strict, frozen, and documented where it is declared. It holds the *names* of key variables and never a key. Nothing here opens a connection.
+Strict, frozen, and documented where it is declared. It holds the *names* of key variables and never a key. Nothing here
+opens a connection.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
     """Return sampling parameters without those that are None; raises ValueError for one that is not known."""
     unknown = sorted(set(sampling) - OPENAI_SAMPLING - EXTRA_SAMPLING)
     if unknown:
-        raise ValueError(f"unknown sampling parameter {unknown[0]!r}; known are {', '.join(sorted(OPENAI_SAMPLING | EXTRA_SAMPLING))}")
+        raise ValueError(
+            f"unknown sampling parameter {unknown[0]!r}; known are "
+            f"{', '.join(sorted(OPENAI_SAMPLING | EXTRA_SAMPLING))}"
+        )
     if not isinstance(sampling.get("extra_body") or {}, Mapping):
         raise ValueError("extra_body must be a mapping of fields of the request's body")
     return {key: value for key, value in sampling.items() if value is not None}
@@ -51,43 +56,73 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
 class EndpointSettings(_Section):
     """One OpenAI-compatible endpoint and how it is used."""
 
-    base_url: str = Field(OFFLINE, description="http(s)://.../v1, `offline` (the built-in teacher) or `policy` (the vLLM that rolls out)")
-    model: str = Field("teacher", min_length=1, description="model name; for `policy` the served one's, whatever stands here")
+    base_url: str = Field(
+        OFFLINE, description="http(s)://.../v1, `offline` (the built-in teacher) or `policy` (the vLLM that rolls out)"
+    )
+    model: str = Field(
+        "teacher", min_length=1, description="model name; for `policy` the served one's, whatever stands here"
+    )
     api_key_env: str | None = Field(
-        "OPENAI_API_KEY", description="environment variable that holds the key, never the key itself; null: the endpoint wants none"
+        "OPENAI_API_KEY",
+        description="environment variable that holds the key, never the key itself; null: the endpoint wants none",
     )
     sampling: dict[str, Any] = Field(
-        default_factory=lambda: {"temperature": 0.7, "max_tokens": 4096}, description="what is sent unless a call says otherwise"
+        default_factory=lambda: {"temperature": 0.7, "max_tokens": 4096},
+        description="what is sent unless a call says otherwise",
     )
     dialect: DialectName = Field(
         "auto",
-        description="how the server wants to be asked: plain, openai, openai_reasoning, azure, dashscope, vllm, ollama, anthropic; "
+        description="how the server wants to be asked: plain, openai, openai_reasoning, azure, dashscope, vllm, "
+        "ollama, anthropic; "
         "auto: by the URL's host, and with OpenAI by the model's name",
     )
     omit: list[str] = Field(default_factory=list, description="parameters that are never sent, whoever sets them")
-    api_version: str | None = Field(None, min_length=1, description="the query's api-version, which Azure wants; null: none is sent")
+    api_version: str | None = Field(
+        None, min_length=1, description="the query's api-version, which Azure wants; null: none is sent"
+    )
     json_mode: Literal["auto", "prompt", "object", "schema"] = Field(
         "auto",
-        description="how JSON is asked for: in the prompt alone, or with response_format json_object or json_schema as well; "
+        description="how JSON is asked for: in the prompt alone, or with response_format json_object or json_schema "
+        "as well; "
         "auto: the best that the dialect offers; what a server refuses is not sent again",
     )
-    concurrency: int = Field(16, ge=1, description="calls in flight at once, per role and process; fewer while the server limits the rate")
-    timeout_s: float = Field(120.0, gt=0, description="seconds of one try, from the request to the last byte of the reply")
-    call_timeout_s: float = Field(3600.0, gt=0, description="seconds of one call in all: tries, pauses, rate limits, outages")
+    concurrency: int = Field(
+        16, ge=1, description="calls in flight at once, per role and process; fewer while the server limits the rate"
+    )
+    timeout_s: float = Field(
+        120.0, gt=0, description="seconds of one try, from the request to the last byte of the reply"
+    )
+    call_timeout_s: float = Field(
+        3600.0, gt=0, description="seconds of one call in all: tries, pauses, rate limits, outages"
+    )
     tries: int = Field(5, ge=1, description="attempts at one call; only what another try may change is tried again")
-    max_wait_s: float = Field(60.0, ge=0, description="longest pause before a try, where the server does not ask for a longer one")
+    max_wait_s: float = Field(
+        60.0, ge=0, description="longest pause before a try, where the server does not ask for a longer one"
+    )
     rate_limit_timeout_s: float = Field(
-        600.0, ge=0, description="seconds that one call waits for a rate limit (429, overload) to end, however many tries that takes"
+        600.0,
+        ge=0,
+        description="seconds that one call waits for a rate limit (429, overload) to end, however many tries that "
+        "takes",
     )
     requests_per_minute: float | None = Field(
-        None, gt=0, description="of the server, of all roles and processes on this host together; null: what it says, or is found out"
+        None,
+        gt=0,
+        description="of the server, of all roles and processes on this host together; null: what it says, or is found "
+        "out",
     )
     tokens_per_minute: float | None = Field(None, gt=0, description="as requests_per_minute, prompt and reply together")
     unavailable_timeout_s: float = Field(
-        300.0, ge=0, description="seconds to wait, beyond the tries, for an endpoint that has answered before and now answers nobody"
+        300.0,
+        ge=0,
+        description="seconds to wait, beyond the tries, for an endpoint that has answered before and now answers "
+        "nobody",
     )
     context_limit: int | None = Field(
-        None, ge=1, description="tokens that a prompt and its reply may take together; null: learnt from the first error that names it"
+        None,
+        ge=1,
+        description="tokens that a prompt and its reply may take together; null: learnt from the first error that "
+        "names it",
     )
     price_in: float = Field(0.0, ge=0, description="price of a million prompt tokens")
     price_out: float = Field(0.0, ge=0, description="price of a million completion tokens")
@@ -99,14 +134,18 @@ class EndpointSettings(_Section):
         if value not in (OFFLINE, POLICY) and (parts.scheme not in ("http", "https") or not parts.netloc):
             raise ValueError(f"must be http(s)://host/..., `{OFFLINE}` or `{POLICY}`")
         if parts.username or parts.password:
-            raise ValueError("must not hold a user name or a password; name the variable that holds the key in api_key_env")
+            raise ValueError(
+                "must not hold a user name or a password; name the variable that holds the key in api_key_env"
+            )
         return value.rstrip("/")
 
     @field_validator("api_key_env")
     @classmethod
     def _is_name(cls, value: str | None) -> str | None:
         # A key pasted here would be written into every experiment's config.yaml.
-        if value is not None and not (value.replace("_", "a").isalnum() and value.upper() == value and len(value) <= 64):
+        if value is not None and not (
+            value.replace("_", "a").isalnum() and value.upper() == value and len(value) <= 64
+        ):
             raise ValueError("must be the name of an environment variable, in capitals, not the key itself")
         return value
 
@@ -119,7 +158,9 @@ class EndpointSettings(_Section):
     @classmethod
     def _can_be_omitted(cls, value: list[str]) -> list[str]:
         if unknown := sorted(set(value) - OMITTABLE):
-            raise ValueError(f"{unknown[0]!r} is no parameter that can be left out; these are {', '.join(sorted(OMITTABLE))}")
+            raise ValueError(
+                f"{unknown[0]!r} is no parameter that can be left out; these are {', '.join(sorted(OMITTABLE))}"
+            )
         return value
 
     @model_validator(mode="after")
@@ -131,7 +172,8 @@ class EndpointSettings(_Section):
         return self
 
     def response_format(self, schema: type[BaseModel]) -> dict[str, Any]:
-        """Return the sampling parameter that asks for JSON of a schema as `json_mode` says, empty where the prompt alone does."""
+        """Return the sampling parameter that asks for JSON of a schema as `json_mode` says, empty where the prompt
+        alone does."""
         mode: str = self.json_mode
         if mode == "auto":
             # Ours are asked as ever, so that a grammar does not change what they say.
@@ -159,9 +201,13 @@ class BudgetSettings(_Section):
 class TeacherSettings(_Section):
     """The built-in teacher: a rule-based stand-in for a language model, for the pocket world only."""
 
-    url: str = Field("http://127.0.0.1:8093/v1", description="where the launcher starts it, if any role's base_url is `offline`")
+    url: str = Field(
+        "http://127.0.0.1:8093/v1", description="where the launcher starts it, if any role's base_url is `offline`"
+    )
     seed: int = Field(0, description="of its draws and mistakes")
-    hallucinated: float = Field(0.15, ge=0, le=1, description="share of synthesised tasks that do not hold in the world")
+    hallucinated: float = Field(
+        0.15, ge=0, le=1, description="share of synthesised tasks that do not hold in the world"
+    )
     malformed: float = Field(0.02, ge=0, le=1, description="share of replies that are no JSON, or half of one")
     wrong_labels: float = Field(0.1, ge=0, le=1, description="share of step labels that are turned round")
     wrong_grades: float = Field(0.02, ge=0, le=1, description="share of grades that are turned round")
@@ -191,21 +237,32 @@ class TeacherSettings(_Section):
         """Return what follows the Python interpreter on the command line that starts it."""
         parts = urlsplit(self.url)
         rates = [f"--{name.replace('_', '-')}={value:g}" for name, value in self.rates.items()]
-        return ["-m", "agentevolver.builtin.teacher", f"--host={parts.hostname}", f"--port={parts.port}", f"--seed={self.seed}", *rates]
+        return [
+            "-m",
+            "agentevolver.builtin.teacher",
+            f"--host={parts.hostname}",
+            f"--port={parts.port}",
+            f"--seed={self.seed}",
+            *rates,
+        ]
 
 
 class LLMSettings(EndpointSettings):
     """The section `llm`: the endpoint of every role, and what a role has of its own under `roles.<role>`."""
 
     roles: dict[Role, dict[str, Any]] = Field(
-        default_factory=dict, description="keys of the endpoint that differ for a role; its sampling is laid over the default's"
+        default_factory=dict,
+        description="keys of the endpoint that differ for a role; its sampling is laid over the default's",
     )
     cache: Literal[False] | Path | None = Field(
         None,
-        description="SQLite file that keeps replies by endpoint, model, messages and sampling, for all roles; null: where tasks are made "
+        description="SQLite file that keeps replies by endpoint, model, messages and sampling, for all roles; null: "
+        "where tasks are made "
         "alone, in the run's own folder; false: nowhere",
     )
-    ledger: Path | None = Field(None, description="SQLite file that keeps what was spent; null: the run's own, or memory")
+    ledger: Path | None = Field(
+        None, description="SQLite file that keeps what was spent; null: the run's own, or memory"
+    )
     budget: BudgetSettings = BudgetSettings()
     teacher: TeacherSettings = TeacherSettings()
 
@@ -230,7 +287,8 @@ class LLMSettings(EndpointSettings):
         return EndpointSettings.model_validate({**default, **own, "sampling": {**self.sampling, **sampling}})
 
     def per_minute(self, base_url: str) -> tuple[float | None, float | None]:
-        """Return the requests and the tokens per minute that are set for a server: the smallest of those of its roles."""
+        """Return the requests and the tokens per minute that are set for a server: the smallest of those of its
+        roles."""
         requests, tokens = [], []
         for role in Role:
             endpoint = self.endpoint(role)

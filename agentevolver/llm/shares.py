@@ -16,8 +16,8 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*(?:(%|percent)|(?:/|out of)\s*(\d+(?:\.
 def read_share(value: Any) -> float | None:
     """Return what is meant as a share, None if it surely is none.
 
-    A number up to 1 is itself, one above 10 is of a hundred, `80 %` and `4/5` are what they say, and so are words for how sure
-    somebody is. 7 may be of ten, of a hundred, or a mistake, and is none. Negative numbers are 0.
+    A number up to 1 is itself, one above 10 is of a hundred, `80 %` and `4/5` are what they say, and so are words for
+    how sure somebody is. 7 may be of ten, of a hundred, or a mistake, and is none. Negative numbers are 0.
     """
     whole = None
     if isinstance(value, str):

@@ -1,7 +1,7 @@
 """What a person sees while a run goes on: its phase, a line per step, a progress bar with the time left.
 
-Reads `status.json` and `metrics.jsonl` of the experiment, which the trainer writes in its own process; shows nothing that is not
-on disk. Without a terminal it prints the lines alone.
+Reads `status.json` and `metrics.jsonl` of the experiment, which the trainer writes in its own process; shows nothing
+that is not on disk. Without a terminal it prints the lines alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from agentevolver.utils.files import parse
 
@@ -48,7 +56,9 @@ class Console:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stop.set()
         self._thread.join(timeout=5)
 
@@ -113,7 +123,11 @@ def line_of(record: dict[str, Any]) -> str:
         parts.append(f"{record.get('timing_s/step', 0.0):.1f} s ({' '.join(times)})")
     if record.get("rollout/failed"):
         parts.append(f"[red]{record['rollout/failed']:.0f} rollouts failed[/]")
-    parts.extend(f"[green]{short_name(key)} {value:.3f}[/]" for key, value in sorted(record.items()) if key.startswith("val-core/"))
+    parts.extend(
+        f"[green]{short_name(key)} {value:.3f}[/]"
+        for key, value in sorted(record.items())
+        if key.startswith("val-core/")
+    )
     return "  ".join(parts)
 
 

@@ -1,7 +1,8 @@
 """Everything a run leaves behind: metrics.jsonl, trajectory files, its status, and whatever loggers verl was asked for.
 
-Each record is on disk before the run goes on. Files of a step are written whole or not at all; metrics.jsonl has one object a
-step, appended and flushed. A resumed run moves the metrics of the steps it repeats to metrics.superseded.jsonl.
+Each record is on disk before the run goes on. Files of a step are written whole or not at all; metrics.jsonl has one
+object a step, appended and flushed. A resumed run moves the metrics of the steps it repeats to
+metrics.superseded.jsonl.
 """
 
 from __future__ import annotations
@@ -72,9 +73,11 @@ class RunLog:
 
 
 def supersede_metrics(directory: Path, last_kept_step: int) -> int:
-    """Move the metrics after `last_kept_step` out of metrics.jsonl, for a run that repeats those steps; returns how many.
+    """Move the metrics after `last_kept_step` out of metrics.jsonl, for a run that repeats those steps; returns how
+    many.
 
-    One line is in memory at a time. Lines that are no record of a step (torn by a kill, or by a full disk) are moved too, and said.
+    One line is in memory at a time. Lines that are no record of a step (torn by a kill, or by a full disk) are moved
+    too, and said.
     """
     path, aside = directory / METRICS, directory / SUPERSEDED
     repeated = broken = 0
@@ -135,4 +138,6 @@ class Status:
 
     def _write(self) -> None:
         stuck = {} if self._stuck is None else {"stuck": self._stuck}
-        write_json(self._path, {**({"phase": "starting"} | self._last), "time": round(time.time(), 3), **stuck}, durable=False)
+        write_json(
+            self._path, {**({"phase": "starting"} | self._last), "time": round(time.time(), 3), **stuck}, durable=False
+        )

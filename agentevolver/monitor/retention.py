@@ -1,7 +1,9 @@
-"""What a long run keeps of its rollouts and samples: the newest files as they are, older ones compressed, the oldest dropped.
+"""What a long run keeps of its rollouts and samples: the newest files as they are, older ones compressed, the oldest
+dropped.
 
-Each folder is bounded by itself. Metrics, checkpoints, the pool, task files and records of launches are none of these: a resume or the
-page's curves need them. No resume needs a file that is dropped here; the page then lacks that step's rollouts.
+Each folder is bounded by itself. Metrics, checkpoints, the pool, task files and records of launches are none of these:
+a resume or the page's curves need them. No resume needs a file that is dropped here; the page then lacks that step's
+rollouts.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ GB = 10**9
 
 
 class StepFolder:
-    """The files of one folder in the order of their writing. It is listed once; a step costs the same after any number of steps.
+    """The files of one folder in the order of their writing. It is listed once; a step costs the same after any number
+    of steps.
 
     Args:
         folder: holds `step_<n>.jsonl`, and files of the same kind under other names.
@@ -46,7 +49,9 @@ class StepFolder:
             for draft in self.folder.glob(f".*{_SUFFIX}*"):  # of a run that was killed while it wrote
                 draft.unlink()
             found = {path: path.stat().st_mtime_ns for path in self.folder.glob("[!.]*")}
-            names = (path.name.removesuffix(COMPRESSED) for path in sorted(found, key=lambda path: (found[path], path.name)))
+            names = (
+                path.name.removesuffix(COMPRESSED) for path in sorted(found, key=lambda path: (found[path], path.name))
+            )
         else:
             names = (f"step_{number}{_SUFFIX}" for number in range(self._step, step + 1))
         for name in names:

@@ -1,8 +1,8 @@
 """Says when a phase of a run takes far longer than it usually does, and what it waits for. It never ends anything.
 
-A phase is overdue after `max(floor_s, factor x the median of its earlier durations)` seconds; it is told then, and again after twice, four
-times ... that time. The text goes to the log, to `logs/watchdog.log` and to `status.json` of the experiment (the console shows it, and
-`--status`), the number of warnings to the metrics.
+A phase is overdue after `max(floor_s, factor x the median of its earlier durations)` seconds; it is told then, and
+again after twice, four times ... that time. The text goes to the log, to `logs/watchdog.log` and to `status.json` of
+the experiment (the console shows it, and `--status`), the number of warnings to the metrics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Watchdog:
         settings: the section `watchdog`.
         log: a file that takes each warning as a line; None: none.
         show: told the text of a warning, and None when the phase went on after all.
-        waits: says what is waited for, where a phase brings no answer of its own. Called in the watchdog's thread; may take seconds.
+        waits: says what is waited for, where a phase brings no answer of its own. Called in the watchdog's thread; may
+            take seconds.
         clock: seconds that only grow.
     """
 
@@ -69,7 +70,8 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look every few seconds, in a thread of its own; does nothing where the section says `enable: false`."""
+        """Begin to look every few seconds, in a thread of its own; does nothing where the section says `enable:
+        false`."""
         if self._settings.enable and self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()

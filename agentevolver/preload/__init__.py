@@ -1,8 +1,9 @@
 """Starting Python processes by forking one that has imported everything already.
 
-A run has a dozen Python processes that import torch, transformers, verl, Ray and vLLM, 7 to 14 seconds of CPU time each, most of them one
-after the other. With `ray.preload` one process, the *nursery*, imports them once, while Ray starts; the main job, Ray's workers and vLLM's
-engine are forks of it. It needs a machine whose accelerator is not touched by importing (a CPU): a CUDA context does not survive a fork.
+A run has a dozen Python processes that import torch, transformers, verl, Ray and vLLM, 7 to 14 seconds of CPU time
+each, most of them one after the other. With `ray.preload` one process, the *nursery*, imports them once, while Ray
+starts; the main job, Ray's workers and vLLM's engine are forks of it. It needs a machine whose accelerator is not
+touched by importing (a CPU): a CUDA context does not survive a fork.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 from pathlib import Path
 
 SOCKET = "AGENTEVOLVER_NURSERY"
-"""The environment variable with the nursery's socket; its folder holds the executable `python` that asks it for a process."""
+"""The environment variable with the nursery's socket; its folder holds the executable `python` that asks it for a
+process."""
 CLIENT = Path(__file__).with_name("client.py")
 
 

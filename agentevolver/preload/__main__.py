@@ -1,4 +1,5 @@
-"""`python -m agentevolver.preload SOCKET`: listen, import, and fork what is asked for. Requests that come while it imports wait."""
+"""`python -m agentevolver.preload SOCKET`: listen, import, and fork what is asked for. Requests that come while it
+imports wait."""
 
 from __future__ import annotations
 
@@ -16,18 +17,39 @@ import setproctitle
 
 from agentevolver.preload.nursery import Nursery, Request, become
 
-# Nine tenths of the time that the run's processes spend on importing, and nothing that loads Ray: its library reads the job's number and
-# the raylet's process id where it is loaded.
+# Nine tenths of the time that the run's processes spend on importing, and nothing that loads Ray: its library reads the
+# job's number and the raylet's process id where it is loaded.
 FOREIGN = (
     *("torch._inductor.lowering", "torch.distributed.fsdp", "tensordict", "transformers.models.auto.auto_factory"),
-    *("transformers.image_processing_utils", "transformers.models.qwen2.modeling_qwen2", "transformers.trainer_pt_utils"),
-    *("openai", "fastapi", "uvicorn", "scipy.signal", "datasets", "hydra", "aiohttp", "jsonschema", "requests", "peft", "tensorboard"),
+    *(
+        "transformers.image_processing_utils",
+        "transformers.models.qwen2.modeling_qwen2",
+        "transformers.trainer_pt_utils",
+    ),
+    *(
+        "openai",
+        "fastapi",
+        "uvicorn",
+        "scipy.signal",
+        "datasets",
+        "hydra",
+        "aiohttp",
+        "jsonschema",
+        "requests",
+        "peft",
+        "tensorboard",
+    ),
     *("vllm.entrypoints.openai.api_server", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2"),
 )
-# The rest, for the workers of a job of Ray's. Not what does something that depends on the process while it is imported: verl_plugin.engine
-# joins the workers' process group.
+# The rest, for the workers of a job of Ray's. Not what does something that depends on the process while it is imported:
+# verl_plugin.engine joins the workers' process group.
 OF_A_JOB = (
-    *("agentevolver.trainer.run", "agentevolver.trainer.trainer", "agentevolver.rollout.worker", "verl.workers.engine_workers"),
+    *(
+        "agentevolver.trainer.run",
+        "agentevolver.trainer.trainer",
+        "agentevolver.rollout.worker",
+        "verl.workers.engine_workers",
+    ),
     *("verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout"),
 )
 # As verl's runtime environment has them, for what reads them while it is imported.
@@ -61,7 +83,10 @@ def serve(listening: socket.socket, path: Path) -> Request:
 
 def run(request: Request) -> int:
     """Run what was asked for to its end; returns its exit code."""
-    if request.argv[0] in ("-m", "-c"):  # Ray titles its workers itself, with a library that finds no place after this one
+    if request.argv[0] in (
+        "-m",
+        "-c",
+    ):  # Ray titles its workers itself, with a library that finds no place after this one
         setproctitle.setproctitle(" ".join((sys.executable, *request.argv)))
     try:
         become(request)()

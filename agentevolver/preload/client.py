@@ -1,7 +1,9 @@
-"""An executable that stands where `python` stands and has the nursery fork the process; the standard library alone, and little of it.
+"""An executable that stands where `python` stands and has the nursery fork the process; the standard library alone, and
+little of it.
 
-It hands over its arguments, environment, folder, niceness and open files, passes signals on, and ends as the forked process ended. What the
-nursery is not meant for, and everything when it cannot be reached, is carried out by the real Python.
+It hands over its arguments, environment, folder, niceness and open files, passes signals on, and ends as the forked
+process ended. What the nursery is not meant for, and everything when it cannot be reached, is carried out by the real
+Python.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def without_flags(arguments: list[str]) -> list[str]:
 
 
 def is_for_nursery(arguments: list[str]) -> bool:
-    """Whether a process with these arguments (without flags) is one of a run that imports what the nursery has imported."""
+    """Whether a process with these arguments (without flags) is one of a run that imports what the nursery has
+    imported."""
     if not arguments:
         return False
     if arguments[0] == "-m":
@@ -55,7 +58,8 @@ def inherited_files() -> list[int]:
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket:
-    """Ask the nursery at `path` for a process; returns the connection, on which its process id and then its end are told.
+    """Ask the nursery at `path` for a process; returns the connection, on which its process id and then its end are
+    told.
 
     In the place of a process id there may be the socket of another nursery that is to be asked.
     """
@@ -71,7 +75,8 @@ def ask(path: str, arguments: list[str]) -> socket.socket:
 
 
 def attend(pid: int, replies: TextIO) -> int:
-    """Pass signals on until the process ends; returns its exit status as `os.waitpid` has it, that of SIGKILL when the nursery is lost."""
+    """Pass signals on until the process ends; returns its exit status as `os.waitpid` has it, that of SIGKILL when the
+    nursery is lost."""
 
     def forward(number: int, _: object) -> None:
         try:

@@ -1,7 +1,7 @@
 """The process that has imported everything and forks on request: one thread, one socket, no state beside its children.
 
-A request comes from `client.py` with its open files; the reply is a line with the process id, and when it has ended a line with its
-status. A client that goes away takes its process with it, and so does the end of the nursery.
+A request comes from `client.py` with its open files; the reply is a line with the process id, and when it has ended a
+line with its status. A client that goes away takes its process with it, and so does the end of the nursery.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MAX_FILES = 250
 
 @dataclass(frozen=True)
 class Request:
-    """A process that is asked for; `files` are the descriptors that it has, under the numbers that it had them in the client."""
+    """A process that is asked for; `files` are the descriptors that it has, under the numbers that it had them in the
+    client."""
 
     argv: list[str]
     env: dict[str, str]
@@ -74,7 +75,8 @@ def _read(connection: socket.socket, size: int) -> bytes | None:
 class Nursery:
     """Forks a process for each request on a listening socket.
 
-    Workers of Ray come from a nursery of their job's, which is made for the first of them and whose socket the client is told; `path` is
+    Workers of Ray come from a nursery of their job's, which is made for the first of them and whose socket the client
+    is told; `path` is
     where such sockets are. None: this is the nursery of a job.
     """
 
@@ -102,7 +104,11 @@ class Nursery:
                     request = read_request(connection)
                     if request is None:
                         connection.close()
-                    elif self._path is not None and (job := request.env.get("RAY_JOB_ID")) and request.argv[0].endswith(RAY_WORKER):
+                    elif (
+                        self._path is not None
+                        and (job := request.env.get("RAY_JOB_ID"))
+                        and request.argv[0].endswith(RAY_WORKER)
+                    ):
                         if (made := self._send_on(connection, request, job, self._path)) is not None:
                             return request, made
                     elif self._fork(connection, request):
@@ -113,7 +119,8 @@ class Nursery:
                     self._let_go(key.fileobj)
 
     def _send_on(self, connection: socket.socket, request: Request, job: str, path: Path) -> socket.socket | None:
-        """Tell a client the socket of its job's nursery, which is made if there is none; returns that socket in the new process."""
+        """Tell a client the socket of its job's nursery, which is made if there is none; returns that socket in the new
+        process."""
         close_all(request.files.values())
         if job not in self._jobs:
             self._jobs[job] = f"{path}.{job}"
@@ -200,7 +207,8 @@ def _tell(connection: socket.socket, number: int) -> None:
 
 
 def become(request: Request) -> Callable[[], Any]:
-    """Take on a requested process's files, environment, folder and niceness; returns what it does, to be called once."""
+    """Take on a requested process's files, environment, folder and niceness; returns what it does, to be called
+    once."""
     above = max(request.files, default=2) + 1
     moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for number, file in request.files.items()}
     close_all(request.files.values())

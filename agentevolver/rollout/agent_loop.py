@@ -1,7 +1,7 @@
 """The episode as verl's agent loop: reads its task, runs one rollout, hands verl the outputs.
 
-verl makes one `Episode` per rollout; what a worker process shares between them (tokenizer, HTTP connections, limits) is made once
-per configuration and kept.
+verl makes one `Episode` per rollout; what a worker process shares between them (tokenizer, HTTP connections, limits) is
+made once per configuration and kept.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ _shared: dict[int, _Shared] = {}
 class Episode(AgentLoopBase):
     """verl's agent loop for one rollout.
 
-    verl's own constructor is left out on purpose: it builds a tokenisation helper per rollout that this loop does not use.
+    verl's own constructor is left out on purpose: it builds a tokenisation helper per rollout that this loop does not
+    use.
     """
 
     def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
@@ -67,7 +68,8 @@ class Episode(AgentLoopBase):
         key = id(config)
         if key not in _shared:
             settings = of_verl(config)
-            # verl gives a request without a seed the replica's where vLLM is to be deterministic: a group's rollouts would all be the same.
+            # verl gives a request without a seed the replica's where vLLM is to be deterministic: a group's rollouts
+            # would all be the same.
             seeded = settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism"))
             engine = VerlEngine(server_manager, settings.rollout.step_timeout_s, seeded=seeded)
             runner = make_runner(settings, engine, tokenizer, config.data.get("apply_chat_template_kwargs"))
@@ -85,8 +87,14 @@ class Episode(AgentLoopBase):
         env_params = {**service.env_params, **(service.val_env_params if validation else {})}
         rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
         # verl names the groups of a validation at random; nothing may follow from that.
-        group_id = groups.name(seed, "validation", step, int(row["index"]), task.task_id) if validation else str(row["uid"])
-        guide = shared.guides.guide(task, group_id, rollout_id, step, groups.place(group_id)) if shared.guides is not None else None
+        group_id = (
+            groups.name(seed, "validation", step, int(row["index"]), task.task_id) if validation else str(row["uid"])
+        )
+        guide = (
+            shared.guides.guide(task, group_id, rollout_id, step, groups.place(group_id))
+            if shared.guides is not None
+            else None
+        )
         with seeds.drawing(seed, group_id, rollout_id):
             async with shared.slots:
                 with BOARD.call("rollouts"):
@@ -101,7 +109,8 @@ class Episode(AgentLoopBase):
 
 
 def make_guides(settings: Settings) -> Guides | None:
-    """Return who guides rollouts, None where the configuration wants none guided. The trainer has started the actor by then."""
+    """Return who guides rollouts, None where the configuration wants none guided. The trainer has started the actor by
+    then."""
     if not settings.exp_manager.guides:
         return None
     # Not above: runs without guidance need no index in every worker.
@@ -117,14 +126,23 @@ def make_attributor(settings: Settings, policy: PolicySource | None = None) -> A
     if Role.ATTRIBUTOR not in settings.roles:
         return None
     llm = judge_settings(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), settings.attribution)
-    return Attributor(settings.attribution, LLM(llm, policy=policy), group_size=settings.sizes.n, endpoint=llm.endpoint(Role.ATTRIBUTOR))
+    return Attributor(
+        settings.attribution,
+        LLM(llm, policy=policy),
+        group_size=settings.sizes.n,
+        endpoint=llm.endpoint(Role.ATTRIBUTOR),
+    )
 
 
 def make_graders(settings: Settings, policy: PolicySource | None = None) -> Graders | None:
     """Return who grades training tasks, None where the environment grades all of them."""
     if not settings.task_manager.grades_otherwise:
         return None
-    llm = LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy) if Role.JUDGE in settings.roles else None
+    llm = (
+        LLM(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), policy=policy)
+        if Role.JUDGE in settings.roles
+        else None
+    )
     section = settings.task_manager
     return Graders(Bench(section.grader, llm, settings.rollout.sparse, section.max_observation_chars))
 
@@ -137,7 +155,8 @@ def make_summariser(settings: Settings, policy: PolicySource | None = None) -> S
 
 
 def stop_ids(model: str) -> tuple[int, ...]:
-    """Return the ids at which the engine ends a reply, as the model's generation config has them; none if it has no such file."""
+    """Return the ids at which the engine ends a reply, as the model's generation config has them; none if it has no
+    such file."""
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:
@@ -146,7 +165,8 @@ def stop_ids(model: str) -> tuple[int, ...]:
 
 
 def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template_kwargs: Any = None) -> EpisodeRunner:
-    """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders and summariser.
+    """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders
+    and summariser.
 
     Raises ConfigError for a template or flow that cannot be used.
     """
@@ -161,7 +181,11 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
         no_think=rollout.use_qwen3,
     )
     template, limits = checked_template(rollout), settings.context_limits
-    client: Any = Watched(AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), f"environment {service.env_type}:", ENV_CALLS)
+    client: Any = Watched(
+        AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), f"environment {service.env_type}:", ENV_CALLS
+    )
     graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
     watched: Any = Watched(engine, "the policy:", ("generate",))
-    return EpisodeRunner(policy, client, watched, lambda: template(renderer, limits, rollout), flow_chooser(rollout), summariser, graders)
+    return EpisodeRunner(
+        policy, client, watched, lambda: template(renderer, limits, rollout), flow_chooser(rollout), summariser, graders
+    )

@@ -1,7 +1,10 @@
-"""Episodes of models that are not trained: any OpenAI-compatible endpoint in the policy's place, or beside it as the writer of summaries.
+"""Episodes of models that are not trained: any OpenAI-compatible endpoint in the policy's place, or beside it as the
+writer of summaries.
 
-Such a model takes chat messages instead of token ids and says no log-probs, so nothing of its episodes is trained on. Contexts work all
-the same: with `plain_renderer` they count about four characters as a token. Every failure of an endpoint becomes an `EngineError`.
+Such a model takes chat messages instead of token ids and says no log-probs, so nothing of its episodes is trained on.
+Contexts work all
+the same: with `plain_renderer` they count about four characters as a token. Every failure of an endpoint becomes an
+    `EngineError`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ class LLMEngine:
     Args:
         llm: the roles' models.
         role: whose model it is.
-        seed: whether each call gets a seed of its own, so that a cache of replies does not make all rollouts of a task the same one.
+        seed: whether each call gets a seed of its own, so that a cache of replies does not make all rollouts of a task
+            the same one.
     """
 
     def __init__(self, llm: LLM, role: Role, *, seed: bool = True) -> None:

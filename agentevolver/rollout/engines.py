@@ -1,4 +1,5 @@
-"""What may stand in the policy's place or beside it: a chat model, and a writer of summaries. Protocols alone, without any client."""
+"""What may stand in the policy's place or beside it: a chat model, and a writer of summaries. Protocols alone, without
+any client."""
 
 from __future__ import annotations
 

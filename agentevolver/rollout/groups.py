@@ -1,8 +1,9 @@
 """Names of rollout groups, from which follows what their rollouts sample, and the order of rows.
 
-verl draws a name for each prompt, and gives rows in the order in which they arrived. Here a name says the step and the task's place in it,
-and a hash of what the group is makes it the run's own; rows are sorted by it. So the same prompts in the same step of the same run have the
-same names, and what is computed over rows (mini-batches, sums) does not depend on which rollout was quicker.
+verl draws a name for each prompt, and gives rows in the order in which they arrived. Here a name says the step and the
+task's place in it, and a hash of what the group is makes it the run's own; rows are sorted by it. So the same prompts
+in the same step of the same run have the same names, and what is computed over rows (mini-batches, sums) does not
+depend on which rollout was quicker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Guidance in the episodes of one worker process: who is to have it, where it comes from, what a trajectory records of it."""
+"""Guidance in the episodes of one worker process: who is to have it, where it comes from, what a trajectory records of
+it."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ class Guides:
             return None
 
         async def guide(opening: list[dict[str, Any]]) -> Injection:
-            guidance = await self._source.guide(Question(task.task_id, tuple(opening), task.query, validation, step, place))
+            guidance = await self._source.guide(
+                Question(task.task_id, tuple(opening), task.query, validation, step, place)
+            )
             try:
                 return inject(opening, guidance, self._settings.experience_template)
             except ValueError as error:
@@ -60,8 +63,8 @@ class Guides:
     def record(self, rollout: Rollout, *, wanted: bool) -> dict[str, Any]:
         """Count an injection, and return what the trajectory's record says of it.
 
-        `guidance` is what was injected, None if nothing was; `guidance_wanted` whether the rollout was to be guided, and
-        `guidance_problem` why it was not; `guided` and `stripped` are true to what happened.
+        `guidance` is what was injected, None if nothing was; `guidance_wanted` whether the rollout was to be guided,
+        and `guidance_problem` why it was not; `guided` and `stripped` are true to what happened.
         """
         injection = rollout.injection
         guided = injection is not None and injection.guided

@@ -1,7 +1,8 @@
 """One rollout of one task: attempts, turns, grade. Knows neither verl nor Ray.
 
-A rollout always returns. It ends with a `StopReason`; when the environment or the engine failed, the attempt is repeated from a
-fresh instance a bounded number of times, and what remains failed is returned as such, without a grade. A rollout that nobody could grade
+A rollout always returns. It ends with a `StopReason`; when the environment or the engine failed, the attempt is
+repeated from a fresh instance a bounded number of times, and what remains failed is returned as such, without a grade.
+A rollout that nobody could grade
 is returned so at once: a judge has tries of its own. The instance is released whatever happens, cancellation included.
 """
 
@@ -66,7 +67,8 @@ Guide = Callable[[list[dict[str, Any]]], Awaitable[Injection]]
 
 @dataclass(slots=True)
 class Rollout:
-    """A finished rollout: its record, its training samples (none if it failed), and the weight versions that sampled it.
+    """A finished rollout: its record, its training samples (none if it failed), and the weight versions that sampled
+    it.
 
     `injection` is what the policy was given before the task, None if no guide was asked.
     """
@@ -89,7 +91,8 @@ class EpisodeRunner:
         new_context: makes an episode's context.
         flow: picks a task's agent flow.
         summariser: writes the summaries that a context wants of a role's model.
-        graders: grade training tasks, each by the grader that it names; None: the environment grades all. It always grades validation.
+        graders: grade training tasks, each by the grader that it names; None: the environment grades all. It always
+            grades validation.
     """
 
     def __init__(
@@ -131,7 +134,15 @@ class EpisodeRunner:
                 stop_reason, outcome, error = await episode.run()
             if stop_reason.happened:
                 break
-            logger.warning("rollout %s_%d of task %s, attempt %d: %s: %s", group_id, rollout_id, task.task_id, attempt, stop_reason, error)
+            logger.warning(
+                "rollout %s_%d of task %s, attempt %d: %s: %s",
+                group_id,
+                rollout_id,
+                task.task_id,
+                attempt,
+                stop_reason,
+                error,
+            )
             if stop_reason is StopReason.GRADING_ERROR:
                 break
             if attempt < self._policy.max_tries and not await self._recovered(episode.unavailable, attempt):
@@ -175,7 +186,12 @@ class _Attempt:
     """One try at a rollout, on an instance of its own."""
 
     def __init__(
-        self, runner: EpisodeRunner, task: Task, sampling_params: dict[str, Any], env_params: dict[str, Any], guide: Guide | None
+        self,
+        runner: EpisodeRunner,
+        task: Task,
+        sampling_params: dict[str, Any],
+        env_params: dict[str, Any],
+        guide: Guide | None,
     ) -> None:
         self._runner = runner
         self._task = task
@@ -217,7 +233,9 @@ class _Attempt:
     async def _play(self) -> tuple[StopReason, str]:
         """Create the instance and let the flow act until the episode ends."""
         params = {**self._env_params, **env_params_of(self._task), "is_open_query": self._task.open_query}
-        create = self._runner._client.create_instance(self._runner._policy.env_type, seed_of(self._task), self._instance_id, params)
+        create = self._runner._client.create_instance(
+            self._runner._policy.env_type, seed_of(self._task), self._instance_id, params
+        )
         state = await self.session.timed(create)
         try:
             await self._begin(state["state"], state.get("info"))
@@ -228,37 +246,45 @@ class _Attempt:
         return stop_reason, note
 
     async def _grade(self) -> Outcome:
-        """Ask the task's grader, or the environment. A score of its that is no number in 0..1 is an environment error, not a grade."""
+        """Ask the task's grader, or the environment. A score of its that is no number in 0..1 is an environment error,
+        not a grade."""
         graders = self._runner._graders
         if graders is not None and not self._task.is_validation:
             played = Played(self._said(), [step for step in self.session.steps if step.kind == "action"])
             return await self.session.timed(graders.grade(self._task, played, self._runner._client, self._instance_id))
         sparse = {"sparse": self._runner._policy.sparse}
-        score = await self.session.timed(self._runner._client.evaluate(self._instance_id, self.context.messages, sparse))
+        score = await self.session.timed(
+            self._runner._client.evaluate(self._instance_id, self.context.messages, sparse)
+        )
         if not isinstance(score, int | float) or not math.isfinite(score) or not 0.0 <= score <= 1.0:
-            raise EnvServiceError(f"graded {score!r}, expected a number in 0..1", url="/evaluate", instance_id=self._instance_id)
+            raise EnvServiceError(
+                f"graded {score!r}, expected a number in 0..1", url="/evaluate", instance_id=self._instance_id
+            )
         return Outcome(score=float(score), success=score >= 1.0)
 
     def _said(self) -> list[dict[str, Any]]:
-        """What was said, as a grader is to see it: the opening is the environment's with the task's query, without any guidance."""
+        """What was said, as a grader is to see it: the opening is the environment's with the task's query, without any
+        guidance."""
         messages = self.context.messages
         first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
         return [*self._opening, *messages[first:]]
 
     def _of_inaction(self, why: str) -> Outcome | None:
-        """The outcome of an episode in which the policy never got to act: none, but in validation, which would else count the tasks that
-        fit alone, the task is not solved."""
+        """The outcome of an episode in which the policy never got to act: none, but in validation, which would else
+        count the tasks that fit alone, the task is not solved."""
         return Outcome(0.0, False, f"the policy never acted: {why}") if self._task.is_validation else None
 
     async def _release(self) -> None:
         try:
             await asyncio.shield(self._runner._client.release_instance(self._instance_id))
         except EnvServiceError as error:
-            logger.warning("instance %s could not be released, the service will expire it: %s", self._instance_id, error)
+            logger.warning(
+                "instance %s could not be released, the service will expire it: %s", self._instance_id, error
+            )
 
     async def _begin(self, messages: list[dict[str, Any]], info: dict[str, Any] | None) -> None:
-        """Start the context with the environment's opening messages, the task's own wording in the place of the query if it has one, and
-        guidance before it if there is some that fits."""
+        """Start the context with the environment's opening messages, the task's own wording in the place of the query
+        if it has one, and guidance before it if there is some that fits."""
         opening = [dict(message) for message in messages]
         if self._task.query is not None:
             opening = replace_query(messages, self._task.query, info)

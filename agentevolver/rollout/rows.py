@@ -1,7 +1,7 @@
 """A rollout as verl's outputs, and an output as the row of a batch.
 
-A rollout without a training sample still becomes one output, a placeholder marked `masked`, so that it is counted; the trainer keeps such
-rows out of every statistic and of the gradient. Validation leaves out only what has no grade.
+A rollout without a training sample still becomes one output, a placeholder marked `masked`, so that it is counted; the
+trainer keeps such rows out of every statistic and of the gradient. Validation leaves out only what has no grade.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def to_outputs(
         record: the trajectory as data, with what was said about it since.
         eos_token_id: stands for the tokens of a placeholder.
         fallback_version: the weight version of a rollout in which nothing was sampled.
-        validation: whether the trajectory's record goes among what verl reports beside the reward, or into a field of its own.
+        validation: whether the trajectory's record goes among what verl reports beside the reward, or into a field of
+            its own.
 
     The last output alone carries the trajectory's record.
     """
@@ -68,7 +69,8 @@ def to_outputs(
 def to_row(output: AgentLoopOutput, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return fields and tag of one output, as verl's trainer reads them from TransferQueue.
 
-    Tensor fields: `prompts` (P), `responses`, `response_mask`, `loss_mask`, `rollout_log_probs`, `rm_scores` (R, the score on the
+    Tensor fields: `prompts` (P), `responses`, `response_mask`, `loss_mask`, `rollout_log_probs`, `rm_scores` (R, the
+        score on the
     last token), `input_ids` and `position_ids` (P + R).
     """
     prompts, responses = torch.tensor(output.prompt_ids), torch.tensor(output.response_ids)

@@ -1,8 +1,9 @@
 """A session in an environment: asks the policy, carries its actions out, and records every call as a step.
 
-Steps are numbered through the episode, the policy's plans, summaries and context decisions among them, so that each sampled token
-has the step it belongs to; the environment counts its own actions alone. Failures are not caught here: `EngineError` (also for a
-summary that a role's model could not write) and `EnvServiceError` fail the attempt, `ContextFull` ends it.
+Steps are numbered through the episode, the policy's plans, summaries and context decisions among them, so that each
+sampled token has the step it belongs to; the environment counts its own actions alone. Failures are not caught here:
+`EngineError` (also for a summary that a role's model could not write) and `EnvServiceError` fail the attempt,
+`ContextFull` ends it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class EnvClient(GradedWorld, Protocol):
         self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
     ) -> Any: ...
 
-    async def step(self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...) -> Any: ...
+    async def step(
+        self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...
+    ) -> Any: ...
 
     async def release_instance(self, instance_id: str) -> bool: ...
 
@@ -85,7 +88,9 @@ class LiveSession:
     async def act(self, text: str) -> Answer:
         """Give the environment an action and the policy its answer."""
         if self._said is None:
-            raise RuntimeError("a flow must `ask` before each `act`: an action that the policy did not say cannot be trained on")
+            raise RuntimeError(
+                "a flow must `ask` before each `act`: an action that the policy did not say cannot be trained on"
+            )
         before = self.env_s
         message = {"role": "assistant", "content": self.context.action(text)}
         result = await self.timed(self.client.step(self.instance_id, message, step_index=self.actions))
@@ -135,7 +140,9 @@ class LiveSession:
         text = self.context.answer(call, generated.ids, generated.log_probs, index)
         self.steps.append(self._step(index, call.kind, text, len(call.prompt_ids), generated.ids, seconds))
 
-    async def _sample(self, prompt_ids: list[int], messages: Callable[[], list[Message]], max_new_tokens: int) -> tuple[Generated, float]:
+    async def _sample(
+        self, prompt_ids: list[int], messages: Callable[[], list[Message]], max_new_tokens: int
+    ) -> tuple[Generated, float]:
         """Return what was sampled and the seconds it took."""
         room = min(max_new_tokens, self.context.limits.max_model_len - len(prompt_ids))
         sampling = {**self.sampling_params, "max_tokens": room}

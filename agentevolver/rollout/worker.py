@@ -1,7 +1,7 @@
 """verl's agent loop worker and manager with our episode in them (`rollout.agent.agent_loop_manager_class`).
 
-The worker differs from verl's in two places, both for the CPU time of a turn: it makes the episode itself instead of through a
-configuration object per rollout, and it hands rows over together that become ready together.
+The worker differs from verl's in two places, both for the CPU time of a turn: it makes the episode itself instead of
+through a configuration object per rollout, and it hands rows over together that become ready together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from agentevolver.rollout.rows import to_row
 from agentevolver.types import RowKey
 from agentevolver.utils.inflight import BOARD, Waiting
 
-# Rows that become ready within this time go to TransferQueue in one call: a call costs milliseconds of CPU however few it carries.
+# Rows that become ready within this time go to TransferQueue in one call: a call costs milliseconds of CPU however few
+# it carries.
 GATHER_S = 0.02
 
 Row = tuple[str, dict[str, Any], dict[str, Any]]
@@ -64,9 +65,17 @@ class EpisodeWorker(_VerlWorker):
         return BOARD.waiting()
 
     async def _run_agent_loop(
-        self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool = True, **row: Any
+        self,
+        sampling_params: dict[str, Any],
+        trajectory: dict[str, Any],
+        *,
+        agent_name: str,
+        trace: bool = True,
+        **row: Any,
     ) -> None:
-        episode = Episode(trainer_config=DictConfigWrap(self.config), server_manager=self.llm_client, tokenizer=self.tokenizer)
+        episode = Episode(
+            trainer_config=DictConfigWrap(self.config), server_manager=self.llm_client, tokenizer=self.tokenizer
+        )
         outputs = await episode.run(sampling_params, **row)
         await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)
 

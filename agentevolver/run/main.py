@@ -1,7 +1,8 @@
 """The main job: `python -m agentevolver.run.main --config experiments/<project>/<experiment>/config.yaml`.
 
-Lists the tasks, hands the configuration to verl and runs the trainer, with a console beside it. The launcher starts it; it needs
-the environment service and the Ray cluster that the configuration names. Errors that have a cause of their own are one line.
+Lists the tasks, hands the configuration to verl and runs the trainer, with a console beside it. The launcher starts it;
+it needs the environment service and the Ray cluster that the configuration names. Errors that have a cause of their own
+are one line.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ logger = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the main job; returns the exit code (2: configuration, 1: the run failed)."""
-    parser = argparse.ArgumentParser(prog="python -m agentevolver.run.main", description="Train on a composed configuration.")
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.run.main", description="Train on a composed configuration."
+    )
     parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml, as the launcher wrote it")
     arguments = parser.parse_args(argv)
     try:
@@ -50,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not settings.shared_files:
             os.umask(0o077)
         adopt_secrets()
-        logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(
+            filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
         check_stages(settings)
         prepare(config, settings)
         _train(config, settings)
@@ -64,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def prepare(config: DictConfig, settings: Settings) -> None:
-    """Have the tasks of the run and look at what will be done with them, in the order of what it costs: listing and opening them is free,
-    making synthetic ones is not.
+    """Have the tasks of the run and look at what will be done with them, in the order of what it costs: listing and
+    opening them is free, making synthetic ones is not.
 
     Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
     """
@@ -108,14 +113,20 @@ async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
         try:
             grader = settings.task_manager.grader.original_grader
-            tasks = await environment_tasks(client, service.env_type, data.train_split, params=data.train_filter, evaluator=grader)
+            tasks = await environment_tasks(
+                client, service.env_type, data.train_split, params=data.train_filter, evaluator=grader
+            )
             held_out = [
                 task
                 for split in data.val_splits
-                for task in await environment_tasks(client, service.env_type, split, validation=True, params=data.val_filter)
+                for task in await environment_tasks(
+                    client, service.env_type, split, validation=True, params=data.val_filter
+                )
             ]
         except (ValueError, EnvRequestError) as error:
-            raise ConfigError(f"the splits in data.train_split and data.val_splits cannot be listed: {error}") from error
+            raise ConfigError(
+                f"the splits in data.train_split and data.val_splits cannot be listed: {error}"
+            ) from error
     write_tasks(train, tasks)
     write_tasks(validation, held_out)
 
@@ -136,9 +147,13 @@ def make_renderer(config: DictConfig) -> ChatRenderer:
 
     model = config.actor_rollout_ref.model
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model.tokenizer_path or model.path, trust_remote_code=model.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.tokenizer_path or model.path, trust_remote_code=model.trust_remote_code
+        )
     except (OSError, ValueError) as error:
-        raise ConfigError(f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}") from error
+        raise ConfigError(
+            f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}"
+        ) from error
     return ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
 
 
@@ -161,7 +176,12 @@ def _train(config: DictConfig, settings: Settings) -> None:
     log = _log_path(settings)
     if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
         os.environ.update(net.ON_LOOPBACK)  # for the private cluster, before Ray is imported
-    with Console(settings.experiment_dir), log.open("a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+    with (
+        Console(settings.experiment_dir),
+        log.open("a", encoding="utf-8") as file,
+        redirect_stdout(file),
+        redirect_stderr(file),
+    ):
         from agentevolver.trainer.run import run
 
         run(for_verl(config), settings)

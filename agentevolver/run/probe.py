@@ -28,11 +28,12 @@ AT_ONCE = 4
 async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> int:
     """Open tasks and return the length of the longest opening in tokens, with what the context template adds to it.
 
-    Eight of each kind are opened (trained on, validated on, without a goal of the environment's), spread over the list, and all of a
-    kind if one of its eight fills three quarters of `data.max_prompt_length`.
+    Eight of each kind are opened (trained on, validated on, without a goal of the environment's), spread over the list,
+    and all of a kind if one of its eight fills three quarters of `data.max_prompt_length`.
 
     Raises:
-        ConfigError: an opening is longer than `data.max_prompt_length`, or the environment refuses `env_service.env_params`.
+        ConfigError: an opening is longer than `data.max_prompt_length`, or the environment refuses
+            `env_service.env_params`.
         EnvServiceError: the service fails otherwise.
     """
     service, limit = settings.env_service, settings.sizes.max_prompt_length
@@ -46,21 +47,28 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
             if limit >= max(found) > NEAR * limit:
                 found = await _lengths(client, settings, kind, renderer)
             if max(found) > limit:
-                raise ConfigError(_too_long(kind, max(found), sum(length > limit for length in found), len(found), limit))
+                raise ConfigError(
+                    _too_long(kind, max(found), sum(length > limit for length in found), len(found), limit)
+                )
             longest = max(longest, *found)
     return longest
 
 
 def _too_long(kind: Sequence[Task], longest: int, over: int, opened: int, limit: int) -> str:
     what = "validation tasks" if kind[0].is_validation else "tasks"
-    where = f"{what} of {kind[0].env_type}" + (" without a goal, which synthetic ones begin as," if kind[0].open_query else "")
+    where = f"{what} of {kind[0].env_type}" + (
+        " without a goal, which synthetic ones begin as," if kind[0].open_query else ""
+    )
     return (
-        f"data.max_prompt_length = {limit}, but the opening messages of {over} of {opened} {where} are longer, up to {longest} tokens: "
+        f"data.max_prompt_length = {limit}, but the opening messages of {over} of {opened} {where} are longer, up to "
+        f"{longest} tokens: "
         f"set it to {longest} or more"
     )
 
 
-async def _lengths(client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> list[int]:
+async def _lengths(
+    client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer
+) -> list[int]:
     slots = asyncio.Semaphore(min(AT_ONCE, settings.env_service.max_instances or AT_ONCE))
 
     async def measure(task: Task) -> int:
@@ -82,7 +90,9 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
     try:
         state = await client.create_instance(service.env_type, seed_of(task), instance_id, params)
     except EnvRequestError as error:
-        raise ConfigError(f"the environment {service.env_type!r} refuses task {task.task_id!r} with {params}: {error}") from error
+        raise ConfigError(
+            f"the environment {service.env_type!r} refuses task {task.task_id!r} with {params}: {error}"
+        ) from error
     try:
         opening = [dict(message) for message in state["state"]]
         if task.query is not None:

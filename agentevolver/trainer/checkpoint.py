@@ -1,8 +1,9 @@
 """What a checkpoint holds beside verl's part: the trainer's own state, and how far the pool of experience was.
 
-verl's part is the policy, its optimiser, scheduler and RNG (`actor/`) and the loader's state (`data.pt`), which for mixed tasks is the
-epoch's draw, the place in it, the mixture and the curriculum. The pool lies in its own file, where every insert is on disk when it is
-acknowledged; a checkpoint knows its revision, so that an older file in its place is noticed, and a deterministic run's holds a copy of it.
+verl's part is the policy, its optimiser, scheduler and RNG (`actor/`) and the loader's state (`data.pt`), which for
+mixed tasks is the epoch's draw, the place in it, the mixture and the curriculum. The pool lies in its own file, where
+every insert is on disk when it is acknowledged; a checkpoint knows its revision, so that an older file in its place is
+noticed, and a deterministic run's holds a copy of it.
 """
 
 from __future__ import annotations
@@ -61,11 +62,16 @@ def prepare_start(trainer: Mapping[str, Any], experiment: Path) -> None:
         if start.checkpoint is None:
             unmark(checkpoints)
         elif not trainer.get("val_only"):
-            # The newest from here on, also where its run was killed before it was sealed, or went further and is left behind.
+            # The newest from here on, also where its run was killed before it was sealed, or went further and is left
+            # behind.
             seal(start.checkpoint)
         elif start.warning is not None:
             mark(start.checkpoint)
-    elif trainer["resume_mode"] == "disable" and not trainer.get("val_only") and (aside := set_aside(checkpoints)) is not None:
+    elif (
+        trainer["resume_mode"] == "disable"
+        and not trainer.get("val_only")
+        and (aside := set_aside(checkpoints)) is not None
+    ):
         logger.warning("starting over: the checkpoints of before are in %s", aside)
 
 
@@ -76,7 +82,8 @@ def kept(trainer: Mapping[str, Any]) -> int | None:
 
 
 def make_room(folder: Path, keep: int | None) -> None:
-    """Begin a checkpoint: what lies under its name goes, and all others but the newest `keep` - 1; the last one stays."""
+    """Begin a checkpoint: what lies under its name goes, and all others but the newest `keep` - 1; the last one
+    stays."""
     retire(folder.parent, keep - 1 if keep else None)
     begin(folder)
 
@@ -99,7 +106,8 @@ def writing(folder: Path) -> Iterator[None]:
     except (OSError, RuntimeError, RayError) as error:
         reason = last_line(getattr(error, "cause", None) or error)
         raise TrainingFailed(
-            f"{folder} could not be written ({reason}), {free_bytes(folder) / 2**20:.0f} MiB are free there: make room, then run the same "
+            f"{folder} could not be written ({reason}), {free_bytes(folder) / 2**20:.0f} MiB are free there: make "
+            "room, then run the same "
             "command again, and it goes on from the last checkpoint that is whole"
         ) from error
 
@@ -122,14 +130,16 @@ def restore_state(folder: Path, *, pool: Path | None) -> int:
         state: dict[str, Any] = torch.load(folder / STATE, weights_only=False)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
         raise TrainingFailed(
-            f"{folder / STATE} cannot be read ({last_line(error)}): resume from another checkpoint with trainer.resume_from_path, or "
+            f"{folder / STATE} cannot be read ({last_line(error)}): resume from another checkpoint with "
+            "trainer.resume_from_path, or "
             "remove this one, and the run goes on from the one before"
         ) from error
     revision, known = None if pool is None else revision_of(pool), state["pool_revision"]
     if pool is not None and known is not None and (revision is None or revision < known):
         found = "is gone" if revision is None else f"is older (change {revision}, the checkpoint knows {known})"
         raise TrainingFailed(
-            f"the experience pool {pool} {found}: put the file back that belongs to {folder}, or give this run a name of its own with "
+            f"the experience pool {pool} {found}: put the file back that belongs to {folder}, or give this run a name "
+            "of its own with "
             "trainer.experiment_name=NAME"
         )
     random.setstate(state["rng"]["python"])

@@ -17,13 +17,16 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """`advantages`: one float32 tensor (R_i) per row; `metrics` of the pipeline; the records went the way of `assign`."""
+    """`advantages`: one float32 tensor (R_i) per row; `metrics` of the pipeline; the records went the way of
+    `assign`."""
 
     advantages: list[Tensor]
     metrics: dict[str, float]
 
 
-def assign(processor: Processor, step: int, records: Sequence[Record], keys: Sequence[str], step_ids: Sequence[Sequence[int]]) -> Credit:
+def assign(
+    processor: Processor, step: int, records: Sequence[Record], keys: Sequence[str], step_ids: Sequence[Sequence[int]]
+) -> Credit:
     """Return the advantages of rows that are trained on, and note them in their trajectories' records (key `credit`).
 
     Args:
@@ -48,6 +51,9 @@ def assign(processor: Processor, step: int, records: Sequence[Record], keys: Seq
 
 
 def synthetic_scales(records: Sequence[Record], keys: Sequence[str]) -> list[float]:
-    """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1. `keys` as in `assign`."""
-    scales = {record["trajectory_id"]: float(record["task"]["metadata"].get("advantage_scale", 1.0)) for record in records}
+    """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1. `keys` as
+    in `assign`."""
+    scales = {
+        record["trajectory_id"]: float(record["task"]["metadata"].get("advantage_scale", 1.0)) for record in records
+    }
     return [scales[RowKey.of(key).trajectory_id] for key in keys]

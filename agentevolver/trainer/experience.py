@@ -1,9 +1,12 @@
-"""The experience manager of a training run, as the trainer sees it: started, fed with rollouts, asked for its metrics, closed.
+"""The experience manager of a training run, as the trainer sees it: started, fed with rollouts, asked for its metrics,
+closed.
 
-A step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What a rollout may be told does not
-depend on how fast the summariser is: where the run is to be deterministic, rollouts begin when what was handed over before is in the pool
-(`settle`); elsewhere nothing makes a step wait. What happens before training (the warm start) and before the last validation (the scouts)
-may wait, and is not done again by a run that goes on.
+A step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What a rollout may
+be told does not
+depend on how fast the summariser is: where the run is to be deterministic, rollouts begin when what was handed over
+    before is in the pool
+(`settle`); elsewhere nothing makes a step wait. What happens before training (the warm start) and before the last
+validation (the scouts) may wait, and is not done again by a run that goes on.
 """
 
 from __future__ import annotations
@@ -108,12 +111,15 @@ class Navigation:
             try:
                 self._surely(lambda: self._actor.save.remote(str(folder.resolve())))
             except RayError as error:
-                raise TrainingFailed(f"the experience pool could not be written into {folder}: {_reason(error)}") from error
+                raise TrainingFailed(
+                    f"the experience pool could not be written into {folder}: {_reason(error)}"
+                ) from error
 
     def restore(self, folder: Path) -> bool:
         """Make the pool what it was when it was saved there, where the run is to be deterministic.
 
-        A later state, edits of a person among it, is kept in a file of its own, which a warning names. Returns whether it was saved there.
+        A later state, edits of a person among it, is kept in a file of its own, which a warning names. Returns whether
+        it was saved there.
 
         Raises TrainingFailed: it was saved there, and something cannot be read or written.
         """
@@ -125,9 +131,13 @@ class Navigation:
         try:
             restored = bool(ray.get(self._actor.restore.remote(str(folder.resolve()), str(aside))))
         except RayError as error:
-            raise TrainingFailed(f"the experience pool could not be set back to what it was in {folder}: {_reason(error)}") from error
+            raise TrainingFailed(
+                f"the experience pool could not be set back to what it was in {folder}: {_reason(error)}"
+            ) from error
         if aside.exists():
-            logger.warning("the experience pool was set back to what it was in %s; its later state is in %s", folder, aside)
+            logger.warning(
+                "the experience pool was set back to what it was in %s; its later state is in %s", folder, aside
+            )
         return restored
 
     def _filled(self, name: str, done: Sequence[str]) -> Path:
@@ -138,10 +148,15 @@ class Navigation:
         self._pending.append(self._actor.record_step.remote(step, list(records)))
 
     def collect(self) -> dict[str, float]:
-        """Return what is known by now of the rollouts that were handed over, and once what happened before the first step."""
+        """Return what is known by now of the rollouts that were handed over, and once what happened before the first
+        step."""
         metrics, self._early = self._early, {}
         done, self._pending = (
-            ray.wait(self._pending, num_returns=len(self._pending), timeout=COLLECT_WHOLE_S if self._waits else COLLECT_TIMEOUT_S)
+            ray.wait(
+                self._pending,
+                num_returns=len(self._pending),
+                timeout=COLLECT_WHOLE_S if self._waits else COLLECT_TIMEOUT_S,
+            )
             if self._pending
             else ([], [])
         )
@@ -152,7 +167,13 @@ class Navigation:
         return metrics
 
     def fill(
-        self, name: str, tasks: Sequence[Task], roll_out: RollOut, tell: Callable[[int, int], None], *, step: int | None = None
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        roll_out: RollOut,
+        tell: Callable[[int, int], None],
+        *,
+        step: int | None = None,
     ) -> None:
         """Roll tasks out, distil what happened, and remember which ones it was, so that it is done once.
 
@@ -161,8 +182,8 @@ class Navigation:
             tasks: what to roll out.
             roll_out: how.
             tell: told after every few tasks how many are done, and of how many.
-            step: the one that it is done for, each time anew; then the pool is what it came to also where it was done before, by a run
-                that went on from an earlier checkpoint since. None: once in all.
+            step: the one that it is done for, each time anew; then the pool is what it came to also where it was done
+                before, by a run that went on from an earlier checkpoint since. None: once in all.
         """
         key = name if step is None else f"{name}_{step}"
         path = self._directory / "experience" / f"{key}.json"
@@ -201,7 +222,9 @@ class Navigation:
         still: dict[str, list[str]] = {}
         for rolled, tasks in owed.items():
             records = [
-                record for record in read_jsonl(self._directory / "trajectories" / rolled) if record["task"]["task_id"] in set(tasks)
+                record
+                for record in read_jsonl(self._directory / "trajectories" / rolled)
+                if record["task"]["task_id"] in set(tasks)
             ]
             metrics, undistilled = self._distilled(records)
             self._early |= metrics
@@ -211,7 +234,8 @@ class Navigation:
         if count:
             files = ", ".join(still)
             logger.warning(
-                "%s: rollouts of %d tasks were not distilled in full, twice (%s in trajectories/): see that the summariser answers, and "
+                "%s: rollouts of %d tasks were not distilled in full, twice (%s in trajectories/): see that the "
+                "summariser answers, and "
                 "run `python -m experience_manager distill` on them with this run's --config",
                 *(name, count, files),
             )
@@ -233,7 +257,8 @@ class Navigation:
             logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
 
     def _surely(self, call: Callable[[], Any]) -> Any:
-        """Return what a call comes to; it is made again where the actor's process was lost, until Ray has started it again.
+        """Return what a call comes to; it is made again where the actor's process was lost, until Ray has started it
+        again.
 
         Raises RayError: what the call raised, or the actor did not come back in `START_TIMEOUT_S`.
         """
@@ -273,7 +298,8 @@ def _reason(error: RayError) -> str:
 
 
 def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:
-    """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in `credit.assign`."""
+    """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in
+    `credit.assign`."""
     flags = {record["trajectory_id"]: (bool(record["guided"]), bool(record["stripped"])) for record in records}
     return [flags[RowKey.of(key).trajectory_id] for key in keys]
 
@@ -281,7 +307,9 @@ def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool
 def rollout_flags(records: Sequence[Record]) -> dict[str, float]:
     """Return the metrics of a step's rollouts that set the guided apart from the others; failed ones are left out."""
     graded = [record for record in records if record["outcome"] is not None]
-    metrics = {"exp_manager/unanswered": float(sum(record["guidance_wanted"] and not record["guided"] for record in records))}
+    metrics = {
+        "exp_manager/unanswered": float(sum(record["guidance_wanted"] and not record["guided"] for record in records))
+    }
     for name, wanted in (("guided", True), ("unguided", False)):
         outcomes = [record["outcome"] for record in graded if record["guided"] is wanted]
         metrics[f"exp_manager/{name}/rollouts"] = float(len(outcomes))

@@ -1,7 +1,7 @@
 """The experience pool before a training run: its file is looked at, and the tasks that will fill it are chosen.
 
-Which tasks are rolled out for the warm start and by the scouts stands in `tasks/warm_start.jsonl` and `tasks/scout.jsonl` of the run,
-so that a run that goes on keeps to them.
+Which tasks are rolled out for the warm start and by the scouts stands in `tasks/warm_start.jsonl` and
+`tasks/scout.jsonl` of the run, so that a run that goes on keeps to them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
         unseen = [task for task in listed if task.task_id not in known]
         if not unseen:
             raise ConfigError(
-                f"exp_manager.scout.split = {section.scout.split}: all of its {len(listed)} tasks are trained on or validated on; let "
+                f"exp_manager.scout.split = {section.scout.split}: all of its {len(listed)} tasks are trained on or "
+                "validated on; let "
                 "exp_manager.scout.filter list more"
             )
         write_tasks(scout_path(settings), _drawn(unseen, section.scout.tasks))

@@ -3,11 +3,13 @@
     L = -min(r A, clip(r, 1 - low, 1 + high_j) A)
     high_j = off_cliprange_high if A > 0 and sample j was guided and its prompt does not say so, else clip_ratio_high
 
-verl's own loss function is called, with a tensor of bounds in the place of the number: dual clip, KL, entropy, aggregation over
-data-parallel ranks and importance weights are verl's, and without a bound that differs its numbers are verl's to the last bit. The bounds
-come from a column of the batch; without that column the loss is verl's. A loss mode that this was not tested with is refused.
+verl's own loss function is called, with a tensor of bounds in the place of the number: dual clip, KL, entropy,
+aggregation over data-parallel ranks and importance weights are verl's, and without a bound that differs its numbers are
+verl's to the last bit. The bounds come from a column of the batch; without that column the loss is verl's. A loss mode
+that this was not tested with is refused.
 
-Also here: the sequence-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, means over the rows of a
+Also here: the sequence-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, means
+    over the rows of a
 mini-batch that count (verl divides by all its rows), and the metrics of guided and unguided samples apart.
 """
 
@@ -26,7 +28,8 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from agentevolver.config.loss_modes import BOOSTED
 
-# Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0 or 1).
+# Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0
+# or 1).
 CLIP_COLUMN = "clip_ratio_high"
 GUIDED_COLUMN = "guided"
 # And how many rows of its mini-batch, over all ranks, have a token that is trained on.
@@ -36,8 +39,11 @@ TRAJECTORY = "trajectory"
 TOLERANCE = 1e-6
 
 
-def selective_ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None, *, kl_to: str = "reference") -> tuple[Any, Any]:
-    """Return loss and metrics of a micro-batch; installed by `set_loss_fn(partial(selective_ppo_loss, config=..., kl_to=...))`.
+def selective_ppo_loss(
+    config: Any, model_output: Any, data: Any, dp_group: Any = None, *, kl_to: str = "reference"
+) -> tuple[Any, Any]:
+    """Return loss and metrics of a micro-batch; installed by `set_loss_fn(partial(selective_ppo_loss, config=...,
+    kl_to=...))`.
 
     Args:
         config: verl's ActorConfig.
@@ -64,7 +70,8 @@ def selective_ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any 
     upper = token_bounds(bounds, batch["advantages"], usual) if bounds is not None and boosted else usual
     if boosted and mode not in BOOSTED:
         raise ValueError(
-            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(BOOSTED)}, or selective_boosting=false"
+            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(BOOSTED)}, or "
+            "selective_boosting=false"
         )
     chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
     loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)
@@ -75,13 +82,15 @@ def selective_ppo_loss(config: Any, model_output: Any, data: Any, dp_group: Any 
 
 
 def token_bounds(bounds: torch.Tensor, advantages: torch.Tensor, usual: float) -> torch.Tensor:
-    """Return the upper clip of every token (B, R): the row's own (B) where the advantage is positive, else the usual one."""
+    """Return the upper clip of every token (B, R): the row's own (B) where the advantage is positive, else the usual
+    one."""
     own = bounds.to(advantages.device, advantages.dtype)[:, None].expand_as(advantages)
     return torch.where(advantages > 0, own, torch.full_like(own, usual))
 
 
 def with_bounds(config: Any, upper: torch.Tensor, like: torch.Tensor) -> Any:
-    """Return a copy of verl's configuration with tensors as its clips: a clamp takes two tensors or two numbers, never one of each."""
+    """Return a copy of verl's configuration with tensors as its clips: a clamp takes two tensors or two numbers, never
+    one of each."""
     view = copy.copy(config)
     # The dataclass is frozen against accidents; this is a copy that lives as long as the call.
     object.__setattr__(view, "clip_ratio_high", upper)
@@ -90,9 +99,11 @@ def with_bounds(config: Any, upper: torch.Tensor, like: torch.Tensor) -> Any:
 
 
 def with_counts(data: Any) -> Any:
-    """Return a shallow copy of a micro-batch whose denominators are its mini-batch's tokens and rows that count, at least 1 each.
+    """Return a shallow copy of a micro-batch whose denominators are its mini-batch's tokens and rows that count, at
+    least 1 each.
 
-    verl gives the number of all rows, also of padding and of rows without a token to train on, and divides 0 by 0 where there is none.
+    verl gives the number of all rows, also of padding and of rows without a token to train on, and divides 0 by 0 where
+    there is none.
     """
     data = data.clone(recurse=False)
     rows = row_numbers(data, ROWS_COLUMN)
@@ -103,7 +114,8 @@ def with_counts(data: Any) -> Any:
 
 
 def row_numbers(data: Any, name: str) -> torch.Tensor | None:
-    """Return a column as floats (B), None if the batch has no such column; raises ValueError if it has not one number a row."""
+    """Return a column as floats (B), None if the batch has no such column; raises ValueError if it has not one number a
+    row."""
     if name not in data:
         return None
     column = data[name]
@@ -123,11 +135,13 @@ def compute_policy_loss_trajectory(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The clipped objective with one ratio a row (eq. 17), in the form that keeps a gradient of its own for every token.
+    """The clipped objective with one ratio a row (eq. 17), in the form that keeps a gradient of its own for every
+    token.
 
-    The ratio's value is s = (pi(row) / pi_old(row)) ^ (1 / tokens), its gradient that of the token: r_t = sg(s) pi_t / sg(pi_t)
-    (GSPO-token, arXiv 2507.18071, eq. 13-14). So the sign of a token's gradient is that of its own advantage, and a row's length alone
-    takes no ratio out of the clip. Clips and metrics are those of `vanilla`, the dual clip included. Shapes as there: (B, R).
+    The ratio's value is s = (pi(row) / pi_old(row)) ^ (1 / tokens), its gradient that of the token: r_t = sg(s) pi_t /
+    sg(pi_t) (GSPO-token, arXiv 2507.18071, eq. 13-14). So the sign of a token's gradient is that of its own advantage,
+    and a row's length alone takes no ratio out of the clip. Clips and metrics are those of `vanilla`, the dual clip
+    included. Shapes as there: (B, R).
     """
     tokens = response_mask.sum(dim=-1, keepdim=True).clamp(min=1)
     log_ratio = ((log_prob - old_log_prob) * response_mask).sum(dim=-1, keepdim=True).detach() / tokens
@@ -147,14 +161,17 @@ def ratios(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tenso
     """Return the ratio that a loss mode clips, for every token (B, R)."""
     log_ratio = (log_prob - old_log_prob) * mask
     if mode in ("gspo", TRAJECTORY):
-        log_ratio = (log_ratio.sum(dim=-1, keepdim=True) / mask.sum(dim=-1, keepdim=True).clamp(min=1)).expand_as(log_prob)
+        log_ratio = (log_ratio.sum(dim=-1, keepdim=True) / mask.sum(dim=-1, keepdim=True).clamp(min=1)).expand_as(
+            log_prob
+        )
     return torch.exp(log_ratio.clamp(-20.0, 20.0))
 
 
 def _apart(
     guided: torch.Tensor, log_prob: torch.Tensor, batch: Any, upper: torch.Tensor | float, config: Any, mode: str
 ) -> dict[str, Metric]:
-    """Return sums over the tokens of guided and of unguided samples. Every micro-batch gives the same keys, as verl requires."""
+    """Return sums over the tokens of guided and of unguided samples. Every micro-batch gives the same keys, as verl
+    requires."""
     mask, advantages = batch["response_mask"].float(), batch["advantages"]
     ratio = ratios(log_prob, batch["old_log_probs"], mask, mode)
     over = ratio > 1 + upper
@@ -169,7 +186,8 @@ def _apart(
 
 
 def finish_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a step's metrics with the sums of guided and unguided tokens as means: `actor/guided/clipfrac`, `actor/guided/ratio`, ..."""
+    """Return a step's metrics with the sums of guided and unguided tokens as means: `actor/guided/clipfrac`,
+    `actor/guided/ratio`, ..."""
     done = {key: value for key, value in metrics.items() if not key.endswith("_sum") or "guided_" not in key}
     for name in ("guided", "unguided"):
         tokens = float(metrics.get(f"actor/{name}_tokens_sum", 0.0))
@@ -180,7 +198,11 @@ def finish_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def guidance_metrics(
-    guided: Sequence[bool], boosted: Sequence[bool], scores: Sequence[float], advantages: Sequence[float], tokens: Sequence[int]
+    guided: Sequence[bool],
+    boosted: Sequence[bool],
+    scores: Sequence[float],
+    advantages: Sequence[float],
+    tokens: Sequence[int],
 ) -> dict[str, float]:
     """Return what sets a step's guided rows apart from the others.
 

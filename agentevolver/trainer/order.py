@@ -1,4 +1,5 @@
-"""Prompts that are named, and rows that are ordered, by what they are and not by when they came (`agentevolver.rollout.groups`)."""
+"""Prompts that are named, and rows that are ordered, by what they are and not by when they came
+(`agentevolver.rollout.groups`)."""
 
 from __future__ import annotations
 

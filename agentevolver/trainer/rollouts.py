@@ -1,4 +1,5 @@
-"""What a step's rollouts say: counts, times, and whether too many of them failed. Pure functions over trajectory records."""
+"""What a step's rollouts say: counts, times, and whether too many of them failed. Pure functions over trajectory
+records."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def _share_without_signal(graded: Sequence[Record]) -> float:
 
 
 def lonely_groups(trajectories: Sequence[Record]) -> set[str]:
-    """Return the groups of which a single rollout is left: with nothing to compare it to it says nothing about its actions."""
+    """Return the groups of which a single rollout is left: with nothing to compare it to it says nothing about its
+    actions."""
     left = Counter(t["group_id"] for t in trajectories if t["outcome"] is not None)
     asked = Counter(t["group_id"] for t in trajectories)
     return {group for group, count in left.items() if count == 1 and asked[group] > 1}
@@ -73,8 +75,8 @@ def lonely_groups(trajectories: Sequence[Record]) -> set[str]:
 class FailureGuard:
     """Stops a run whose rollouts keep failing.
 
-    A step fails when more than `max_share` of its rollouts failed; `max_steps` such steps in a row, or one in which every rollout
-    failed, end the run.
+    A step fails when more than `max_share` of its rollouts failed; `max_steps` such steps in a row, or one in which
+    every rollout failed, end the run.
     """
 
     def __init__(self, max_share: float, max_steps: int) -> None:
@@ -88,6 +90,10 @@ class FailureGuard:
         share = len(failed) / len(trajectories) if trajectories else 1.0
         self.in_a_row = self.in_a_row + 1 if share > self._max_share else 0
         if not trajectories or share == 1.0 or self.in_a_row >= self._max_steps:
-            reasons = ", ".join(f"{count} x {reason}" for reason, count in Counter(str(t["stop_reason"]) for t in failed).most_common())
+            reasons = ", ".join(
+                f"{count} x {reason}" for reason, count in Counter(str(t["stop_reason"]) for t in failed).most_common()
+            )
             last = failed[-1]["error"] if failed else "no rollout came back"
-            raise RolloutsFailed(f"{len(failed)} of {len(trajectories)} rollouts of the step failed ({reasons}); the last one: {last}")
+            raise RolloutsFailed(
+                f"{len(failed)} of {len(trajectories)} rollouts of the step failed ({reasons}); the last one: {last}"
+            )

@@ -1,4 +1,5 @@
-"""Hands a resolved configuration to verl: joins Ray, runs verl's task runner with our trainer, names what went wrong."""
+"""Hands a resolved configuration to verl: joins Ray, runs verl's task runner with our trainer, names what went
+wrong."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class TaskRunner(_VerlTaskRunner):
         run_key.create()
         import agentevolver.trainer.trainer  # noqa: F401
 
-        # For what reports to others from here (Weights & Biases, say); every other worker asks for the secret that it needs.
+        # For what reports to others from here (Weights & Biases, say); every other worker asks for the secret that it
+        # needs.
         adopt_secrets()
         super().run(config)
 
@@ -70,7 +72,9 @@ def run(config: DictConfig, settings: Settings) -> None:
         cause = error.cause if isinstance(error.cause, BaseException) else error
         logger.debug("the trainer's traceback", exc_info=error)
         _write_traceback(settings, error)
-        raise TrainingFailed(f"{type(cause).__name__}: {last_line(cause)} (traceback: {_traceback_path(settings)})") from error
+        raise TrainingFailed(
+            f"{type(cause).__name__}: {last_line(cause)} (traceback: {_traceback_path(settings)})"
+        ) from error
     except ray.exceptions.RayError as error:
         raise TrainingFailed(f"the trainer's process was lost: {last_line(error)}") from error
     finally:

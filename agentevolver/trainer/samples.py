@@ -38,12 +38,15 @@ def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[dict[str, Any]]) 
     if not keys:
         return
     scales = synthetic_scales(trajectories, keys)
-    rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages"])["advantages"].unbind()
+    rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages"])[
+        "advantages"
+    ].unbind()
     put_advantages(batch, keys, [row * scale for row, scale in zip(rows, scales, strict=True)])
 
 
 def sample_records(batch: KVBatchMeta, *, guided: bool) -> list[dict[str, Any]]:
-    """Return what the update is made of, one record a row, padding left out; `guided`: with the columns of guided training."""
+    """Return what the update is made of, one record a row, padding left out; `guided`: with the columns of guided
+    training."""
     rows = trained_on(batch)
     keys = [batch.keys[i] for i in rows]
     tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages"]

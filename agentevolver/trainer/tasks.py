@@ -1,4 +1,5 @@
-"""The tasks of a training run that draws its epochs itself: the mixture, its curriculum, and new tasks between epochs."""
+"""The tasks of a training run that draws its epochs itself: the mixture, its curriculum, and new tasks between
+epochs."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ Record = Mapping[str, Any]
 
 
 class TrainingTasks:
-    """What an epoch is drawn from. `dataset` makes the loader; its size is that of the first file's tasks, whatever rounds add later."""
+    """What an epoch is drawn from. `dataset` makes the loader; its size is that of the first file's tasks, whatever
+    rounds add later."""
 
     def __init__(self, settings: Settings, train_file: Path) -> None:
         """Raises ConfigError or ValueError for task files that cannot be used."""
@@ -35,7 +37,9 @@ class TrainingTasks:
         self._settings = settings
         self._background: BackgroundQuestioning | None = None
         if section.curriculum.synthesize_every_epochs > 0:
-            self._background = BackgroundQuestioning(from_settings(settings), settings.experiment_dir / "tasks" / "rounds")
+            self._background = BackgroundQuestioning(
+                from_settings(settings), settings.experiment_dir / "tasks" / "rounds"
+            )
 
     def record(self, trajectories: Sequence[Record]) -> dict[str, float]:
         """Take a step's trajectories; returns what they say about the tasks."""
@@ -43,7 +47,8 @@ class TrainingTasks:
         return task_metrics(trajectories) | self.dataset.curriculum.metrics()
 
     def end_step(self, step: int, steps_per_epoch: int) -> None:
-        """Let tasks of a finished round join, and begin another round where one is due after the epoch that `step` (from 1) ends."""
+        """Let tasks of a finished round join, and begin another round where one is due after the epoch that `step`
+        (from 1) ends."""
         background = self._background
         if background is None:
             return
@@ -63,11 +68,15 @@ class TrainingTasks:
 
 
 def task_metrics(trajectories: Sequence[Record]) -> dict[str, float]:
-    """Return the share of synthetic tasks among a step's graded rollouts, success by kind, and how far two graders agree."""
+    """Return the share of synthetic tasks among a step's graded rollouts, success by kind, and how far two graders
+    agree."""
     graded = [record for record in trajectories if record["outcome"] is not None]
     if not graded:
         return {}
-    kinds = {"synthetic": [r for r in graded if r["task"]["open_query"]], "original": [r for r in graded if not r["task"]["open_query"]]}
+    kinds = {
+        "synthetic": [r for r in graded if r["task"]["open_query"]],
+        "original": [r for r in graded if not r["task"]["open_query"]],
+    }
     metrics = {"task/synthetic_share": len(kinds["synthetic"]) / len(graded)}
     for kind, records in kinds.items():
         if records:

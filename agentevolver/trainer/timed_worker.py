@@ -11,7 +11,8 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 
 class TimedWorker(ActorRolloutRefWorker):
-    """`update_weights` is verl's. What it does beside waking vLLM and sending is loading, offloading and waiting for other ranks."""
+    """`update_weights` is verl's. What it does beside waking vLLM and sending is loading, offloading and waiting for
+    other ranks."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> Any:
@@ -29,7 +30,10 @@ class TimedWorker(ActorRolloutRefWorker):
 
     def _timed(self, method: Callable[..., Awaitable[Any]], name: Callable[..., str]) -> Callable[..., Awaitable[Any]]:
         async def inner(*arguments: Any, **options: Any) -> Any:
-            began, part = time.perf_counter(), name(*arguments, **{key: value for key, value in options.items() if key == "tags"})
+            began, part = (
+                time.perf_counter(),
+                name(*arguments, **{key: value for key, value in options.items() if key == "tags"}),
+            )
             try:
                 return await method(*arguments, **options)
             finally:

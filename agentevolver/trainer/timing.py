@@ -1,8 +1,8 @@
 """A training step's seconds, whole: names for what verl's loop does in none of its timers.
 
-The phases of `timing_s/step` do not overlap, and what none of them holds is `timing_s/untimed`. `timing_s/NAME/PART` is a part of the
-phase NAME. Outside of the step are `testing`, and `between_steps`: metrics, their logging, the checkpoint's rest
-(`between_steps/seal_checkpoint`) and the clearing of TransferQueue after the step before this one.
+The phases of `timing_s/step` do not overlap, and what none of them holds is `timing_s/untimed`. `timing_s/NAME/PART` is
+a part of the phase NAME. Outside of the step are `testing`, and `between_steps`: metrics, their logging, the
+checkpoint's rest (`between_steps/seal_checkpoint`) and the clearing of TransferQueue after the step before this one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ PHASES = (
     *("submit", "gen", "reward", "collect", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
     *("save_checkpoint", "update_weights", "end_step"),
 )
-# Methods of the trainer that verl's loop calls within a step and outside its timers, and the phase that each is counted in.
+# Methods of the trainer that verl's loop calls within a step and outside its timers, and the phase that each is counted
+# in.
 PHASE_OF = {
     "on_step_begin": "submit",
     "prepare_step": "submit",  # the data loader, and prompts handed to the rollout workers
@@ -85,7 +86,9 @@ def _marking_the_end(on_step_end: Callable[..., None]) -> Callable[..., None]:
         on_step_end(self)
         for seconds in self.actor_rollout_wg.sync_seconds():
             for part, value in seconds.items():  # of the slowest rank
-                self.timing_raw[f"update_weights/{part}"] = max(value, self.timing_raw.get(f"update_weights/{part}", 0.0))
+                self.timing_raw[f"update_weights/{part}"] = max(
+                    value, self.timing_raw.get(f"update_weights/{part}", 0.0)
+                )
         self._step_ended = (time.perf_counter(), self.timing_raw)
 
     return inner

@@ -1,7 +1,8 @@
 """The trainer: verl's synchronous V1 trainer, registered as `trainer.v1.trainer_mode=agentevolver`.
 
-What it adds to verl's: rollouts that failed take no part in any statistic or gradient, and end the run when there are too many;
-trajectories and metrics are on disk before the step goes on; validation is averaged exactly. verl's loop itself is untouched.
+What it adds to verl's: rollouts that failed take no part in any statistic or gradient, and end the run when there are
+too many; trajectories and metrics are on disk before the step goes on; validation is averaged exactly. verl's loop
+itself is untouched.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ from agentevolver.monitor.retention import Retention
 from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.rollout import groups
 from agentevolver.synthetic import funnel_metrics
-from agentevolver.trainer.checkpoint import finish, kept, make_room, pool_of, prepare_start, restore_state, save_state, writing
+from agentevolver.trainer.checkpoint import (
+    finish,
+    kept,
+    make_room,
+    pool_of,
+    prepare_start,
+    restore_state,
+    save_state,
+    writing,
+)
 from agentevolver.trainer.credit import assign
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, Navigation
 from agentevolver.trainer.experience_manager import scout_path, warm_start_path
@@ -81,7 +91,9 @@ class EvolverTrainer(PPOTrainerSync):
         self._retention = Retention(self.directory, self.settings.retention)
         self._places = Places(self.settings.data.seed)
         self._save_due, self._sealed_s = False, 0.0
-        self._watchdog = Watchdog(self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits)
+        self._watchdog = Watchdog(
+            self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits
+        )
         super().__init__(config)
 
     _compute_old_log_prob = watched("log-probs of the actor", WORKERS, PPOTrainerSync._compute_old_log_prob)
@@ -91,7 +103,8 @@ class EvolverTrainer(PPOTrainerSync):
     def _waits(self) -> str:
         manager = getattr(self, "agent_loop_manager", None)
         return described_waits(
-            manager.agent_loop_workers if manager is not None else (), self._navigation.actors if self._navigation else ()
+            manager.agent_loop_workers if manager is not None else (),
+            self._navigation.actors if self._navigation else (),
         )
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -121,14 +134,18 @@ class EvolverTrainer(PPOTrainerSync):
         self._watchdog.enter("starting", lambda: STARTING)
         experience = self.settings.exp_manager
         if experience.enabled:
-            self._navigation = Navigation(self.settings, [task.task_id for task in read_tasks(Path(self.config.data.val_files))])
+            self._navigation = Navigation(
+                self.settings, [task.task_id for task in read_tasks(Path(self.config.data.val_files))]
+            )
         super()._setup()
         if self._navigation is not None:
             self._navigation.wait()
         actor = self.config.actor_rollout_ref.actor
         if experience.kl_to == "old":  # `for_verl` turned it off, so that verl makes no reference
             actor = OmegaConf.merge(actor, {"use_kl_loss": True})
-        self.actor_rollout_wg.set_loss_fn(partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to=experience.kl_to))
+        self.actor_rollout_wg.set_loss_fn(
+            partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to=experience.kl_to)
+        )
         self._watchdog.leave()
 
     def fit(self, agent_loop_manager: Any) -> None:
@@ -162,16 +179,21 @@ class EvolverTrainer(PPOTrainerSync):
         self._watchdog.leave()
 
     def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[dict[str, Any]]:
-        """Roll tasks out n times each with the policy as it is, sampled as in training, and return the records of what happened."""
+        """Roll tasks out n times each with the policy as it is, sampled as in training, and return the records of what
+        happened."""
         rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
         seed, step = self.settings.data.seed, self.global_steps
-        rows["uid"] = np.array([groups.name(seed, name, step, place, task.task_id) for place, task in enumerate(tasks)], dtype=object)
+        rows["uid"] = np.array(
+            [groups.name(seed, name, step, place, task.task_id) for place, task in enumerate(tasks)], dtype=object
+        )
         prompts = tu.get_tensordict(rows)
         tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in tasks]
         tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
         self.agent_loop_manager.generate_sequences(prompts)
-        batch, _ = self.replay_buffer.sample(global_steps=self.global_steps, partition_id="train", batch_size=len(tasks))
+        batch, _ = self.replay_buffer.sample(
+            global_steps=self.global_steps, partition_id="train", batch_size=len(tasks)
+        )
         records = self._trajectories_of(batch)[1]
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
         self._failures.check(records)
@@ -194,21 +216,28 @@ class EvolverTrainer(PPOTrainerSync):
         data, trainer = self.config.data, self.config.trainer
         self._tasks = TrainingTasks(self.settings, Path(data.train_files))
         self.train_dataset = self._tasks.dataset
-        self.train_dataloader = self._tasks.dataset.loader(data.get("gen_batch_size") or data.train_batch_size, collate_fn)
+        self.train_dataloader = self._tasks.dataset.loader(
+            data.get("gen_batch_size") or data.train_batch_size, collate_fn
+        )
         self.steps_per_epoch = len(self.train_dataset) // data.train_batch_size
         self.total_training_steps = trainer.total_training_steps or self.steps_per_epoch * trainer.total_epochs
         # The learning-rate schedule counts optimiser steps, as verl's own does.
         with open_dict(self.config):
             for section in ("actor_rollout_ref.actor.optim", "critic.optim"):
                 if OmegaConf.select(self.config, section):
-                    OmegaConf.update(self.config, f"{section}.total_training_steps", self.total_training_steps * self.parameter_sync_step)
+                    OmegaConf.update(
+                        self.config,
+                        f"{section}.total_training_steps",
+                        self.total_training_steps * self.parameter_sync_step,
+                    )
 
     @property
     def _checkpoint(self) -> Path:
         return Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
 
     def _save_checkpoint(self) -> None:
-        """verl's part, while vLLM has left the memory to the trainer. It counts once the step is over and its metrics are on disk."""
+        """verl's part, while vLLM has left the memory to the trainer. It counts once the step is over and its metrics
+        are on disk."""
         with self._watchdog.phase("checkpoint", lambda: DISK), writing(self._checkpoint):
             make_room(self._checkpoint, kept(self.config.trainer))
             super()._save_checkpoint()
@@ -236,7 +265,8 @@ class EvolverTrainer(PPOTrainerSync):
         own, validates = trainer.resume_mode == "auto", bool(trainer.get("val_only", False))
         prepare_start(trainer, self.directory)
         super()._load_checkpoint()
-        # A run that starts over repeats the validation before the first step as well; one that only validates repeats nothing.
+        # A run that starts over repeats the validation before the first step as well; one that only validates repeats
+        # nothing.
         repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
         saved = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
         starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
@@ -253,8 +283,13 @@ class EvolverTrainer(PPOTrainerSync):
         is_last = self.global_steps >= self.total_training_steps or self.config.trainer.get("val_only", False)
         if is_last and self.settings.exp_manager.scout.split is not None:
             self._fill_pool("scout", scout_path(self.settings), self.global_steps)
-        prompts, n = len(self.val_dataset), sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
-        self.status.set(f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps)
+        prompts, n = (
+            len(self.val_dataset),
+            sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n)),
+        )
+        self.status.set(
+            f"validating {prompts} tasks x {n}", step=self.global_steps, total_steps=self.total_training_steps
+        )
         self._phase_began = time.perf_counter()
         self._settle_experience()
         self._watchdog.enter("validation")
@@ -312,16 +347,21 @@ class EvolverTrainer(PPOTrainerSync):
         return math.lcm(needed, super()._get_required_batch_multiple(dp_size)) if self.use_critic else needed
 
     def _withdraw(self, batch: KVBatchMeta, rows: list[int]) -> None:
-        """Take rows out of the gradient (mask), the group statistics (a group of their own) and verl's metrics (padding)."""
+        """Take rows out of the gradient (mask), the group statistics (a group of their own) and verl's metrics
+        (padding)."""
         if not rows:
             return
         keys = [batch.keys[i] for i in rows]
-        mask = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])["response_mask"]
+        mask = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])[
+            "response_mask"
+        ]
         zeros = torch.nested.as_nested_tensor([torch.zeros_like(row) for row in mask.unbind()], layout=torch.jagged)
         fields = TensorDict({"response_mask": zeros, "loss_mask": zeros.clone()}, batch_size=len(keys))
         fields["uid"] = [f"withdrawn-{key}" for key in keys]
         # With the tags, which every later put of verl's returns as they lie in the queue.
-        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=[{"is_padding": True}] * len(keys))
+        tq.kv_batch_put(
+            keys=keys, partition_id=batch.partition_id, fields=fields, tags=[{"is_padding": True}] * len(keys)
+        )
         for i in rows:
             batch.tags[i]["is_padding"] = True
 
@@ -329,7 +369,8 @@ class EvolverTrainer(PPOTrainerSync):
         write_jsonl(self.directory / "trajectories" / f"step_{self.global_steps}.jsonl", self._trajectories)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's, then step credit over it where the configuration wants that, and the scale of synthetic tasks in a hybrid mixture."""
+        """verl's, then step credit over it where the configuration wants that, and the scale of synthetic tasks in a
+        hybrid mixture."""
         self._watchdog.enter("advantages")
         batch = super()._compute_advantage(batch, metrics)
         if self._processor is not None:
@@ -352,8 +393,13 @@ class EvolverTrainer(PPOTrainerSync):
         self._write_trajectories()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's, with mini-batches of as many tasks' rows as the configuration says, and columns that our loss reads."""
-        rows, actor, rollout = trained_on(batch), self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+        """verl's, with mini-batches of as many tasks' rows as the configuration says, and columns that our loss
+        reads."""
+        rows, actor, rollout = (
+            trained_on(batch),
+            self.config.actor_rollout_ref.actor,
+            self.config.actor_rollout_ref.rollout,
+        )
         if self.settings.exp_manager.guides_training:
             usual = float(actor.clip_ratio_high)
             metrics.update(tell_guided_apart(batch, rows, self._trajectories, self.settings.exp_manager, usual))
@@ -362,7 +408,9 @@ class EvolverTrainer(PPOTrainerSync):
             write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", records)
         steps = optimiser_steps(self.config)
         with self._watchdog.phase("update", lambda: WORKERS):
-            arrange(batch, rows, self._ranks, steps, actor.data_loader_seed + self.global_steps if actor.shuffle else None)
+            arrange(
+                batch, rows, self._ranks, steps, actor.data_loader_seed + self.global_steps if actor.shuffle else None
+            )
             metrics.update(update_actor(self.actor_rollout_wg, batch, actor, steps, rollout.temperature))
         if self.settings.exp_manager.guides_training:
             done = finish_metrics(metrics)
@@ -370,7 +418,9 @@ class EvolverTrainer(PPOTrainerSync):
             metrics.update(done)
         return batch
 
-    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any) -> None:
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any
+    ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
         metrics.update(self._rollout_metrics | self._watchdog.metrics())
         if self._tasks is not None and self.global_steps == 1:
@@ -399,7 +449,10 @@ class EvolverTrainer(PPOTrainerSync):
         sources, prompts = [str(source) for source in data_sources], [str(uid) for uid in sample_uids]
         n, section = self.settings.sizes.val_n, self.settings.exp_manager
         if section.guides:
-            wanted, of_both = [trajectory["guidance_wanted"] for trajectory in infos["trajectory"]], validation_rollouts(section, n)
+            wanted, of_both = (
+                [trajectory["guidance_wanted"] for trajectory in infos["trajectory"]],
+                validation_rollouts(section, n),
+            )
             metrics = validation_metrics_apart(sources, prompts, values, masked, wanted, of_both)
         else:
             metrics = validation_metrics(sources, prompts, values, masked, n)

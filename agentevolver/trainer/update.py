@@ -1,9 +1,11 @@
-"""The update of a training step: how many optimiser steps it takes, of which rows each is made, and what each row is told for the loss.
+"""The update of a training step: how many optimiser steps it takes, of which rows each is made, and what each row is
+told for the loss.
 
-`ppo_mini_batch_size` is tasks. verl multiplies it by the rollouts of a task and counts rows, so that a batch with twenty rows an episode
-takes twenty times as many optimiser steps; it divides a sequence mean by all rows of a mini-batch, padding too. Here the number of steps is
-train_batch_size / ppo_mini_batch_size whatever a trajectory became, the rows that count are spread over them evenly, and each row is told
-how many of its mini-batch count, for the denominator (`agentevolver.trainer.loss`).
+`ppo_mini_batch_size` is tasks. verl multiplies it by the rollouts of a task and counts rows, so that a batch with
+twenty rows an episode takes twenty times as many optimiser steps; it divides a sequence mean by all rows of a
+mini-batch, padding too. Here the number of steps is train_batch_size / ppo_mini_batch_size whatever a trajectory
+became, the rows that count are spread over them evenly, and each row is told how many of its mini-batch count, for the
+denominator (`agentevolver.trainer.loss`).
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ from experience_manager.settings import ExperienceSettings
 
 
 def optimiser_steps(config: Any) -> int:
-    """Return the optimiser steps of a training step, in each of its `ppo_epochs`: tasks of a step by tasks of a mini-batch."""
+    """Return the optimiser steps of a training step, in each of its `ppo_epochs`: tasks of a step by tasks of a
+    mini-batch."""
     return int(config.data.train_batch_size // config.actor_rollout_ref.actor.ppo_mini_batch_size)
 
 
 def required_multiple(config: Any, ranks: int, steps: int) -> int:
     """Return what the number of a batch's rows, padding included, must be a multiple of.
 
-    That is equal mini-batches on every rank; and whole micro-batches, where their rows are counted instead of their tokens.
+    That is equal mini-batches on every rank; and whole micro-batches, where their rows are counted instead of their
+    tokens.
 
     Args:
         config: the section `actor_rollout_ref`.
@@ -42,15 +46,19 @@ def required_multiple(config: Any, ranks: int, steps: int) -> int:
     """
     actor, rollout, ref = config.actor, config.rollout, config.ref
     update = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu or 1
-    passes = [part.log_prob_micro_batch_size_per_gpu or 1 for part in (rollout, ref) if not part.log_prob_use_dynamic_bsz]
+    passes = [
+        part.log_prob_micro_batch_size_per_gpu or 1 for part in (rollout, ref) if not part.log_prob_use_dynamic_bsz
+    ]
     return ranks * math.lcm(steps * update, *passes)
 
 
-def mini_batches(counts: Sequence[bool], ranks: int, steps: int, seed: int | None = None) -> tuple[list[int], list[int]]:
+def mini_batches(
+    counts: Sequence[bool], ranks: int, steps: int, seed: int | None = None
+) -> tuple[list[int], list[int]]:
     """Spread the rows that count over a step's mini-batches: no two differ by more than one such row.
 
-    verl gives every rank an equal part of the rows, one part after the other, and cuts each part into equal mini-batches; what counts
-    stays on its rank. Where all rows count, their order stays as it is.
+    verl gives every rank an equal part of the rows, one part after the other, and cuts each part into equal
+    mini-batches; what counts stays on its rank. Where all rows count, their order stays as it is.
 
     Args:
         counts: whether a row has a token that is trained on; as many rows as a multiple of ranks x steps.
@@ -93,7 +101,9 @@ def arrange(batch: KVBatchMeta, rows: Sequence[int], ranks: int, steps: int, see
     counts = [False] * len(batch.keys)
     if rows:
         keys = [batch.keys[i] for i in rows]
-        masks = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])["response_mask"]
+        masks = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])[
+            "response_mask"
+        ]
         for i, mask in zip(rows, masks.unbind(), strict=True):
             counts[i] = bool(mask.any())
     order, numbers = mini_batches(counts, ranks, steps, seed)
@@ -103,13 +113,19 @@ def arrange(batch: KVBatchMeta, rows: Sequence[int], ranks: int, steps: int, see
 
 def put_columns(batch: KVBatchMeta, columns: dict[str, torch.Tensor]) -> None:
     """Give every row of a batch numbers of its own (N each), which the workers are given too."""
-    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys)))
+    tq.kv_batch_put(
+        keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(columns, batch_size=len(batch.keys))
+    )
     if batch.fields is not None:  # verl lists what the workers are given since the advantages
         batch.fields = [*batch.fields, *(name for name in columns if name not in batch.fields)]
 
 
 def tell_guided_apart(
-    batch: KVBatchMeta, rows: Sequence[int], trajectories: list[dict[str, Any]], section: ExperienceSettings, usual: float
+    batch: KVBatchMeta,
+    rows: Sequence[int],
+    trajectories: list[dict[str, Any]],
+    section: ExperienceSettings,
+    usual: float,
 ) -> dict[str, float]:
     """Give each row its upper clip and whether its rollout was guided, as columns; returns the metrics of both.
 
@@ -130,18 +146,27 @@ def tell_guided_apart(
     put_columns(batch, {GUIDED_COLUMN: guided_column, CLIP_COLUMN: clip_column})
     metrics = rollout_flags(trajectories)
     if keys:
-        scores = {record["trajectory_id"]: record["outcome"]["score"] for record in trajectories if record["outcome"] is not None}
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages", "response_mask"])
+        scores = {
+            record["trajectory_id"]: record["outcome"]["score"]
+            for record in trajectories
+            if record["outcome"] is not None
+        }
+        data = tq.kv_batch_get(
+            keys=keys, partition_id=batch.partition_id, select_fields=["advantages", "response_mask"]
+        )
         pairs = list(zip(data["advantages"].unbind(), data["response_mask"].unbind(), strict=True))
         tokens = [int(mask.sum()) for _, mask in pairs]
         means = [float((row * mask).sum()) / max(count, 1) for (row, mask), count in zip(pairs, tokens, strict=True)]
         own = [scores[RowKey.of(key).trajectory_id] for key in keys]
-        metrics |= guidance_metrics([guided for guided, _ in flags], [clip > usual for clip in clips], own, means, tokens)
+        metrics |= guidance_metrics(
+            [guided for guided, _ in flags], [clip > usual for clip in clips], own, means, tokens
+        )
     return metrics
 
 
 def update_actor(workers: Any, batch: KVBatchMeta, actor: Any, steps: int, temperature: float) -> dict[str, Any]:
-    """Update the policy on an arranged batch and return the metrics: verl's `PPOTrainer._update_actor`, with mini-batches of our size.
+    """Update the policy on an arranged batch and return the metrics: verl's `PPOTrainer._update_actor`, with
+    mini-batches of our size.
 
     `actor/optimiser_steps` among them is how many were taken, in all epochs.
 

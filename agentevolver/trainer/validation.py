@@ -1,7 +1,8 @@
 """Validation metrics: exact averages, and the best of k without bias. Pure functions.
 
-`avg@n` is the plain mean over all rollouts of a prompt. `best@k` is the expected maximum of k rollouts drawn from the n without
-replacement (the pass@k estimator of Chen et al. 2021, section 2.1, for any score), not a bootstrap, which underestimates it.
+`avg@n` is the plain mean over all rollouts of a prompt. `best@k` is the expected maximum of k rollouts drawn from the n
+without replacement (the pass@k estimator of Chen et al. 2021, section 2.1, for any score), not a bootstrap, which
+underestimates it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ def sizes_of_k(n: int) -> list[int]:
 
 
 def validation_metrics(
-    data_sources: Sequence[str], prompts: Sequence[str], values: Mapping[str, Sequence[float]], masked: Sequence[bool], n: int
+    data_sources: Sequence[str],
+    prompts: Sequence[str],
+    values: Mapping[str, Sequence[float]],
+    masked: Sequence[bool],
+    n: int,
 ) -> dict[str, float]:
     """Return the metrics of one validation, named as AgentEvolver and verl name them.
 
@@ -40,11 +45,12 @@ def validation_metrics(
         data_sources: per rollout, what its prompt belongs to.
         prompts: per rollout, an id that all rollouts of one prompt share.
         values: per name ("reward", "success") one number per rollout.
-        masked: per rollout, whether it failed, so that nobody could grade it; failed rollouts are counted and take no part in any average.
+        masked: per rollout, whether it failed, so that nobody could grade it; failed rollouts are counted and take no
+            part in any average.
         n: rollouts asked for per prompt.
 
-    A rollout in which the policy never acted (its opening did not fit) has values of 0 and is not masked: it counts as one that failed.
-    A prompt with fewer than k rollouts left has no best@k and is left out of it.
+    A rollout in which the policy never acted (its opening did not fit) has values of 0 and is not masked: it counts as
+    one that failed. A prompt with fewer than k rollouts left has no best@k and is left out of it.
     """
     metrics: dict[str, float] = {}
     for source in sorted(set(data_sources)):

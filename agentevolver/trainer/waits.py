@@ -1,4 +1,5 @@
-"""What the trainer waits for, for the watchdog: asked of the processes that do the work, none of which can hold up the question."""
+"""What the trainer waits for, for the watchdog: asked of the processes that do the work, none of which can hold up the
+question."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """TransferQueue's sockets, encrypted and closed to peers without the run's key (ZeroMQ's CURVE).
 
-TransferQueue unpickles whatever frame arrives. With CURVE a peer must know the server's public key before it can send one: the first
-message of the handshake is a box sealed to it (HELLO in https://rfc.zeromq.org/spec/26), and nothing on the wire tells it. Here that key is
-derived from the run's and given to nobody else, so that no list of admitted clients (ZAP) is needed beside it: all ends are the same peer.
+TransferQueue unpickles whatever frame arrives. With CURVE a peer must know the server's public key before it can send
+one: the first message of the handshake is a box sealed to it (HELLO in https://rfc.zeromq.org/spec/26), and nothing on
+    the wire tells it. Here that key is
+derived from the run's and given to nobody else, so that no list of admitted clients (ZAP) is needed beside it: all ends
+are the same peer.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ def secure(socket: zmq.Socket[Any], kind: int, secret: bytes) -> None:
         ValueError: a socket of another kind, of which it is not known which end it is.
     """
     if kind not in (zmq.ROUTER, zmq.DEALER):
-        raise ValueError(f"TransferQueue made a socket of the kind {zmq.SocketType(kind).name}: only ROUTER and DEALER are known here")
+        raise ValueError(
+            f"TransferQueue made a socket of the kind {zmq.SocketType(kind).name}: only ROUTER and DEALER are known "
+            "here"
+        )
     own = z85.encode(secret)
     socket.curve_secretkey = own
     socket.curve_publickey = zmq.curve_public(own)
@@ -41,7 +46,8 @@ def secure(socket: zmq.Socket[Any], kind: int, secret: bytes) -> None:
 
 
 def install(utils: ModuleType) -> None:
-    """Have `transfer_queue.utils.zmq_utils` make its sockets with CURVE, also for the modules that imported the function before."""
+    """Have `transfer_queue.utils.zmq_utils` make its sockets with CURVE, also for the modules that imported the
+    function before."""
     original = utils.create_zmq_socket
 
     @functools.wraps(original)

@@ -13,7 +13,8 @@ from typing import Any
 
 
 def listening(host: str, port: int) -> socket.socket | None:
-    """Return a socket that listens at this address alone; None if one does already, or the address is none of this machine's interfaces.
+    """Return a socket that listens at this address alone; None if one does already, or the address is none of this
+    machine's interfaces.
 
     The latter is how a container is reached whose ports are forwarded: there torch has to listen at all.
     """
@@ -33,7 +34,9 @@ def install(rendezvous: ModuleType) -> None:
     @functools.wraps(original, updated=())
     def bound(host_name: str, port: int, *args: Any, is_master: bool = False, **kwargs: Any) -> Any:
         server = listening(host_name, port) if is_master else None
-        if server is None:  # a client; a second group of this process, which shares the first one's store; a forwarded address
+        if (
+            server is None
+        ):  # a client; a second group of this process, which shares the first one's store; a forwarded address
             return original(host_name, port, *args, is_master=is_master, **kwargs)
         own_port = server.getsockname()[1]
         return original(host_name, own_port, *args, is_master=True, master_listen_fd=server.detach(), **kwargs)

@@ -1,6 +1,7 @@
 """vLLM's server behind the run's key: every route but those that only tell how it is.
 
-vLLM's own `api_key` guards /v1, /v2, /inference and /cohere alone; the rest generates too (/invocations), tokenises, and scales the engine.
+vLLM's own `api_key` guards /v1, /v2, /inference and /cohere alone; the rest generates too (/invocations), tokenises,
+and scales the engine.
 """
 
 from __future__ import annotations

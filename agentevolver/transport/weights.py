@@ -1,7 +1,7 @@
 """The socket through which the trainer's weights reach vLLM, in a folder that nobody else can enter.
 
-verl unpickles what comes through it, and puts it at a path in /tmp that anybody can guess and that is the same for every run: the first job
-of a private Ray always has the same id. A stranger, or another run, could bind it first.
+verl unpickles what comes through it, and puts it at a path in /tmp that anybody can guess and that is the same for
+every run: the first job of a private Ray always has the same id. A stranger, or another run, could bind it first.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _PATH_BYTES = 107  # of a socket
 def new_folder() -> Path:
     """Return where a run's weights are to go through; nothing is made yet.
 
-    Every node has its parent or can make it, and the path of a socket in it is not too long: it is in /tmp, or in the temporary folder that
-    the launcher has made for the run (`ae-<run>/tmp`), never where `TMPDIR` of one node's user points.
+    Every node has its parent or can make it, and the path of a socket in it is not too long: it is in /tmp, or in the
+    temporary folder that the launcher has made for the run (`ae-<run>/tmp`), never where `TMPDIR` of one node's user
+    points.
     """
     name, temporary = f"ae-w-{secrets.token_hex(8)}", Path(tempfile.gettempdir())
     fits = len(os.fsencode(temporary / name / _LONGEST_NAME)) <= _PATH_BYTES
@@ -44,7 +45,9 @@ def private_folder(path: Path) -> Path:
     except FileExistsError:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise PermissionError(f"{path} is no folder that only this user can enter: weights are not sent through it") from None
+            raise PermissionError(
+                f"{path} is no folder that only this user can enter: weights are not sent through it"
+            ) from None
     return path
 
 

@@ -1,7 +1,8 @@
-"""What every worker of a run does before it imports what it works with (`worker_process_setup_hook` of Ray's runtime environment).
+"""What every worker of a run does before it imports what it works with (`worker_process_setup_hook` of Ray's runtime
+environment).
 
-Ray runs it in each worker of the job, before its first task. vLLM's processes, which are no workers of Ray's, run it as they import verl,
-which loads our plugin.
+Ray runs it in each worker of the job, before its first task. vLLM's processes, which are no workers of Ray's, run it as
+they import verl, which loads our plugin.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _VLLM_ROLLOUT = "verl.workers.rollout.vllm_rollout"
 
 
 def begin() -> None:
-    """What Ray runs: `close_off`, and the proxies and the hub's address that libraries in this worker look for in its variables."""
+    """What Ray runs: `close_off`, and the proxies and the hub's address that libraries in this worker look for in its
+    variables."""
     close_off()
     # Not in what is cached: a nursery has closed off already what is forked from it, and has no secrets.
     adopt_secrets(LIBRARIES)

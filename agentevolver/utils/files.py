@@ -1,8 +1,8 @@
 """Files that outlive a kill, a full disk and a loss of power: atomic writes, JSON lines, private files.
 
-A file that `whole` writes is the old one or the new one, whatever happens, and the new one once `whole` has returned: its content is
-synced before it takes its name, and the folder that holds the name after that. JSON lines are appended in one write each; a line that was
-torn all the same is closed by the next one, so that it costs one record and not two.
+A file that `whole` writes is the old one or the new one, whatever happens, and the new one once `whole` has returned:
+its content is synced before it takes its name, and the folder that holds the name after that. JSON lines are appended
+in one write each; a line that was torn all the same is closed by the next one, so that it costs one record and not two.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def sync_tree(folder: Path) -> None:
 
 @contextmanager
 def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Iterator[Path]:
-    """Give the path of a draft that takes the place of `path` when the block ends, and is removed if it fails (a full disk).
+    """Give the path of a draft that takes the place of `path` when the block ends, and is removed if it fails (a full
+    disk).
 
     Args:
         path: what is written; its folder is made.
@@ -86,7 +87,8 @@ def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Itera
 
 
 def remove_drafts(path: Path) -> None:
-    """Remove the drafts of a file (`whole`) that killed processes left beside it; only for who knows that no other writes it."""
+    """Remove the drafts of a file (`whole`) that killed processes left beside it; only for who knows that no other
+    writes it."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*"):
         draft.unlink(missing_ok=True)
 
@@ -156,7 +158,8 @@ def written(path: Path) -> Path | None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read a JSONL file; a torn last line (the writer was killed) is left out, a broken line before it raises ValueError."""
+    """Read a JSONL file; a torn last line (the writer was killed) is left out, a broken line before it raises
+    ValueError."""
     with open_lines(path) as file:
         lines = file.read().splitlines()
     records = []
@@ -170,7 +173,8 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def compress(path: Path, level: int = 1) -> Path:
-    """Put `<path>.gz` in the place of a file, whole or not at all; returns its path. The lowest level is 5 times as fast as the usual."""
+    """Put `<path>.gz` in the place of a file, whole or not at all; returns its path. The lowest level is 5 times as
+    fast as the usual."""
     target = path.with_name(path.name + COMPRESSED)
     with whole(target) as draft, path.open("rb") as source, gzip.open(draft, "wb", compresslevel=level) as packed:
         shutil.copyfileobj(source, packed, 1 << 20)
@@ -179,7 +183,8 @@ def compress(path: Path, level: int = 1) -> Path:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder so that no part of it is left under its name: it is renamed first, and a kill leaves `.<name>.gone`.
+    """Remove a folder so that no part of it is left under its name: it is renamed first, and a kill leaves
+    `.<name>.gone`.
 
     A folder that is not there is removed already. What is left of an earlier call is removed too.
     """

@@ -29,7 +29,11 @@ async def unhealthy(url: str, timeout_s: float = PROBE_TIMEOUT_S, launch_id: str
     With `launch_id`, one that does not say that this launch has started it is none of ours, however well it is.
     """
     health = await examine(url, timeout_s)
-    if launch_id is not None and health.reason is None and (health.identity is None or health.identity.launch_id != launch_id):
+    if (
+        launch_id is not None
+        and health.reason is None
+        and (health.identity is None or health.identity.launch_id != launch_id)
+    ):
         return f"somebody else answers there: {health.identity or 'it does not say who it is'}"
     return health.reason
 
@@ -61,7 +65,9 @@ def _json(response: httpx.Response) -> Any:
         return None
 
 
-async def all_unhealthy(urls: tuple[str, ...], timeout_s: float = PROBE_TIMEOUT_S, launch_id: str | None = None) -> str | None:
+async def all_unhealthy(
+    urls: tuple[str, ...], timeout_s: float = PROBE_TIMEOUT_S, launch_id: str | None = None
+) -> str | None:
     """Ask several health URLs; returns the first reason, None if all are well (and of this launch, if one is given)."""
     for url in urls:
         if (reason := await unhealthy(url, timeout_s, launch_id)) is not None:

@@ -1,6 +1,7 @@
 """Service identity: what a health route tells of its server, so that nobody takes a foreign one for his own.
 
-A server tells its name, its version, what it serves and the launch that started it, which the launcher has put into its environment. It is
+A server tells its name, its version, what it serves and the launch that started it, which the launcher has put into its
+environment. It is
 a statement and no proof: whoever may listen on this machine's ports can say the same.
 """
 
@@ -31,7 +32,10 @@ class ServiceIdentity:
 
     def __str__(self) -> str:
         serves = f" of {', '.join(self.env_types)}" if self.env_types else ""
-        return f"{self.name} {self.version}{serves}, started by {f'launch {self.launch_id}' if self.launch_id else 'no launcher'}"
+        return (
+            f"{self.name} {self.version}{serves}, started by "
+            f"{f'launch {self.launch_id}' if self.launch_id else 'no launcher'}"
+        )
 
 
 def health_facts(name: str, *, env_types: Sequence[str] | None = None, status: str = "ok") -> dict[str, Any]:

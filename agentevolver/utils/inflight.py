@@ -1,4 +1,5 @@
-"""What a process waits for at this moment: calls that are out, by what is called, and since when. Read by the watchdog."""
+"""What a process waits for at this moment: calls that are out, by what is called, and since when. Read by the
+watchdog."""
 
 from __future__ import annotations
 

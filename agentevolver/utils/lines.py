@@ -1,7 +1,7 @@
 """Reading JSON lines that another process writes: growing files by offset, whole files by their signature.
 
-A last line without its line break is not there yet. A line that is no JSON object is counted and passed over: what can be seen of a run
-should be seen, also after a disk was full.
+A last line without its line break is not there yet. A line that is no JSON object is counted and passed over: what can
+be seen of a run should be seen, also after a disk was full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Line:
 
 
 class GrowingFile:
-    """The complete lines of a file, each once. A file that was replaced or cut short is begun anew: `generation` then changes."""
+    """The complete lines of a file, each once. A file that was replaced or cut short is begun anew: `generation` then
+    changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,7 +38,8 @@ class GrowingFile:
         self._before = b""
 
     def read(self) -> Iterator[Line]:
-        """Yield what was added since the last call (all of it if `generation` has changed); nothing while there is no file."""
+        """Yield what was added since the last call (all of it if `generation` has changed); nothing while there is no
+        file."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -69,7 +71,8 @@ class GrowingFile:
 
 
 def read_at(path: Path, offset: int) -> dict[str, Any] | None:
-    """Return the object of the line that begins at an offset of a file, compressed or not; None if there is none any more."""
+    """Return the object of the line that begins at an offset of a file, compressed or not; None if there is none any
+    more."""
     with open_lines(path) as file:
         file.seek(offset)
         return parse(file.readline())

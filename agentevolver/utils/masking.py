@@ -1,7 +1,8 @@
 """Values that may not be shown or written down, told by the name they stand under and by what they look like.
 
-Whatever is for a person's eyes or for a record goes through here: `masked_tree` for configurations and records, `masked_text` for lines,
-patches and logs, `masked_arguments` for command lines. Names count in any case and any spelling (`WANDB_API_KEY`, `apiKey`, `x-api-key`).
+Whatever is for a person's eyes or for a record goes through here: `masked_tree` for configurations and records,
+`masked_text` for lines, patches and logs, `masked_arguments` for command lines. Names count in any case and any
+spelling (`WANDB_API_KEY`, `apiKey`, `x-api-key`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAMED = re.compile(r"""(?<![\w.-])(?P<name>[\w.-]++)(?P<sign>\\?["']?\s{0,3}(?:=|:(?!//))[ \t]{0,3})""")
 # What may follow: a quoted text, a reference, or one word, with the scheme of a header before it.
 _VALUE = re.compile(
-    r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\\"[^"\n]*\\"|\$\{[^}\n]*\}|(?:(?:bearer|basic)[ \t]+)?[^\s"',;&)}\]]+""", re.IGNORECASE
+    r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\\"[^"\n]*\\"|\$\{[^}\n]*\}|"""
+    r"""(?:(?:bearer|basic)[ \t]+)?[^\s"',;&)}\]]+""",
+    re.IGNORECASE,
 )
 _LOOKS = re.compile(
     r"(?P<scheme>\b(?:bearer|basic)\s+)[\w.~+/=*-]{6,}"
@@ -95,9 +98,12 @@ def _without_named(text: str) -> str:
 
 
 def _is_harmless(found: re.Match[str], value: str) -> bool:
-    """Whether this is no secret after all: a reference, a number, a type; a sentence about a token (`invalid token: expected`)."""
+    """Whether this is no secret after all: a reference, a number, a type; a sentence about a token (`invalid token:
+    expected`)."""
     bare = value.strip("\\\"'")
-    in_prose = found["name"].lower() in ("token", "secret", "password", "cookie") and ": " in found["sign"] and value.isalpha()
+    in_prose = (
+        found["name"].lower() in ("token", "secret", "password", "cookie") and ": " in found["sign"] and value.isalpha()
+    )
     return in_prose or bool(_HARMLESS.fullmatch(bare) or _REFERENCE.fullmatch(bare))
 
 

@@ -14,7 +14,8 @@ _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
 
 def name_or_spec(value: str, names: Sequence[str]) -> str:
-    """Return a name that is among `names`, or of the form `package.module:Class`; raises ValueError that says what else to write."""
+    """Return a name that is among `names`, or of the form `package.module:Class`; raises ValueError that says what else
+    to write."""
     if value not in names and re.fullmatch(_SPEC, value) is None:
         near = difflib.get_close_matches(value, names, n=1)
         listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"

@@ -7,8 +7,9 @@ from typing import Any
 
 LOOPBACK = "127.0.0.1"
 ON_LOOPBACK = {
-    # Where Ray does not expect a cluster (it says Windows and macOS) a node is at 127.0.0.1, and GCS, raylet, agents, workers and drivers
-    # listen there. Elsewhere it takes 127.0.0.1 for a mistake, and at any other address most of them listen on all interfaces.
+    # Where Ray does not expect a cluster (it says Windows and macOS) a node is at 127.0.0.1, and GCS, raylet, agents,
+    # workers and drivers listen there. Elsewhere it takes 127.0.0.1 for a mistake, and at any other address most of
+    # them listen on all interfaces.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
@@ -18,7 +19,8 @@ ON_LOOPBACK = {
 
 
 def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Return the family of a host's address and what to bind: of IPv4 where the host has such an address, empty for all interfaces.
+    """Return the family of a host's address and what to bind: of IPv4 where the host has such an address, empty for all
+    interfaces.
 
     Raises:
         OSError: no host is called this.

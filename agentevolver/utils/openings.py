@@ -1,7 +1,7 @@
 """The query in an episode's opening messages: put another one in its place, or read the opening without it.
 
-The last opening message may hold more than the query (a map, a list of files), and that must not get lost with it. An environment marks
-its query with `info["query"]`; where it does not, another query goes below the last message.
+The last opening message may hold more than the query (a map, a list of files), and that must not get lost with it. An
+environment marks its query with `info["query"]`; where it does not, another query goes below the last message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ Message = dict[str, Any]
 
 
 def marked_query(messages: Sequence[Mapping[str, Any]], info: Mapping[str, Any] | None) -> str | None:
-    """Return the query that an environment marks in its last opening message; None if it marks none, or one that is not there once."""
+    """Return the query that an environment marks in its last opening message; None if it marks none, or one that is not
+    there once."""
     query = (info or {}).get("query")
     if not isinstance(query, str) or not query.strip() or not messages:
         return None
@@ -34,7 +35,8 @@ def replace_query(messages: Sequence[Mapping[str, Any]], query: str, info: Mappi
 
 
 def without_query(messages: Sequence[Mapping[str, Any]], query: str | None) -> str:
-    """Return the text of opening messages without the query, which may stand alone in the last one or beside other things.
+    """Return the text of opening messages without the query, which may stand alone in the last one or beside other
+    things.
 
     Everything is kept if the query is None or does not stand in the last message.
     """
@@ -46,7 +48,8 @@ def without_query(messages: Sequence[Mapping[str, Any]], query: str | None) -> s
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The opening of an instance: its messages, and the query that the environment marks in the last one (None: none is)."""
+    """The opening of an instance: its messages, and the query that the environment marks in the last one (None: none
+    is)."""
 
     messages: list[Message]
     query: str | None

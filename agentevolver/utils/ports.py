@@ -1,8 +1,10 @@
 """Ports that are free, and stay free of other launchers and of the kernel.
 
-The kernel gives ports of the ephemeral range to connections and to servers that ask for any, at any moment; ports are taken below it.
-Between choosing a port and a service binding it, seconds pass. Launchers that start at the same time keep out of each other's way by
-reserving what they choose: an abstract Unix socket named after the port, which the kernel gives to one process of the machine and
+The kernel gives ports of the ephemeral range to connections and to servers that ask for any, at any moment; ports are
+taken below it. Between choosing a port and a service binding it, seconds pass. Launchers that start at the same time
+keep out of each other's way by
+reserving what they choose: an abstract Unix socket named after the port, which the kernel gives to one process of the
+    machine and
 takes back when that process ends.
 """
 
@@ -27,7 +29,8 @@ _reserved: dict[int, socket.socket] = {}
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could bind there now; nowhere if no host is called this, or this machine lacks the address's family."""
+    """Whether a server could bind there now; nowhere if no host is called this, or this machine lacks the address's
+    family."""
     try:
         family, address = address_to_bind(host, port)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -67,7 +70,8 @@ def take_any_port() -> int:
 
 
 def stable_ports(setting: Path = EPHEMERAL) -> Sequence[int]:
-    """Return ports that the kernel gives nobody by itself: below the ephemeral range, else above it, else all without a privilege."""
+    """Return ports that the kernel gives nobody by itself: below the ephemeral range, else above it, else all without a
+    privilege."""
     try:
         low, high = (int(text) for text in setting.read_text().split())
     except (OSError, ValueError):

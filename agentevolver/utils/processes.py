@@ -1,8 +1,10 @@
-"""Process identity (pid and start time, from /proc), ending processes without ever hitting another one, and death with the parent.
+"""Process identity (pid and start time, from /proc), ending processes without ever hitting another one, and death with
+the parent.
 
-A pid alone proves nothing, since it is used again; with the start time (clock ticks since boot) and the boot's id it does. A process
-that exists but has ended and was not reaped (a zombie) counts as gone. Every process of a run carries the run's id in its
-environment, so that processes which left their group and parent (Ray's workers do) are found as well.
+A pid alone proves nothing, since it is used again; with the start time (clock ticks since boot) and the boot's id it
+does. A process that exists but has ended and was not reaped (a zombie) counts as gone. Every process of a run carries
+the run's id in its environment, so that processes which left their group and parent (Ray's workers do) are found as
+well.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ def carriers(run_id: str, service: str | None = None) -> set[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], grace_s: float) -> set[ProcessId]:
-    """End processes: SIGTERM, and SIGKILL for those that are left after `grace_s` seconds. Returns those that outlive even that."""
+    """End processes: SIGTERM, and SIGKILL for those that are left after `grace_s` seconds. Returns those that outlive
+    even that."""
     left = {process for process in processes if process.alive}
     for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_WAIT_S)):
         for process in left:
@@ -97,7 +100,8 @@ def end(processes: Iterable[ProcessId], grace_s: float) -> set[ProcessId]:
 
 
 def end_carriers(run_id: str, grace_s: float, service: str | None = None) -> set[ProcessId]:
-    """End every process of a run (of one service); looks again until none is left, for a dying parent may still start children."""
+    """End every process of a run (of one service); looks again until none is left, for a dying parent may still start
+    children."""
     deadline = time.monotonic() + grace_s + 2 * KILL_WAIT_S
     survivors: set[ProcessId] = set()
     while found := carriers(run_id, service):
@@ -128,7 +132,8 @@ def wait_gone(processes: Iterable[ProcessId], timeout_s: float) -> set[ProcessId
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when `parent` ends; exits at once if it already has. Holds beyond `exec`.
+    """Have the kernel send this process a signal when `parent` ends; exits at once if it already has. Holds beyond
+    `exec`.
 
     What counts is the end of the parent's thread that forked this process.
     """

@@ -36,7 +36,9 @@ class RetryPolicy:
     def pause(self, failures: int, asked_s: float | None = None) -> float:
         """Return the seconds to wait after `failures` failures in a row; grows no further than after `tries` of
         them."""
-        return full_jitter(min(failures, self.tries), first_wait_s=self.first_wait_s, max_wait_s=self.max_wait_s, asked_s=asked_s)
+        return full_jitter(
+            min(failures, self.tries), first_wait_s=self.first_wait_s, max_wait_s=self.max_wait_s, asked_s=asked_s
+        )
 
 
 class Retries:

@@ -1,7 +1,8 @@
 """Scripts that are written without spaces between words, so that words of theirs cannot be told by looking.
 
-Han, kana, Bopomofo, Thai, Lao, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham, Tai Viet, Javanese and Balinese (Unicode 15 blocks). Hangul
-is spaced. Texts are expected in NFKC, which has full-width letters as plain ones and half-width kana as whole ones.
+Han, kana, Bopomofo, Thai, Lao, Myanmar, Khmer, Tai Le, New Tai Lue, Tai Tham, Tai Viet, Javanese and Balinese (Unicode
+15 blocks). Hangul is spaced. Texts are expected in NFKC, which has full-width letters as plain ones and half-width kana
+as whole ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _LAST_MARK = 0x1FFFF
 
 @functools.cache
 def marks(last: int = _LAST_MARK) -> str:
-    """Combining marks up to a code point, no letters to `re` and part of words all the same, as the inside of a character class."""
+    """Combining marks up to a code point, no letters to `re` and part of words all the same, as the inside of a
+    character class."""
     found = [code for code in range(last) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
     firsts = [code for code in found if unicodedata.category(chr(code - 1)) not in ("Mn", "Mc")]
     lasts = [code for code in found if unicodedata.category(chr(code + 1)) not in ("Mn", "Mc")]

@@ -1,8 +1,9 @@
-"""Keys and tokens on their way to the processes that use them: as files that their owner alone can read, not as variables.
+"""Keys and tokens on their way to the processes that use them: as files that their owner alone can read, not as
+variables.
 
-A variable is inherited by every process that is started, environment hosts included, and is written down wherever somebody logs an
-environment. So the launcher takes secrets out of the variables and puts each into a 0600 file of its name in a 0700 folder; `SECRETS` names
-the folder, and who needs a secret asks for it by name (`secret`).
+A variable is inherited by every process that is started, environment hosts included, and is written down wherever
+somebody logs an environment. So the launcher takes secrets out of the variables and puts each into a 0600 file of its
+name in a 0700 folder; `SECRETS` names the folder, and who needs a secret asks for it by name (`secret`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _LOGIN = re.compile(r"://[^/\s@:]*:[^/\s@]+@")
 # Ray reads its own variables in each of its processes; the others are folders, whatever their names end with.
 _NEVER = re.compile(r"RAY_.*|(?:OLD)?PWD", re.DOTALL)
 LIBRARIES = re.compile(r"(?:https?|ftp|wss?|all)_proxy|hf_endpoint", re.IGNORECASE)
-"""What libraries read by themselves wherever they connect; the hub's token, which they do too, is found through `HF_TOKEN_PATH`."""
+"""What libraries read by themselves wherever they connect; the hub's token, which they do too, is found through
+`HF_TOKEN_PATH`."""
 
 
 def secret(name: str, folder: str | None = None) -> str:
@@ -44,7 +46,8 @@ def secret(name: str, folder: str | None = None) -> str:
 
 
 def secrets_in(environ: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that are secrets: by their name, because they are among `names`, or for an address with a password in it.
+    """Return the variables that are secrets: by their name, because they are among `names`, or for an address with a
+    password in it.
 
     Ray's own variables (`RAY_...`) never are.
     """
@@ -52,7 +55,9 @@ def secrets_in(environ: Mapping[str, str], names: Iterable[str] = ()) -> dict[st
     return {
         name: value
         for name, value in environ.items()
-        if value and not _NEVER.fullmatch(name) and (name in wanted or is_secret(name) or _KEY.search(name) or _LOGIN.search(value))
+        if value
+        and not _NEVER.fullmatch(name)
+        and (name in wanted or is_secret(name) or _KEY.search(name) or _LOGIN.search(value))
     }
 
 
@@ -79,7 +84,8 @@ def remove_secrets(folder: Path) -> None:
 
 
 def adopt_secrets(only: re.Pattern[str] | None = None) -> None:
-    """Set the secrets as variables of this process, for libraries that look nowhere else; variables that are set already stay.
+    """Set the secrets as variables of this process, for libraries that look nowhere else; variables that are set
+    already stay.
 
     What this process starts inherits them: call it where nothing is started that runs foreign code.
 
@@ -101,7 +107,8 @@ def forget(names: Iterable[str]) -> None:
     values = {name: os.environ.pop(name) for name in [*names] if name in os.environ}
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
-            # The fields after the command's name, whose number 3 is the first: env_start and env_end are 50 and 51 (proc(5)).
+            # The fields after the command's name, whose number 3 is the first: env_start and env_end are 50 and 51
+            # (proc(5)).
             fields = stat.read().rpartition(")")[2].split()
         start, end = int(fields[47]), int(fields[48])
         content = ctypes.string_at(start, end - start)
@@ -109,7 +116,8 @@ def forget(names: Iterable[str]) -> None:
         return
     for name, value in values.items():
         for place in _places(content, f"{name}={value}".encode(errors="surrogateescape")):
-            # The value alone: what keeps a pointer to another variable finds it where it was. No zeros: psutil reads up to the first pair.
+            # The value alone: what keeps a pointer to another variable finds it where it was. No zeros: psutil reads up
+            # to the first pair.
             ctypes.memset(start + place + len(name) + 1, ord("*"), len(os.fsencode(value)))
 
 

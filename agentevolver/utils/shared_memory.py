@@ -1,7 +1,8 @@
 """Shared memory that processes leave when they are killed: files under /dev/shm that nobody would ever remove.
 
-vLLM's message queues and Python's semaphores live there, and Ray ends its workers without asking them. A segment is a run's if one of
-the run's processes maps it, which only shows while that process lives; it is removed when no process maps it any more.
+vLLM's message queues and Python's semaphores live there, and Ray ends its workers without asking them. A segment is a
+run's if one of the run's processes maps it, which only shows while that process lives; it is removed when no process
+maps it any more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ FOLDER = "/dev/shm/"
 def attached(run_id: str) -> set[Path]:
     """Return the segments that a run's processes map now, and the semaphores that name one of them as their maker."""
     pids = {process.pid for process in carriers(run_id)}
-    return _mapped(pids) | {path for path in Path(FOLDER).glob("sem.*-*") if pids & {int(n) for n in re.findall(r"-(\d+)-", path.name)}}
+    return _mapped(pids) | {
+        path for path in Path(FOLDER).glob("sem.*-*") if pids & {int(n) for n in re.findall(r"-(\d+)-", path.name)}
+    }
 
 
 class SegmentWatch:
@@ -48,13 +51,16 @@ class SegmentWatch:
                 lines += f"{path.stat().st_ino} {path.name}\n"
         if lines:
             # On a line of its own, even where a full disk has cut off the last one.
-            with open(self._file, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            with open(
+                self._file, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)
+            ) as file:
                 file.write(f"\n{lines}")
         self._noted |= segments
 
 
 def noted(file: Path) -> set[Path]:
-    """Return the noted segments that are still there: of the same name and inode. A line that is cut off counts for nothing."""
+    """Return the noted segments that are still there: of the same name and inode. A line that is cut off counts for
+    nothing."""
     found = set()
     with contextlib.suppress(FileNotFoundError):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():

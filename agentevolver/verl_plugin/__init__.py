@@ -2,7 +2,8 @@
 
 verl imports this module while it is itself being imported, so only the platform is registered here, and what is to be
 changed in modules that are not there yet is noted. The engine comes in through
-`actor_rollout_ref.model.external_lib`, the agent loop and the trainer where they are used; all of that is configuration.
+`actor_rollout_ref.model.external_lib`, the agent loop and the trainer where they are used; all of that is
+configuration.
 """
 
 from agentevolver.transport.worker import close_off

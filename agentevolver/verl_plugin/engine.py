@@ -1,9 +1,12 @@
 """verl's FSDP2 engine on a CPU, loaded in every worker by `actor_rollout_ref.model.external_lib`.
 
-Three things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine, `log_probs` for its loop:
-- its process group names the device twice ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips that when a group exists;
+Three things of verl's do not hold without an accelerator and are answered here; the rest is verl's own engine,
+`log_probs` for its loop:
+- its process group names the device twice ("cpu:gloo,cpu:gloo"), which torch refuses; verl skips that when a group
+    exists;
 - the reference model is offloaded through pinned memory, which needs an accelerator; it is left unwrapped instead;
-- adapters merged into the weights for vLLM are rounded to bf16, which would make another policy of one that is rolled out in fp32.
+- adapters merged into the weights for vLLM are rounded to bf16, which would make another policy of one that is rolled
+    out in fp32.
 """
 
 from __future__ import annotations
@@ -33,13 +36,15 @@ def init_gloo_process_group() -> None:
 def own_threads() -> int:
     """Return how many threads a rank of the actor computes with: its share of the CPUs, 4 at most.
 
-    vLLM idles while the actor computes, and the other way round, so each may have all of them; vLLM's own are bound by OMP_NUM_THREADS.
+    vLLM idles while the actor computes, and the other way round, so each may have all of them; vLLM's own are bound by
+    OMP_NUM_THREADS.
     """
     return max(1, min(4, len(os.sched_getaffinity(0)) // int(os.environ.get("WORLD_SIZE", "1"))))
 
 
 class _EveryRankLoads:
-    """A device mesh that tells verl's loader "this is rank 0", so that an unwrapped module has real weights on every rank."""
+    """A device mesh that tells verl's loader "this is rank 0", so that an unwrapped module has real weights on every
+    rank."""
 
     def get_coordinate(self) -> list[int]:
         return [0]
@@ -78,7 +83,8 @@ class CpuEngine(ReshardingEngine):
             self.device_mesh = mesh
 
     def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the policy's weights by their names in Hugging Face's form, adapters merged in and nothing rounded; each is a copy."""
+        """Yield the policy's weights by their names in Hugging Face's form, adapters merged in and nothing rounded;
+        each is a copy."""
         with merged_lora_context(self.module, backup_adapters=True):
             weights = convert_weight_keys(normalize_peft_param_name(self.module.state_dict()), self.module)
             for name, weight in weights.items():

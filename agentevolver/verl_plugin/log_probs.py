@@ -1,8 +1,9 @@
-"""Log-probs of labels in chunks of rows, in float32: what verl takes token by token where flash-attn's kernel is not installed.
+"""Log-probs of labels in chunks of rows, in float32: what verl takes token by token where flash-attn's kernel is not
+installed.
 
 `verl.utils.torch_functional.logprobs_from_logits` prefers flash-attn's cross entropy; without it, it looks up
-`logprobs_from_logits_v2` in its own module, which loops over the tokens, and in half precision rounds each result (an error of 6e-2 at a
-vocabulary of 151,936). verl has no registry for it, so `install` puts `log_probs` under that name.
+`logprobs_from_logits_v2` in its own module, which loops over the tokens, and in half precision rounds each result (an
+error of 6e-2 at a vocabulary of 151,936). verl has no registry for it, so `install` puts `log_probs` under that name.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def log_probs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         labels: int64 [...].
 
     Returns:
-        [...] in float32 (float64 for logits of float64), each within float32's rounding of the exact value for those logits. Beside the
-        logits and their gradient, both passes need a fixed multiple of `CHUNK_ELEMENTS`.
+        [...] in float32 (float64 for logits of float64), each within float32's rounding of the exact value for those
+        logits. Beside the logits and their gradient, both passes need a fixed multiple of `CHUNK_ELEMENTS`.
     """
     flat: torch.Tensor = _LogProbs.apply(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))  # type: ignore[no-untyped-call]
     return flat.view(labels.shape)
@@ -69,6 +70,7 @@ class _LogProbs(torch.autograd.Function):
             place = output[rows] if output.dtype == result.dtype else None
             probability = torch.sub(logits[rows], logsumexp[rows], out=place).exp_()
             torch.mul(probability, grad[rows].neg(), out=output[rows])
-        # The label's own entry is not 1 - p of a rounded p: that would be 0 for every confident token in half precision.
+        # The label's own entry is not 1 - p of a rounded p: that would be 0 for every confident token in half
+        # precision.
         output.scatter_(-1, labels, (grad * -result.expm1()).to(output.dtype))
         return output, None

@@ -1,7 +1,8 @@
 """The CPU as a verl platform, chosen by `VERL_PLATFORM=cpu` (set by the `device: cpu` config group).
 
-verl asks its platform for everything that would be `torch.cuda.*`. Here those calls have their honest CPU meaning or do nothing.
-A worker still asks Ray for one "GPU": the launcher declares logical ones, because verl counts its resource pools in GPUs.
+verl asks its platform for everything that would be `torch.cuda.*`. Here those calls have their honest CPU meaning or do
+nothing. A worker still asks Ray for one "GPU": the launcher declares logical ones, because verl counts its resource
+pools in GPUs.
 """
 
 from __future__ import annotations

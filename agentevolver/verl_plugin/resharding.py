@@ -1,9 +1,9 @@
 """Resuming on another number of ranks than the checkpoint was written by.
 
-verl's FSDP2 checkpoint is one file a rank, each with that rank's piece of every tensor, and is loaded by as many ranks again. Here each
-rank reads the pieces of all (memory-mapped, one tensor in memory at a time), joins them, and keeps the piece that is its own now. No
-rank sends anything to another. The learning-rate schedule is that of every rank; random states go with the rank's number, and a rank
-that had none keeps the one it was started with.
+verl's FSDP2 checkpoint is one file a rank, each with that rank's piece of every tensor, and is loaded by as many ranks
+again. Here each rank reads the pieces of all (memory-mapped, one tensor in memory at a time), joins them, and keeps the
+piece that is its own now. No rank sends anything to another. The learning-rate schedule is that of every rank; random
+states go with the rank's number, and a rank that had none keeps the one it was started with.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
     """Return a value of a checkpoint as this rank would have written it.
 
     Args:
-        pieces: what the ranks wrote, in their order. What is no DTensor is the same on all of them, and returned as it is.
+        pieces: what the ranks wrote, in their order. What is no DTensor is the same on all of them, and returned as it
+            is.
         model: a tensor that is split as the result is to be, on its device.
 
     Raises:
@@ -63,7 +64,8 @@ def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
 
 
 def leave_attention_open(path: Path) -> None:
-    """Take the attention's implementation out of a model's `config.json`, if there is one: it is no property of the weights."""
+    """Take the attention's implementation out of a model's `config.json`, if there is one: it is no property of the
+    weights."""
     if not path.is_file():
         return
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -74,7 +76,9 @@ def leave_attention_open(path: Path) -> None:
 class ReshardingCheckpointManager(FSDPCheckpointManager):
     """verl's checkpoint manager, which also loads what another number of ranks has saved."""
 
-    def load_checkpoint(self, local_path: str | None, hdfs_path: str | None = None, del_local_after_load: bool = False) -> None:
+    def load_checkpoint(
+        self, local_path: str | None, hdfs_path: str | None = None, del_local_after_load: bool = False
+    ) -> None:
         """Load the newest files of a checkpoint's `actor` folder.
 
         Raises:
@@ -97,7 +101,8 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
     def save_checkpoint(
         self, local_path: str, hdfs_path: str | None = None, global_step: int = 0, max_ckpt_to_keep: int | None = None
     ) -> None:
-        """Save as verl does; the policy's `config.json` does not name the attention that training used, which other programs lack."""
+        """Save as verl does; the policy's `config.json` does not name the attention that training used, which other
+        programs lack."""
         super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
         if self.rank == 0:
             leave_attention_open(Path(local_path) / "huggingface" / "config.json")
@@ -107,7 +112,10 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
         unknown = sorted(saved[0].keys() - own.keys())
         missing = [] if self.is_lora_only_state_dict(saved[0]) else sorted(own.keys() - saved[0].keys())
         if unknown or missing:
-            raise ValueError(f"the checkpoint is of another model: it has {unknown[:3]} that this one has not, and lacks {missing[:3]}")
+            raise ValueError(
+                f"the checkpoint is of another model: it has {unknown[:3]} that this one has not, and lacks "
+                f"{missing[:3]}"
+            )
         # In place, tensor by tensor: a second copy of the weights might not fit beside the first.
         with torch.no_grad():
             for name in saved[0]:
@@ -116,7 +124,10 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
     def _load_optimizer(self, saved: Sequence[Mapping[str, Any]]) -> None:
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         state = {
-            index: {name: resharded([pieces["state"][index][name] for pieces in saved], parameters[index]) for name in values}
+            index: {
+                name: resharded([pieces["state"][index][name] for pieces in saved], parameters[index])
+                for name in values
+            }
             for index, values in saved[0]["state"].items()
         }
         self.optimizer.load_state_dict({"state": state, "param_groups": saved[0]["param_groups"]})
@@ -149,9 +160,15 @@ class ReshardingEngine(FSDPEngineWithLMHead):
 
 
 def register() -> None:
-    """Put `ReshardingEngine` in the place of verl's engine on NVIDIA devices: verl looks for one of the vendor before one of the device."""
-    EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")(ReshardingEngine)
+    """Put `ReshardingEngine` in the place of verl's engine on NVIDIA devices: verl looks for one of the vendor before
+    one of the device."""
+    EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cuda", vendor="nvidia")(
+        ReshardingEngine
+    )
 
 
 def _read(folder: Path, kind: str, ranks: int) -> list[dict[str, Any]]:
-    return [torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=False) for rank in range(ranks)]
+    return [
+        torch.load(shard(folder, kind, ranks, rank), map_location="cpu", mmap=True, weights_only=False)
+        for rank in range(ranks)
+    ]

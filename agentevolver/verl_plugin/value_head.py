@@ -1,7 +1,7 @@
 """verl without trl's value head, which no model of ours has.
 
-Wherever trl is installed, verl patches its value head into every model that it builds, by a name that trl 1.x no longer has: each
-training then ends with an ImportError while the policy is loaded.
+Wherever trl is installed, verl patches its value head into every model that it builds, by a name that trl 1.x no longer
+has: each training then ends with an ImportError while the policy is loaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Causal attention of packed sequences by torch's own varlen FlashAttention kernel: the transformers attention `torch_varlen`.
+"""Causal attention of packed sequences by torch's own varlen FlashAttention kernel: the transformers attention
+`torch_varlen`.
 
-With `use_remove_padding` verl lays the sequences of a micro-batch one behind another in a single row, and tells them apart by their
-position ids alone. FlashAttention-2 takes that as it is; `sdpa` needs a mask of tokens x tokens and computes all of it. torch ships the
-same kernel (`torch.nn.attention.varlen`), so the package `flash-attn`, which has to be compiled for each torch, is not needed.
+With `use_remove_padding` verl lays the sequences of a micro-batch one behind another in a single row, and tells them
+apart by their position ids alone. FlashAttention-2 takes that as it is; `sdpa` needs a mask of tokens x tokens and
+computes all of it. torch ships the same kernel (`torch.nn.attention.varlen`), so the package `flash-attn`, which has to
+be compiled for each torch, is not needed.
 """
 
 from __future__ import annotations
@@ -38,10 +40,11 @@ class SequenceBounds:
 
 
 def sequence_bounds(position_ids: torch.Tensor) -> SequenceBounds:
-    """Return the bounds of the sequences packed into `position_ids` [1, tokens]: one begins where a position does not follow the last.
+    """Return the bounds of the sequences packed into `position_ids` [1, tokens]: one begins where a position does not
+    follow the last.
 
-    They are kept on the tensor itself, so that the layers of one forward pass, and what checkpointing computes again, wait for the
-    device once; a tensor that was written to since is read anew.
+    They are kept on the tensor itself, so that the layers of one forward pass, and what checkpointing computes again,
+    wait for the device once; a tensor that was written to since is read anew.
     """
     version = None if position_ids.is_inference() else position_ids._version
     known = getattr(position_ids, _KNOWN, None)
@@ -81,14 +84,17 @@ def varlen_attention(
         position_ids: [1, tokens], which tells the sequences apart.
 
     Returns:
-        [1, tokens, heads, head size], and no weights. Half precision on a GPU goes through the flash kernel (float32 under autocast
-        too, as with FlashAttention-2); anything else sequence by sequence through `scaled_dot_product_attention`, exact and slower.
+        [1, tokens, heads, head size], and no weights. Half precision on a GPU goes through the flash kernel (float32
+        under autocast too, as with FlashAttention-2); anything else sequence by sequence through
+        `scaled_dot_product_attention`, exact and slower.
 
     Raises:
-        ValueError: for what would be computed wrongly: rows that are padded or not packed, sequence parallelism, dropout, soft caps,
-            attention sinks, attention that is not causal.
+        ValueError: for what would be computed wrongly: rows that are padded or not packed, sequence parallelism,
+            dropout, soft caps, attention sinks, attention that is not causal.
     """
-    _refuse(module, query, attention_mask, position_ids, dropout=dropout, is_causal=is_causal, softcap=softcap, s_aux=s_aux)
+    _refuse(
+        module, query, attention_mask, position_ids, dropout=dropout, is_causal=is_causal, softcap=softcap, s_aux=s_aux
+    )
     assert position_ids is not None
     bounds = sequence_bounds(position_ids)
     if query.dtype == torch.float32 and torch.is_autocast_enabled(query.device.type):
@@ -102,7 +108,8 @@ def varlen_attention(
 
 
 def register() -> None:
-    """Make `attn_implementation=torch_varlen` known to transformers. A padding mask reaches the attention, where it is refused."""
+    """Make `attn_implementation=torch_varlen` known to transformers. A padding mask reaches the attention, where it is
+    refused."""
     AttentionInterface.register(NAME, varlen_attention)
     AttentionMaskInterface.register(NAME, flash_attention_mask)
 
@@ -123,7 +130,10 @@ def _refuse(
 
     other = "set actor_rollout_ref.model.override_config.attn_implementation to flash_attention_2 or sdpa"
     if attention_mask is not None or query.shape[0] != 1:
-        refuse(f"takes one packed row, not {query.shape[0]} padded ones", "set actor_rollout_ref.model.use_remove_padding to true")
+        refuse(
+            f"takes one packed row, not {query.shape[0]} padded ones",
+            "set actor_rollout_ref.model.use_remove_padding to true",
+        )
     if position_ids is None or position_ids.shape != (1, query.shape[2]):
         shape = None if position_ids is None else tuple(position_ids.shape)
         refuse(f"takes position ids of one row of {query.shape[2]} tokens, not {shape}", other)
@@ -137,21 +147,29 @@ def _refuse(
 
 
 def _fits_flash(query: torch.Tensor) -> bool:
-    """Whether torch's kernel takes this: half precision on a GPU, a head size that is a multiple of 8 and at most 256."""
+    """Whether torch's kernel takes this: half precision on a GPU, a head size that is a multiple of 8 and at most
+    256."""
     size = query.shape[-1]
     return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and size % 8 == 0 and size <= 256
 
 
 @functools.cache
 def _asks_for_gqa() -> bool:
-    """Whether this torch wants to be told of key heads that several query heads share (2.12 and later; 2.11 shares them by itself)."""
+    """Whether this torch wants to be told of key heads that several query heads share (2.12 and later; 2.11 shares them
+    by itself)."""
     from torch.nn.attention.varlen import varlen_attn
 
     return "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 def _flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, bounds: SequenceBounds, scaling: float | None, window: int | None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    bounds: SequenceBounds,
+    scaling: float | None,
+    window: int | None,
 ) -> torch.Tensor:
     """Return the attention of [tokens, heads, head size] by torch's kernel, in the same shape."""
     from torch.nn.attention.varlen import varlen_attn
@@ -172,7 +190,12 @@ def _flash(
 
 
 def _by_sequence(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: list[int], scaling: float | None, window: int | None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    lengths: list[int],
+    scaling: float | None,
+    window: int | None,
 ) -> torch.Tensor:
     """Return the attention of [1, heads, tokens, head size] one sequence at a time, in the same shape."""
     gqa = query.shape[1] != key.shape[1]
@@ -183,5 +206,9 @@ def _by_sequence(
         if window is not None and window < tokens:
             allowed = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device)
             mask = allowed.tril().triu(1 - window)
-        outputs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=gqa))
+        outputs.append(
+            F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=gqa
+            )
+        )
     return torch.cat(outputs, dim=2)

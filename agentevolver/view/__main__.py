@@ -14,7 +14,9 @@ from agentevolver.view.server import HOST, view
 
 def main(arguments: Sequence[str]) -> int:
     """Serve a run's page; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m agentevolver.view", description="Shows a run on a web page, until Ctrl-C.")
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.view", description="Shows a run on a web page, until Ctrl-C."
+    )
     parser.add_argument("folder", type=Path, help="experiments/<project>/<experiment>")
     parser.add_argument("--host", default=HOST, help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, help="port to listen on (default: the first free one from 8600 on)")

@@ -45,7 +45,8 @@ class Json(Response):
 
 
 class WholeFiles(StaticFiles):
-    """Static files that are always sent whole: an impossible `Range` would be answered with an error that is not JSON."""
+    """Static files that are always sent whole: an impossible `Range` would be answered with an error that is not
+    JSON."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -83,7 +84,11 @@ def _protect(app: FastAPI, access: Access) -> None:
 
 
 def _run_routes(app: FastAPI, experiment: Experiment, access: Access) -> None:
-    metrics, logs, system = Metrics(experiment.folder / "metrics.jsonl"), Logs(experiment.folder / "logs"), System(experiment)
+    metrics, logs, system = (
+        Metrics(experiment.folder / "metrics.jsonl"),
+        Logs(experiment.folder / "logs"),
+        System(experiment),
+    )
 
     @app.get("/healthz")
     def health() -> Response:
@@ -168,7 +173,9 @@ def _task_routes(app: FastAPI, tasks: Tasks) -> None:
         return Json(tasks.overview())
 
     @app.get("/api/tasks/proposals")
-    def proposals(journal: str, run: str, fate: str = "", text: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
+    def proposals(
+        journal: str, run: str, fate: str = "", text: str = "", offset: Number = 0, limit: Limit = 50
+    ) -> Response:
         if fate and fate not in FATES:
             raise BadRequest(f"fate: {fate!r} is not known, write {', '.join(FATES)}")
         return Json(tasks.proposals(journal, run, fate=fate, text=text.strip(), offset=offset, limit=limit))

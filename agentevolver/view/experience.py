@@ -1,8 +1,8 @@
 """The experience pool of a run: looked through, searched, edited, through the store's own API.
 
-The store is opened when there is one, never made. Reading takes no lock, so that a run in training is not kept waiting; what is changed
-here is one transaction each, and the run sees it with its next search. A model is loaded only when one searches by meaning or changes a
-text, which has to be embedded.
+The store is opened when there is one, never made. Reading takes no lock, so that a run in training is not kept waiting;
+what is changed here is one transaction each, and the run sees it with its next search. A model is loaded only when one
+searches by meaning or changes a text, which has to be embedded.
 """
 
 from __future__ import annotations
@@ -200,7 +200,14 @@ def _checked(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mentions(experience: Experience, text: str) -> bool:
-    whole = (experience.id, experience.when_to_use, experience.content, experience.scope, experience.task_query, *experience.task_ids)
+    whole = (
+        experience.id,
+        experience.when_to_use,
+        experience.content,
+        experience.scope,
+        experience.task_query,
+        *experience.task_ids,
+    )
     return text.casefold() in "\n".join(whole).casefold()
 
 

@@ -33,7 +33,9 @@ class Experiment:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         if not self.folder.is_dir():
-            raise NotAnExperiment(f"{folder}: there is no such folder; give the folder of a run, experiments/<project>/<experiment>")
+            raise NotAnExperiment(
+                f"{folder}: there is no such folder; give the folder of a run, experiments/<project>/<experiment>"
+            )
         if not (self.folder / "config.yaml").is_file():
             raise NotAnExperiment(f"{folder} is no run's folder: it has no config.yaml; {_advice(folder)}")
         self._processes: set[ProcessId] = set()
@@ -46,7 +48,8 @@ class Experiment:
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     def config(self) -> dict[str, Any]:
-        """Return the resolved configuration, nothing if it cannot be read. What comes from environment variables stays a reference."""
+        """Return the resolved configuration, nothing if it cannot be read. What comes from environment variables stays
+        a reference."""
         try:
             return self._read_config()
         except Unreadable:
@@ -70,7 +73,10 @@ class Experiment:
     def launches(self) -> list[dict[str, Any]]:
         """Return what is recorded of each launch, the newest last."""
         found = [_object(path) for path in sorted((self.folder / "launches").glob("*.json"))]
-        return sorted((masked_tree(launch) for launch in found if "started_at" in launch), key=lambda launch: str(launch["started_at"]))
+        return sorted(
+            (masked_tree(launch) for launch in found if "started_at" in launch),
+            key=lambda launch: str(launch["started_at"]),
+        )
 
     def processes(self) -> set[ProcessId]:
         """Return the processes of the newest launch that run on this machine, this one left out."""
@@ -106,9 +112,13 @@ class Experiment:
             "ledger": "llm_usage.sqlite",
         }
         out = {name: str(signature(self.folder / file)) for name, file in single.items()}
-        # Files of steps are put into their folders whole, which changes the folder: so many thousands need not be looked at one by one.
+        # Files of steps are put into their folders whole, which changes the folder: so many thousands need not be
+        # looked at one by one.
         out |= {name: str(signature(self.folder / name)) for name in ("trajectories", "validation", "samples")}
-        return out | {name: str(_newest((self.folder / name).glob(pattern))) for name, pattern in (("tasks", "**/*"), ("logs", "*.log"))}
+        return out | {
+            name: str(_newest((self.folder / name).glob(pattern)))
+            for name, pattern in (("tasks", "**/*"), ("logs", "*.log"))
+        }
 
     def _read_config(self) -> dict[str, Any]:
         path = self.folder / "config.yaml"

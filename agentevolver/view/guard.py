@@ -1,8 +1,8 @@
 """Who may look, and who may change something.
 
-The page is meant for one person at one machine. On loopback, everybody on the machine may look; what changes something needs the token
-that only the page itself can read. Beyond loopback, everything needs it: `?token=...` once, a cookie from then on. A web page of somebody
-else's can do neither (`agentevolver.utils.web`).
+The page is meant for one person at one machine. On loopback, everybody on the machine may look; what changes something
+needs the token that only the page itself can read. Beyond loopback, everything needs it: `?token=...` once, a cookie
+from then on. A web page of somebody else's can do neither (`agentevolver.utils.web`).
 """
 
 from __future__ import annotations
@@ -28,5 +28,6 @@ HEADERS = (
 
 
 def page_access(host: str, token: str = "") -> Access:
-    """Return the rules of a page bound to `host`; a token is made up if none is given. Raises ValueError for one that cannot be sent."""
+    """Return the rules of a page bound to `host`; a token is made up if none is given. Raises ValueError for one that
+    cannot be sent."""
     return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, open_reading=True, cookie=COOKIE)

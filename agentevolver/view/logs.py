@@ -59,7 +59,12 @@ class Logs:
             raw = b""
         elif whole:
             raw = raw[:whole]
-        return {"text": masked_text(_plain(raw.decode("utf-8", "replace"))), "start": start, "next": start + len(raw), "size": size}
+        return {
+            "text": masked_text(_plain(raw.decode("utf-8", "replace"))),
+            "start": start,
+            "next": start + len(raw),
+            "size": size,
+        }
 
 
 def _plain(text: str) -> str:

@@ -46,7 +46,8 @@ class Metrics:
             since: how many records the asker has.
 
         Returns:
-            `{generation, since, steps, times, series: {name: [number or None]}, broken}`: what comes after the first `since` records.
+            `{generation, since, steps, times, series: {name: [number or None]}, broken}`: what comes after the first
+            `since` records.
         """
         with self._lock:
             self._refresh()

@@ -1,7 +1,7 @@
 """The rows of a rollout as the optimiser saw them: every token with its mask, step, log-prob and advantage.
 
-They are there if the run was made with `trainer.dump_samples`. Tokens are turned into text by the tokenizer of a checkpoint of the run,
-or of the model that the configuration names; without one, they are shown as numbers.
+They are there if the run was made with `trainer.dump_samples`. Tokens are turned into text by the tokenizer of a
+checkpoint of the run, or of the model that the configuration names; without one, they are shown as numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Samples:
     def rows(self, step: int, trajectory_id: str) -> list[dict[str, Any]]:
         """Return the rows of a rollout in a step, in their order; none if there are none.
 
-        A row is `{key, prompt, tokens: {text, mask, step, advantage, log_prob}, cut, is_text}`, with one entry a token in each list.
+        A row is `{key, prompt, tokens: {text, mask, step, advantage, log_prob}, cut, is_text}`, with one entry a token
+        in each list.
         """
         path = written(self._experiment.folder / "samples" / f"step_{step}.jsonl")
         if path is None:
@@ -46,7 +47,11 @@ class Samples:
         # The writer puts the key first, so that other rollouts' rows, which may be megabytes, need not be parsed.
         beginning = b'{"key":' + json.dumps(trajectory_id)[:-1].encode() + b"_"
         with open_lines(path) as file:
-            found = [row for raw in file if raw.startswith(beginning) and raw.endswith(b"\n") and (row := parse(raw)) is not None]
+            found = [
+                row
+                for raw in file
+                if raw.startswith(beginning) and raw.endswith(b"\n") and (row := parse(raw)) is not None
+            ]
         return [self._row(row) for row in sorted(found, key=lambda row: RowKey.of(str(row["key"])))]
 
     def _row(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +60,10 @@ class Samples:
         return {
             "key": row["key"],
             "prompt": self._texts(prompt),
-            "tokens": {"text": self._texts(response), **{name: row[source][: len(response)] for name, source in columns.items()}},
+            "tokens": {
+                "text": self._texts(response),
+                **{name: row[source][: len(response)] for name, source in columns.items()},
+            },
             "cut": len(row["prompts"]) - len(prompt) + len(row["responses"]) - len(response),
             "is_text": self._found() is not None,
         }
@@ -78,7 +86,9 @@ class Samples:
             return self._tokenizer
 
     def _places(self) -> list[Path]:
-        checkpoints = sorted((self._experiment.folder / "checkpoints").glob("global_step_*/actor/huggingface/tokenizer.json"))
+        checkpoints = sorted(
+            (self._experiment.folder / "checkpoints").glob("global_step_*/actor/huggingface/tokenizer.json")
+        )
         model = self._experiment.setting("actor_rollout_ref", "model", "tokenizer_path") or self._experiment.setting(
             "actor_rollout_ref", "model", "path"
         )

@@ -11,7 +11,8 @@ from pathlib import Path
 from agentevolver.utils.files import COMPRESSED, written
 
 _FILE = re.compile(rf"step_(\d{{1,12}})\.jsonl(?:{re.escape(COMPRESSED)})?")
-# After a change, so many steps behind the newest one are looked for; the whole folder is listed once in so many seconds.
+# After a change, so many steps behind the newest one are looked for; the whole folder is listed once in so many
+# seconds.
 AHEAD = 64
 LIST_EVERY_S = 60.0
 
@@ -19,7 +20,8 @@ LIST_EVERY_S = 60.0
 class StepFiles:
     """The files `step_<n>.jsonl` of a folder, compressed or not.
 
-    A new step is found at once. One far behind the newest, or one that was removed, is noticed within a minute: callers find no file then.
+    A new step is found at once. One far behind the newest, or one that was removed, is noticed within a minute: callers
+    find no file then.
     """
 
     def __init__(self, folder: Path) -> None:

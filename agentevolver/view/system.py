@@ -31,14 +31,17 @@ class System:
     def read(self, since: float = 0.0) -> dict[str, Any]:
         """Return `{samples, cpus, memory_gb, disk, load, processes}`.
 
-        Samples (`time` in Unix seconds, `cpu` in percent of all cores, `memory` in GB) are those after `since`; `processes` are those of
-        the run on this machine with their `cpu` (percent of one core since the last look) and `memory`, the largest first.
+        Samples (`time` in Unix seconds, `cpu` in percent of all cores, `memory` in GB) are those after `since`;
+        `processes` are those of the run on this machine with their `cpu` (percent of one core since the last look) and
+        `memory`, the largest first.
         """
         with self._lock:
             now = time.time()
             memory = psutil.virtual_memory()
             if not self._samples or now - self._samples[-1]["time"] >= EVERY_S:
-                self._samples.append({"time": now, "cpu": self._busy(), "memory": (memory.total - memory.available) / GB})
+                self._samples.append(
+                    {"time": now, "cpu": self._busy(), "memory": (memory.total - memory.available) / GB}
+                )
             disk = psutil.disk_usage(str(self._experiment.folder))
             processes = self._run_processes()
             return {
@@ -53,9 +56,13 @@ class System:
             }
 
     def _busy(self) -> float:
-        """Return the share of all cores that was busy since the last call, in percent (psutil's own counts for each thread apart)."""
+        """Return the share of all cores that was busy since the last call, in percent (psutil's own counts for each
+        thread apart)."""
         before, self._times = self._times, psutil.cpu_times()
-        spent = {name: getattr(self._times, name) - getattr(before, name) for name in ("user", "nice", "system", "irq", "softirq", "steal")}
+        spent = {
+            name: getattr(self._times, name) - getattr(before, name)
+            for name in ("user", "nice", "system", "irq", "softirq", "steal")
+        }
         idle = self._times.idle - before.idle + self._times.iowait - before.iowait
         busy = sum(spent.values())
         return 100.0 * busy / (busy + idle) if busy + idle > 0 else 0.0
@@ -76,7 +83,8 @@ class System:
 
 
 def _name(process: psutil.Process) -> str:
-    """Return what a process calls itself (Ray's workers do), or the module that it runs. Never its whole command line."""
+    """Return what a process calls itself (Ray's workers do), or the module that it runs. Never its whole command
+    line."""
     line = process.cmdline()
     if not line:
         return process.name()

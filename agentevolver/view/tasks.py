@@ -1,4 +1,5 @@
-"""How synthetic tasks came about: the funnel of each questioning run, its proposals with their fate, the exploration behind one.
+"""How synthetic tasks came about: the funnel of each questioning run, its proposals with their fate, the exploration
+behind one.
 
 Journals are read by offset; explorations, which are the bulk of them, stay in the file until one is asked for.
 """
@@ -49,11 +50,15 @@ class Journal:
             known = self._rows.get(run)
             if known is None or known[0] != self._count:
                 plan = self._plan(run)
-                known = self._rows[run] = (self._count, [_row(record, i) for i, record in enumerate(proposals(self._records, plan))])
+                known = self._rows[run] = (
+                    self._count,
+                    [_row(record, i) for i, record in enumerate(proposals(self._records, plan))],
+                )
             return known[1]
 
     def exploration(self, run: str, index: int) -> list[dict[str, Any]]:
-        """Return the steps of the exploration from which proposal number `index` of a plan was made; raises NotThere."""
+        """Return the steps of the exploration from which proposal number `index` of a plan was made; raises
+        NotThere."""
         rows = self.rows(run)
         if not 0 <= index < len(rows):
             raise NotThere(f"there is no proposal number {index}")
@@ -108,7 +113,9 @@ class Tasks:
             "journals": [{"name": name, "plans": journal.plans()} for name, journal in self._found().items()],
         }
 
-    def proposals(self, journal: str, run: str, *, fate: str = "", text: str = "", offset: int = 0, limit: int = PAGE) -> dict[str, Any]:
+    def proposals(
+        self, journal: str, run: str, *, fate: str = "", text: str = "", offset: int = 0, limit: int = PAGE
+    ) -> dict[str, Any]:
         """Return `{rows, total}` of a plan's proposals: those of a fate, with a text in them. Raises NotThere."""
         rows = self._journal(journal).rows(run)
         wanted = [row for row in rows if (not fate or row["fate"] == fate) and (not text or _mentions(row, text))]

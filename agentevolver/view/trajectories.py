@@ -1,8 +1,8 @@
 """The rollouts of a run: what each came to, by step, and one of them whole.
 
-A step's file is read once, line by line, and kept as one summary a rollout with the offset of its line; it is read again when it has been
-replaced (step credit is written into it later). Searching all steps stops after so many bytes and says where to go on, so that a
-run of gigabytes does not keep the page waiting.
+A step's file is read once, line by line, and kept as one summary a rollout with the offset of its line; it is read
+again when it has been replaced (step credit is written into it later). Searching all steps stops after so many bytes
+and says where to go on, so that a run of gigabytes does not keep the page waiting.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ Mark = tuple[int, int, int]
 class Filter:
     """Which rollouts are wanted; None or "" means that it does not matter.
 
-    `outcome`: success, failure, failed (the rollout did not happen, so nobody graded it). `origin`: original or synthetic. `guidance`:
+    `outcome`: success, failure, failed (the rollout did not happen, so nobody graded it). `origin`: original or
+        synthetic. `guidance`:
     guided or unguided. `text` stands in the task's id or its wording, whatever the case.
     """
 
@@ -95,7 +96,8 @@ class Trajectories:
             limit: how many at most.
 
         Returns:
-            `{rows, next, searched}`: `next` is where to go on, None at the end; `searched` is the step that was looked at last.
+            `{rows, next, searched}`: `next` is where to go on, None at the end; `searched` is the step that was looked
+            at last.
         """
         rows: list[Summary] = []
         budget = SEARCH_BYTES
@@ -121,7 +123,8 @@ class Trajectories:
         return {"rows": rows, "next": None, "searched": searched}
 
     def one(self, step: int, index: int) -> dict[str, Any]:
-        """Return `{record, summary, siblings, count}` of a rollout: its record as it was written, the summaries of its group.
+        """Return `{record, summary, siblings, count}` of a rollout: its record as it was written, the summaries of its
+        group.
 
         Raises NotThere.
         """
@@ -147,7 +150,8 @@ class Trajectories:
         return mark[1] * (UNPACKED if path.suffix == COMPRESSED else 1)
 
     def _index(self, step: int) -> _Index:
-        """Return what is known of a step, also of one whose file gets its compressed name meanwhile; raises NotThere."""
+        """Return what is known of a step, also of one whose file gets its compressed name meanwhile; raises
+        NotThere."""
         with self._lock:
             for _ in range(2):
                 path = self._files.path(step)
@@ -161,7 +165,10 @@ class Trajectories:
                     except FileNotFoundError:
                         continue
                 self._indexes.move_to_end(step)
-                while len(self._indexes) > 1 and sum(len(index.summaries) for index in self._indexes.values()) > KEPT_SUMMARIES:
+                while (
+                    len(self._indexes) > 1
+                    and sum(len(index.summaries) for index in self._indexes.values()) > KEPT_SUMMARIES
+                ):
                     self._indexes.popitem(last=False)
                 return known
             raise NotThere(f"there are no rollouts of step {step}")

@@ -1,12 +1,13 @@
 """Word-set Jaccard similarity of queries, exact, without comparing all pairs.
 
-Where a script has no spaces, pairs of neighbouring characters are the words: about as many of them change with one word of Chinese
-as words change with one of English (in 20 characters, the similarity is then 0.81; in ten words, 0.82).
+Where a script has no spaces, pairs of neighbouring characters are the words: about as many of them change with one word
+of Chinese as words change with one of English (in 20 characters, the similarity is then 0.81; in ten words, 0.82).
 
-Two sets with J(x, y) = |x & y| / |x | y| >= t share a token among their rarest ones: with o = ceil(t / (1 + t) * (|x| + |y|)) common
-tokens needed, among the first |x| - o + 1 tokens of x and the first |y| - ceil(t |y|) + 1 of y, in any order that is the same for both
-(prefix filtering, Chaudhuri et al. 2006, Bayardo et al. 2007). Sizes must satisfy t |x| <= |y| <= |x| / t. What passes both is counted
-in full, so results equal those of the pairwise loop; with a rare-first order few candidates pass.
+Two sets with J(x, y) = |x & y| / |x | y| >= t share a token among their rarest ones: with o = ceil(t / (1 + t) * (|x| +
+|y|)) common tokens needed, among the first |x| - o + 1 tokens of x and the first |y| - ceil(t |y|) + 1 of y, in any
+order that is the same for both (prefix filtering, Chaudhuri et al. 2006, Bayardo et al. 2007). Sizes must satisfy t |x|
+<= |y| <= |x| / t. What passes both is counted in full, so results equal those of the pairwise loop; with a rare-first
+order few candidates pass.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from agentevolver.utils.scripts import UNSPACED, marks, usual
 _WORD = re.compile(r"[^\W_]+")
 # Characters of a script without spaces that make up one token.
 GRAM = 2
-# Guards ceil and floor against products like 0.7 * 10 = 7.000000000000001; similarities themselves are compared as they are.
+# Guards ceil and floor against products like 0.7 * 10 = 7.000000000000001; similarities themselves are compared as they
+# are.
 _SLACK = 1e-9
 
 
 def words(text: str) -> frozenset[str]:
     """Return the set of words of a text: runs of letters and digits, without case, width and composition.
 
-    Runs of a script that has no spaces are taken apart into all their pairs of neighbours; a single character stays one.
+    Runs of a script that has no spaces are taken apart into all their pairs of neighbours; a single character stays
+    one.
     """
     if text.isascii():
         return frozenset(_WORD.findall(text.casefold()))
@@ -68,7 +71,8 @@ class Match:
 
 
 class _Bucket:
-    """The entries of one set size: their tokens as a matrix (n, size), their numbers, and who begins with which token."""
+    """The entries of one set size: their tokens as a matrix (n, size), their numbers, and who begins with which
+    token."""
 
     def __init__(self, size: int) -> None:
         self.tokens = np.zeros((16, size), dtype=np.int32)
@@ -90,8 +94,8 @@ class LexicalIndex:
 
     Args:
         threshold: in (0, 1].
-        corpus: texts like those to come; rare words of theirs are tried first. Without it the order of appearance decides, which
-            is as exact and a little slower.
+        corpus: texts like those to come; rare words of theirs are tried first. Without it the order of appearance
+            decides, which is as exact and a little slower.
     """
 
     def __init__(self, threshold: float, corpus: Iterable[str] = ()) -> None:
@@ -105,7 +109,8 @@ class LexicalIndex:
         self._buckets: dict[int, _Bucket] = {}
         self._exact: dict[frozenset[str], int] = {}
         counts = Counter(word for text in corpus for word in words(text))
-        # Words that are not in the corpus come later and get a lower rank each, so they count as rarer than all of these.
+        # Words that are not in the corpus come later and get a lower rank each, so they count as rarer than all of
+        # these.
         for rank, (word, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0]))):
             self._intern(word, rank)
 
@@ -113,7 +118,8 @@ class LexicalIndex:
         return self._size
 
     def find(self, text: str) -> Match | None:
-        """Return a most similar entry at or above the threshold, or None. A text without words is similar to nothing."""
+        """Return a most similar entry at or above the threshold, or None. A text without words is similar to
+        nothing."""
         found = words(text)
         if not found:
             return None
@@ -138,7 +144,9 @@ class LexicalIndex:
         if not found or found in self._exact:
             return row
         self._exact[found] = row
-        tokens = sorted((self._ids[w] if w in self._ids else self._intern(w) for w in found), key=self._rank.__getitem__)
+        tokens = sorted(
+            (self._ids[w] if w in self._ids else self._intern(w) for w in found), key=self._rank.__getitem__
+        )
         size = len(tokens)
         if size not in self._buckets:
             self._buckets[size] = _Bucket(size)
@@ -179,7 +187,8 @@ class LexicalIndex:
 
 
 def lexical_duplicates(texts: list[str], threshold: float) -> list[Match | None]:
-    """Return for each text the earlier kept text that it duplicates, or None if it is kept itself (first come, first kept)."""
+    """Return for each text the earlier kept text that it duplicates, or None if it is kept itself (first come, first
+    kept)."""
     index = LexicalIndex(threshold, texts)
     numbers: list[int] = []
     found: list[Match | None] = []
@@ -195,7 +204,8 @@ def lexical_duplicates(texts: list[str], threshold: float) -> list[Match | None]
 
 
 def pairwise_duplicates(texts: list[str], threshold: float) -> list[Match | None]:
-    """The same by comparing each text with every kept one before it: the definition, quadratic, for tests and benchmarks."""
+    """The same by comparing each text with every kept one before it: the definition, quadratic, for tests and
+    benchmarks."""
     sets = [words(text) for text in texts]
     kept: list[int] = []
     found: list[Match | None] = []

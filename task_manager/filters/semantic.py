@@ -57,11 +57,14 @@ class SemanticIndex:
             return [[] for _ in vectors]
         with _one_thread():
             cosines, rows = self._index.search(np.ascontiguousarray(vectors, dtype=np.float32), k)
-        return [[Match(int(r), float(c)) for r, c in zip(*pair, strict=True)] for pair in zip(rows, cosines, strict=True)]
+        return [
+            [Match(int(r), float(c)) for r, c in zip(*pair, strict=True)] for pair in zip(rows, cosines, strict=True)
+        ]
 
 
 def semantic_duplicates(vectors: Vectors, threshold: float) -> list[Match | None]:
-    """Return for each unit vector the earlier kept one that it duplicates, or None if it is kept itself (first come, first kept).
+    """Return for each unit vector the earlier kept one that it duplicates, or None if it is kept itself (first come,
+    first kept).
 
     `vectors` is (n, d); a duplicate has a cosine of at least `threshold`.
     """
@@ -71,7 +74,9 @@ def semantic_duplicates(vectors: Vectors, threshold: float) -> list[Match | None
     for start in range(0, len(vectors), BLOCK):
         block = np.ascontiguousarray(vectors[start : start + BLOCK], dtype=np.float32)
         nearest = index.nearest_of_each(block)
-        matches = [Match(kept[m.row], m.similarity) if m is not None and m.similarity >= threshold else None for m in nearest]
+        matches = [
+            Match(kept[m.row], m.similarity) if m is not None and m.similarity >= threshold else None for m in nearest
+        ]
         fresh = [place for place, match in enumerate(matches) if match is None]
         newly_kept = []
         for place, match in zip(fresh, _within(block[fresh], threshold), strict=True):

@@ -12,14 +12,18 @@ from agentevolver.types import Outcome
 
 @dataclass(frozen=True, slots=True)
 class ComparedOutcome(Outcome):
-    """An outcome beside which another grader's stands: `compared` is {"grader", "score", "success"}. Only the first one counts."""
+    """An outcome beside which another grader's stands: `compared` is {"grader", "score", "success"}. Only the first one
+    counts."""
 
     compared: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, outcome: Outcome, grader: str, other: Outcome) -> Self:
         """Return `outcome` with another grader's verdict beside it."""
-        return cls(**asdict(outcome), compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason})
+        return cls(
+            **asdict(outcome),
+            compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason},
+        )
 
 
 def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, float]:
@@ -29,9 +33,10 @@ def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, flo
         pairs: (success, score) of the first grader, then of the second, per rollout.
 
     Returns:
-        n; agreement: the share of equal success; kappa: Cohen's, beyond chance (1 if there is nothing to agree beyond chance and all are
-        equal); false_success and false_failure: the share of the first's failures that the second calls successes, and the other
-        way round; score_gap: mean absolute difference of the scores. Empty without pairs.
+        n; agreement: the share of equal success; kappa: Cohen's, beyond chance (1 if there is nothing to agree beyond
+        chance and all are equal); false_success and false_failure: the share of the first's failures that the second
+        calls successes, and the other way round; score_gap: mean absolute difference of the scores. Empty without
+        pairs.
     """
     if not pairs:
         return {}
@@ -52,12 +57,15 @@ def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, flo
 
 
 def agreement_metrics(trajectories: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return `grader/<first>_vs_<second>/<name>` for trajectory records (`Trajectory.to_dict()`) whose outcome was compared."""
+    """Return `grader/<first>_vs_<second>/<name>` for trajectory records (`Trajectory.to_dict()`) whose outcome was
+    compared."""
     pairs: dict[str, list[tuple[bool, float, bool, float]]] = {}
     for record in trajectories:
         outcome = record["outcome"] or {}
         compared = outcome.get("compared")
         if compared:
             key = f"{record['task']['evaluator']}_vs_{compared['grader']}"
-            pairs.setdefault(key, []).append((outcome["success"], outcome["score"], compared["success"], compared["score"]))
+            pairs.setdefault(key, []).append(
+                (outcome["success"], outcome["score"], compared["success"], compared["score"])
+            )
     return {f"grader/{key}/{name}": value for key, found in pairs.items() for name, value in agreement(found).items()}

@@ -1,7 +1,8 @@
 """What a grader is given and what it gives back.
 
-A grade is a score in 0..1 that somebody really gave. Where nobody could (the judge cannot be reached or makes no sense, the environment is
-gone, the task lacks what the grader needs) it is a `GradingError`: the rollout then has no grade and must not be trained on.
+A grade is a score in 0..1 that somebody really gave. Where nobody could (the judge cannot be reached or makes no sense,
+the environment is gone, the task lacks what the grader needs) it is a `GradingError`: the rollout then has no grade and
+must not be trained on.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class GradedWorld(Protocol):
 
     async def evaluate(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> float: ...
 
-    async def get_tools_info(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> Any: ...
+    async def get_tools_info(
+        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
+    ) -> Any: ...
 
 
 class Grader(Protocol):
@@ -55,15 +58,16 @@ class Grader(Protocol):
     def name(self) -> str: ...
 
     async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
-        """Grade a rollout whose instance is still open; raises GradingError, and what the client raises (`EnvServiceError`)."""
+        """Grade a rollout whose instance is still open; raises GradingError, and what the client raises
+        (`EnvServiceError`)."""
         ...
 
 
 def bare_query(task: Task, messages: Sequence[dict[str, Any]]) -> str:
     """Return what the user asked, without experience text: the task's own query, or what the environment asked.
 
-    For a task of the environment this is `metadata["query"]` where whoever injected something into the opening kept it there, else the
-    last message before the first action.
+    For a task of the environment this is `metadata["query"]` where whoever injected something into the opening kept it
+    there, else the last message before the first action.
     """
     if task.query is not None:
         return task.query

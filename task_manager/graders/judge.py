@@ -9,10 +9,11 @@
 | avg-llm | no | no | `samples` |
 | avg-llm-binary-gt | yes | yes | `samples` |
 
-The judge sees the bare query, the steps as a delimited transcript, and the reference where the name promises it. Its verdict is structured:
-0 if irrelevant, 0..40 if not achieved, 60..100 if achieved, divided by 100; success is `achieved`. Runaway repetition caps the score at
-0.2 and is no success; it is counted here, not left to the judge. A prompt that is too long is trimmed. A grade needs more than half of its
-verdicts; without them it is a `GradingError`.
+The judge sees the bare query, the steps as a delimited transcript, and the reference where the name promises it. Its
+verdict is structured: 0 if irrelevant, 0..40 if not achieved, 60..100 if achieved, divided by 100; success is
+    `achieved`. Runaway repetition caps the score at
+0.2 and is no success; it is counted here, not left to the judge. A prompt that is too long is trimmed. A grade needs
+more than half of its verdicts; without them it is a `GradingError`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ KINDS: dict[str, Kind] = {
 
 
 class RunningMean:
-    """The judge's mean score and a slower one that it is held to: exponential averages with 0.9 and 0.95, both from 0.3 on."""
+    """The judge's mean score and a slower one that it is held to: exponential averages with 0.9 and 0.95, both from 0.3
+    on."""
 
     def __init__(self) -> None:
         self.mean = 0.3
@@ -85,7 +87,13 @@ class JudgeGrader:
     """
 
     def __init__(
-        self, name: str, llm: LanguageModel, *, samples: int = 3, temperature: float = 0.0, max_chars: int = MAX_OBSERVATION_CHARS
+        self,
+        name: str,
+        llm: LanguageModel,
+        *,
+        samples: int = 3,
+        temperature: float = 0.0,
+        max_chars: int = MAX_OBSERVATION_CHARS,
     ) -> None:
         self.name = name
         self._kind = KINDS[name]
@@ -96,7 +104,8 @@ class JudgeGrader:
         self.running = RunningMean()
 
     async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
-        """Return the judge's grade; raises GradingError if it gave none, or if the task lacks the reference that is promised."""
+        """Return the judge's grade; raises GradingError if it gave none, or if the task lacks the reference that is
+        promised."""
         if not trajectory.steps:
             raise GradingError(f"task {task.task_id}: a rollout without steps cannot be graded")
         prompt = self._prompt(task, trajectory)
@@ -112,7 +121,9 @@ class JudgeGrader:
     async def _ask(self, prompt: Prompt, number: int) -> GradeReply | LLMError:
         """Return a verdict, or why there is none: one of several that is lost costs none of the others."""
         try:
-            return await self._asker.structured(Role.JUDGE, prompt, GradeReply, temperature=self._temperature, seed=number)
+            return await self._asker.structured(
+                Role.JUDGE, prompt, GradeReply, temperature=self._temperature, seed=number
+            )
         except LLMError as error:
             return error
 
@@ -126,7 +137,9 @@ class JudgeGrader:
         steps = [(i, step.action, step.observation) for i, step in enumerate(trajectory.steps)]
         told = without_query(opening, query)
         chars = self._max_chars
-        return lambda room: prompts.grade(told, query, steps, reference=reference, mean_and_target=held_to, max_chars=chars, room=room)
+        return lambda room: prompts.grade(
+            told, query, steps, reference=reference, mean_and_target=held_to, max_chars=chars, room=room
+        )
 
 
 def _outcome(replies: Sequence[GradeReply], *, is_runaway: bool) -> Outcome:

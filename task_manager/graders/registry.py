@@ -1,7 +1,7 @@
 """Graders by name, and the one that a task names.
 
-`Graders` is what a rollout worker holds: it grades each task by its own evaluator, and shows a share of the rollouts to a second grader if
-the configuration wants the two compared.
+`Graders` is what a rollout worker holds: it grades each task by its own evaluator, and shows a share of the rollouts to
+a second grader if the configuration wants the two compared.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def _register_own() -> None:
 def _state_then_judge(bench: Bench) -> Grader:
     judge = bench.settings.fallback_grader
     if judge not in KINDS:
-        raise GraderMisuse(f"grader state-llm needs a judge beside the state, and task_manager.grader.fallback_grader is {judge}")
+        raise GraderMisuse(
+            f"grader state-llm needs a judge beside the state, and task_manager.grader.fallback_grader is {judge}"
+        )
     return StateThenJudge(StateGrader(bench.sparse), make_grader(judge, bench))
 
 

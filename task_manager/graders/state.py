@@ -1,11 +1,14 @@
-"""Graders `state` and `state-llm`: the world must be left as the reference solution leaves it, and the answer must be the reference's.
+"""Graders `state` and `state-llm`: the world must be left as the reference solution leaves it, and the answer must be
+the reference's.
 
-The check is made when a task is verified (`execution.Execution.check`) and stored with it, so grading needs neither a judge nor the
-reference. Sparse: 1 if everything holds, else 0. Dense: the share of what holds beyond what an episode gets for ending at once, scaled
+The check is made when a task is verified (`execution.Execution.check`) and stored with it, so grading needs neither a
+judge nor the
+reference. Sparse: 1 if everything holds, else 0. Dense: the share of what holds beyond what an episode gets for ending
+    at once, scaled
 to 0..1.
 
-Where answers are prose (an assistant's closing words), the check can only tell that something was said. `state-llm` then asks a judge, but
-only about rollouts whose state is right.
+Where answers are prose (an assistant's closing words), the check can only tell that something was said. `state-llm`
+then asks a judge, but only about rollouts whose state is right.
 """
 
 from __future__ import annotations

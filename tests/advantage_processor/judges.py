@@ -9,7 +9,8 @@ from agentevolver.llm.prompts import read_sections, read_steps
 
 
 def labels_for(messages, wrong=()):
-    """What an honest judge says of a prompt: the steps asked for, GOOD if their action begins with "good"; `wrong` indices turned round."""
+    """What an honest judge says of a prompt: the steps asked for, GOOD if their action begins with "good"; `wrong`
+    indices turned round."""
     sections = read_sections(messages[1]["content"])
     first, last = map(int, sections["indices"].split("-"))
     steps = [step for step in read_steps(sections["transcript"]) if first <= step.index <= last]
@@ -17,7 +18,13 @@ def labels_for(messages, wrong=()):
 
 
 def as_json(labels):
-    return json.dumps({"steps": [{"index": i, "analysis": f"it was step {i}", "label": "GOOD" if good else "BAD"} for i, good in labels]})
+    return json.dumps(
+        {
+            "steps": [
+                {"index": i, "analysis": f"it was step {i}", "label": "GOOD" if good else "BAD"} for i, good in labels
+            ]
+        }
+    )
 
 
 def as_lines(labels):
@@ -33,7 +40,8 @@ def read_labels(text, indices):
 
 
 class FakeJudge:
-    """Answers each call with the next of `replies`, the last one for ever: text, an exception, or a function of the messages."""
+    """Answers each call with the next of `replies`, the last one for ever: text, an exception, or a function of the
+    messages."""
 
     def __init__(self, *replies, latency=0.0, finish_reason="stop", calls=()):
         self.replies = list(replies) or [lambda messages: as_json(labels_for(messages))]

@@ -2,9 +2,20 @@
 
 
 def record(
-    group="g", rollout=0, flags=None, score=1.0, steps=3, *, rewards=None, actions=None, observations=None, synthetic=False, **extra
+    group="g",
+    rollout=0,
+    flags=None,
+    score=1.0,
+    steps=3,
+    *,
+    rewards=None,
+    actions=None,
+    observations=None,
+    synthetic=False,
+    **extra,
 ):
-    """A `Trajectory.to_dict()`; `flags` like "GBG" makes it a labelled one of that many steps, `score` None a failed one."""
+    """A `Trajectory.to_dict()`; `flags` like "GBG" makes it a labelled one of that many steps, `score` None a failed
+    one."""
     count = len(flags) if flags is not None else len(actions) if actions is not None else steps
     actions = actions or [f"act {i}" for i in range(count)]
     observations = observations or [f"saw {i}" for i in range(count)]
@@ -14,7 +25,14 @@ def record(
         messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
     data = {
         "trajectory_id": f"{group}_{rollout}",
-        "task": {"task_id": f"t-{group}", "env_type": "pocket", "open_query": synthetic, "query": None, "evaluator": "env", "metadata": {}},
+        "task": {
+            "task_id": f"t-{group}",
+            "env_type": "pocket",
+            "open_query": synthetic,
+            "query": None,
+            "evaluator": "env",
+            "metadata": {},
+        },
         "group_id": group,
         "rollout_id": rollout,
         "messages": messages,
@@ -27,12 +45,18 @@ def record(
         **extra,
     }
     if flags is not None:
-        data["attribution"] = {"status": "labelled", "good": [flag == "G" for flag in flags], "analyses": ["because"] * count, "calls": 1}
+        data["attribution"] = {
+            "status": "labelled",
+            "good": [flag == "G" for flag in flags],
+            "analyses": ["because"] * count,
+            "calls": 1,
+        }
     return data
 
 
 def rows_of(records, samples=1, tokens=2):
-    """Return keys and step ids of the records' rows: each step is `tokens` sampled tokens and one that was not, dealt to `samples` rows."""
+    """Return keys and step ids of the records' rows: each step is `tokens` sampled tokens and one that was not, dealt
+    to `samples` rows."""
     keys, ids = [], []
     for data in records:
         count = len(data["steps"])

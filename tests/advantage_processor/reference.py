@@ -1,4 +1,5 @@
-"""Slow, obvious implementations of the formulas, one trajectory and one step at a time, to hold the tensor code against."""
+"""Slow, obvious implementations of the formulas, one trajectory and one step at a time, to hold the tensor code
+against."""
 
 import math
 
@@ -40,7 +41,9 @@ def standardised(group, config):
     else:
         centre = mean([mean(row) for row in group])
         if config.sigma == "means":
-            deviation = max(population_deviation([mean(row) for row in group]), config.sigma_floor * max(abs(x) for x in every))
+            deviation = max(
+                population_deviation([mean(row) for row in group]), config.sigma_floor * max(abs(x) for x in every)
+            )
         else:
             deviation = math.sqrt(mean([mean([(x - centre) ** 2 for x in row]) for row in group]))
     spread = is_spread(deviation, every)
@@ -48,7 +51,8 @@ def standardised(group, config):
 
 
 def adca(trajectories, config, alpha):
-    """Return the advantages of each trajectory's steps; trajectories are dicts: scores, outcome, group, labelled, valid."""
+    """Return the advantages of each trajectory's steps; trajectories are dicts: scores, outcome, group, labelled,
+    valid."""
     rewards = [[0.0] * len(t["scores"]) for t in trajectories]
     for group in {t["group"] for t in trajectories}:
         valid = [i for i, t in enumerate(trajectories) if t["group"] == group and t["valid"]]

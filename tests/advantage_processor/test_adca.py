@@ -1,4 +1,5 @@
-"""ADCA-GRPO: the golden vectors, a slow reference on random batches, the invariances, and what stays out of every statistic."""
+"""ADCA-GRPO: the golden vectors, a slow reference on random batches, the invariances, and what stays out of every
+statistic."""
 
 import math
 from dataclasses import replace
@@ -23,7 +24,10 @@ from tests.advantage_processor import reference
 FLAGS = ["GBG", "BB", "GGGB"]
 OUTCOMES = [1.0, 0.0, 1.0]
 GOLDEN = {
-    "equal, last step": (AdcaConfig(), [[0.823954, 0.718235, 0.812826], [-1.603395, -1.508804], [0.929673, 0.823954, 0.718235, 0.612516]]),
+    "equal, last step": (
+        AdcaConfig(),
+        [[0.823954, 0.718235, 0.812826], [-1.603395, -1.508804], [0.929673, 0.823954, 0.718235, 0.612516]],
+    ),
     "equal, all steps": (
         AdcaConfig(outcome="all_steps"),
         [[2.238167, 1.425342, 0.812826], [-3.017608, -1.508804], [3.050993, 2.238167, 1.425342, 0.612516]],
@@ -80,7 +84,9 @@ def test_the_golden_vectors_hold(name):
 
 
 def test_standardised_outcomes_of_the_golden_group():
-    found = standardise_outcomes(torch.tensor(OUTCOMES), torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.bool))
+    found = standardise_outcomes(
+        torch.tensor(OUTCOMES), torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.bool)
+    )
     assert found.tolist() == pytest.approx([0.707107, -1.414214, 0.707107], abs=1e-6)
 
 
@@ -93,7 +99,9 @@ def test_the_papers_deviation_is_of_trajectory_means():
     assert credit.attribution[0, :3].tolist() == pytest.approx([(1 - mu) / sigma, (-1 - mu) / sigma, (1 - mu) / sigma])
 
 
-@pytest.mark.parametrize(("step", "alpha"), [(0, 0.1), (25, 0.085355), (50, 0.05), (75, 0.014645), (100, 0.0), (120, 0.0)])
+@pytest.mark.parametrize(
+    ("step", "alpha"), [(0, 0.1), (25, 0.085355), (50, 0.05), (75, 0.014645), (100, 0.0), (120, 0.0)]
+)
 def test_the_cosine_schedule_follows_its_golden_vector(step, alpha):
     assert alpha_at(step, alpha=0.1, schedule="cosine", total_steps=100) == pytest.approx(alpha, abs=1e-6)
 
@@ -184,7 +192,11 @@ def test_scaling_and_shifting_outcomes_changes_nothing_under_decouple(batch, fac
 @settings(max_examples=40, deadline=None)
 @given(batch=batches(), base=st.floats(1e-3, 1e3), sigma=st.sampled_from(["steps", "means"]))
 def test_the_base_cancels_where_scores_are_standardised(batch, base, sigma):
-    assert_same(advantages_of(batch, AdcaConfig(sigma=sigma, base=base)), advantages_of(batch, AdcaConfig(sigma=sigma)), tolerance=1e-6)
+    assert_same(
+        advantages_of(batch, AdcaConfig(sigma=sigma, base=base)),
+        advantages_of(batch, AdcaConfig(sigma=sigma)),
+        tolerance=1e-6,
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -192,7 +204,9 @@ def test_the_base_cancels_where_scores_are_standardised(batch, base, sigma):
 def test_masked_rollouts_take_no_part_whatever_they_hold(batch, config, data):
     expected = advantages_of(batch, config)
     changed = [
-        t if t["valid"] else {**t, "outcome": data.draw(st.sampled_from([0.0, 1.0, 1e9])), "scores": [-s for s in t["scores"]]}
+        t
+        if t["valid"]
+        else {**t, "outcome": data.draw(st.sampled_from([0.0, 1.0, 1e9])), "scores": [-s for s in t["scores"]]}
         for t in batch
     ]
     assert_same(advantages_of(changed, config), expected)
@@ -224,7 +238,8 @@ def test_a_group_with_one_label_throughout_is_neutralised(sigma, flags):
 
 
 def test_equal_trajectory_means_are_neutralised_where_the_deviation_is_theirs():
-    """Each trajectory is half GOOD: the deviation of means is 0 although labels differ, and must not become a division by nothing."""
+    """Each trajectory is half GOOD: the deviation of means is 0 although labels differ, and must not become a division
+    by nothing."""
     batch = [trajectory("GB", 1.0), trajectory("BG", 0.0), trajectory("GBGB", 1.0)]
     credit = step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=0.0), 0.1)
     assert not credit.attribution.any()
@@ -237,7 +252,8 @@ def nearly_equal_means(bad_counts, length=30):
 
 
 def test_nearly_equal_trajectory_means_do_not_make_a_label_worth_sixty_deviations():
-    """Seven rollouts with 10 BAD labels of 30 and one with 11: their means' deviation is .022, the labels are 1 apart from 0."""
+    """Seven rollouts with 10 BAD labels of 30 and one with 11: their means' deviation is .022, the labels are 1 apart
+    from 0."""
     batch = nearly_equal_means([10] * 7 + [11])
     unbounded = step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=0.0), 0.1)
     assert unbounded.attribution.abs().max().item() == pytest.approx(60.1, abs=0.05)
@@ -263,12 +279,15 @@ def test_no_standardised_score_exceeds_what_the_floor_allows(batch, floor, base)
 
 def test_the_floor_leaves_groups_alone_whose_means_differ():
     batch = [trajectory("GGGG", 1.0), trajectory("GGGB", 1.0), trajectory("BBBB", 0.0), trajectory("BBBG", 0.0)]
-    with_floor, without = (step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=f), 0.1) for f in (0.5, 0.0))
+    with_floor, without = (
+        step_credit(steps_of(batch), replace(PRESETS["paper"], sigma_floor=f), 0.1) for f in (0.5, 0.0)
+    )
     assert torch.equal(with_floor.advantages, without.advantages)
 
 
 def test_large_advantages_of_failed_groups_come_near_those_of_the_implementation():
-    """400 groups of eight failures of 5 to 30 steps, three labels in four BAD: the 99th percentile of |A|, variant by variant."""
+    """400 groups of eight failures of 5 to 30 steps, three labels in four BAD: the 99th percentile of |A|, variant by
+    variant."""
     random = torch.Generator().manual_seed(0)
     lengths = torch.randint(5, 31, (3200,), generator=random)
     scores = torch.where(torch.rand(3200, 30, generator=random) < 0.75, -1.0, 1.0)
@@ -300,7 +319,9 @@ def test_suffix_sums_add_up_from_the_right(rows):
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_tokens_get_the_value_of_their_step_and_no_other_token_gets_any(data):
-    per_step = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99))))
+    per_step = torch.randn(
+        3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    )
     rows = data.draw(st.lists(st.integers(-1, 2), min_size=1, max_size=6))
     width = data.draw(st.integers(0, 9))
     ids = [[data.draw(st.integers(-1, 4)) for _ in range(width)] for _ in rows]
@@ -323,7 +344,8 @@ def test_tokens_are_looked_up_in_parts_that_fit_together(monkeypatch):
 def gradient_step(good_action, outcome_of):
     """Return the direction (3 steps, 2 actions) that a policy-gradient step moves the logits of a uniform policy in.
 
-    Each of the eight action sequences is rolled out twice; the judge calls `good_action` GOOD, `outcome_of` grades sequence and copy.
+    Each of the eight action sequences is rolled out twice; the judge calls `good_action` GOOD, `outcome_of` grades
+    sequence and copy.
     """
     logits = torch.zeros(3, 2, requires_grad=True)
     actions = torch.cartesian_prod(*[torch.arange(2)] * 3).repeat(2, 1)
@@ -351,7 +373,8 @@ def test_labels_add_to_what_the_outcome_says_of_the_step_that_decided_it():
 
 
 def test_the_outcome_outweighs_labels_that_contradict_it_at_the_default_alpha():
-    """A judge that calls every step of the failures GOOD and of the successes BAD cannot turn a single advantage around."""
+    """A judge that calls every step of the failures GOOD and of the successes BAD cannot turn a single advantage
+    around."""
     batch = [trajectory("BBB", 1.0), trajectory("GGG", 0.0), trajectory("BBB", 1.0), trajectory("GGG", 0.0)]
     for t, row in zip(batch, advantages_of(batch), strict=True):
         assert all(value > 0 for value in row) if t["outcome"] else all(value < 0 for value in row)

@@ -11,14 +11,18 @@ from tests.advantage_processor.records import record
 
 @pytest.fixture
 def file(tmp_path):
-    labelled = record("g", 0, "GB", 1.0, actions=["note.find hat", "wait\x1b[2J"], observations=["n3 [bold]hat[/bold]", "x" * 900])
+    labelled = record(
+        "g", 0, "GB", 1.0, actions=["note.find hat", "wait\x1b[2J"], observations=["n3 [bold]hat[/bold]", "x" * 900]
+    )
     labelled["credit"] = {"advantages": [0.75, -1.5], "step_rewards": [2.25, -1.5]}
     failed = {
         **record("g", 1, steps=1, score=0.0),
         "attribution": {"status": "failed", "kind": "reply", "reason": "LabelError: prose", "calls": 2},
     }
     path = tmp_path / "step_3.jsonl"
-    path.write_text("\n".join(json.dumps(item) for item in (labelled, failed, record("g", 2, steps=1, score=None))) + "\n")
+    path.write_text(
+        "\n".join(json.dumps(item) for item in (labelled, failed, record("g", 2, steps=1, score=None))) + "\n"
+    )
     return path
 
 

@@ -41,7 +41,8 @@ def test_random_batches_agree_with_the_slow_reference(batch, gamma):
 
 
 def test_the_better_action_at_a_shared_state_gets_the_credit():
-    """Two rollouts stand before the same door: the one that opened it succeeded. What only one of them saw says nothing."""
+    """Two rollouts stand before the same door: the one that opened it succeeded. What only one of them saw says
+    nothing."""
     states = [["start", "door", "hall"], ["start", "door", "wall"]]
     anchors = anchor_ids(states, ["g", "g"])
     returns = discounted_returns(torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]), 0.95)

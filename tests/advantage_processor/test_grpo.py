@@ -12,22 +12,30 @@ from tests.advantage_processor import reference
 
 def advantages(outcomes, groups, valid=None, **options):
     mask = torch.tensor(valid if valid is not None else [True] * len(outcomes))
-    return outcome_advantages(torch.tensor(outcomes, dtype=torch.float64), torch.tensor(groups), mask, **options).tolist()
+    return outcome_advantages(
+        torch.tensor(outcomes, dtype=torch.float64), torch.tensor(groups), mask, **options
+    ).tolist()
 
 
 def test_the_golden_group():
-    assert advantages([1.0, 0.0, 1.0, 0.0], [5] * 4) == pytest.approx([0.866024, -0.866024, 0.866024, -0.866024], abs=1e-6)
+    assert advantages([1.0, 0.0, 1.0, 0.0], [5] * 4) == pytest.approx(
+        [0.866024, -0.866024, 0.866024, -0.866024], abs=1e-6
+    )
 
 
 def test_a_singleton_gets_its_score_or_nothing():
     assert advantages([0.7], [0]) == pytest.approx([0.7], abs=1e-6)
     assert advantages([0.7], [0], norm_by_std=False) == [0.7]
     assert advantages([0.7], [0], singleton="neutral") == [0.0]
-    assert advantages([0.7, 0.1, 0.9], [0, 1, 1], singleton="neutral")[1:] == pytest.approx(advantages([0.1, 0.9], [1, 1]))
+    assert advantages([0.7, 0.1, 0.9], [0, 1, 1], singleton="neutral")[1:] == pytest.approx(
+        advantages([0.1, 0.9], [1, 1])
+    )
 
 
 OUTCOMES = st.lists(
-    st.tuples(st.sampled_from([0.0, 0.3, 1.0, 1.0]), st.integers(0, 4), st.sampled_from([True, True, True, False])), min_size=1, max_size=20
+    st.tuples(st.sampled_from([0.0, 0.3, 1.0, 1.0]), st.integers(0, 4), st.sampled_from([True, True, True, False])),
+    min_size=1,
+    max_size=20,
 )
 
 

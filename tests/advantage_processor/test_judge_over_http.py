@@ -1,5 +1,5 @@
-"""A judge behind a real HTTP server that misbehaves, through `agentevolver.llm`: each fault has its outcome, the training step goes on, and
-the metrics show what happened."""
+"""A judge behind a real HTTP server that misbehaves, through `agentevolver.llm`: each fault has its outcome, the
+training step goes on, and the metrics show what happened."""
 
 import asyncio
 import json
@@ -35,7 +35,8 @@ def completion(text):
 
 
 class FaultyJudge:
-    """An OpenAI-compatible server whose answer is `behave(self, messages)`: a response, or text to be completed with."""
+    """An OpenAI-compatible server whose answer is `behave(self, messages)`: a response, or text to be completed
+    with."""
 
     def __init__(self, behave):
         self.behave = behave
@@ -79,14 +80,20 @@ def trajectories():
     """GROUPS x ROLLOUTS rollouts, none like another; the odd ones failed."""
     draw = random.Random(5)
     return [
-        record(f"g{g}", r, score=float(r % 2 == 0), actions=[f"{draw.choice(('good', 'bad'))} {g}.{r}.{k}" for k in range(STEPS)])
+        record(
+            f"g{g}",
+            r,
+            score=float(r % 2 == 0),
+            actions=[f"{draw.choice(('good', 'bad'))} {g}.{r}.{k}" for k in range(STEPS)],
+        )
         for g in range(GROUPS)
         for r in range(ROLLOUTS)
     ]
 
 
 async def training_step(url, *, tries=2, timeout_s=5.0, **section):
-    """Label a step's rollouts as their episodes would, then make advantages; returns records, result, and the server's own metrics."""
+    """Label a step's rollouts as their episodes would, then make advantages; returns records, result, and the server's
+    own metrics."""
     settings = AttributionSettings(enable=True, **section)
     llm_settings = judge_settings(
         LLMSettings(
@@ -201,7 +208,11 @@ async def test_a_judge_that_is_not_there_leaves_outcome_credit():
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_judge_that_is_overloaded_at_first_labels_everything_in_the_end(status):
     def sometimes(server, messages):
-        return web.Response(status=status, headers={"Retry-After": "0"}) if server.requests % 2 else honest(server, messages)
+        return (
+            web.Response(status=status, headers={"Retry-After": "0"})
+            if server.requests % 2
+            else honest(server, messages)
+        )
 
     async with FaultyJudge(sometimes) as server:
         _, result, _ = await training_step(server.url, tries=12, concurrent=2)
@@ -221,7 +232,9 @@ async def test_a_judge_that_needs_a_second_request_labels_everything(first):
 
 async def test_a_judge_that_fails_half_the_time_labels_the_other_half():
     def half(server, messages):
-        return "prose" if "g1" in messages[1]["content"] or " 1." in messages[1]["content"] else honest(server, messages)
+        return (
+            "prose" if "g1" in messages[1]["content"] or " 1." in messages[1]["content"] else honest(server, messages)
+        )
 
     async with FaultyJudge(half) as server:
         records, result, _ = await training_step(server.url)

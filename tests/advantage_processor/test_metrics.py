@@ -1,4 +1,5 @@
-"""The metrics say what happened: parsed means parsed, agreement is with the outcome, and nothing is made up where there is nothing."""
+"""The metrics say what happened: parsed means parsed, agreement is with the outcome, and nothing is made up where there
+is nothing."""
 
 import pytest
 
@@ -12,7 +13,9 @@ def with_attribution(data, **attribution):
 
 
 def test_labels_are_counted_by_outcome():
-    _, result = process([record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, "GGGB", 0.0), record("g", 3, "BBG", 1.0)])
+    _, result = process(
+        [record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, "GGGB", 0.0), record("g", 3, "BBG", 1.0)]
+    )
     m = result.metrics
     assert (m["prm/good_steps_total"], m["prm/bad_steps_total"]) == (6.0, 6.0)
     assert (m["prm/pos_traj_good_rate"], m["prm/pos_traj_bad_rate"]) == (0.5, 0.5)
@@ -33,7 +36,9 @@ def test_parse_success_is_of_the_replies_that_came():
         with_attribution(record("g", 4, steps=1, score=1.0), status="skipped"),
     ]
     m = process(records)[1].metrics
-    assert m["prm/parse_success_rate"] == 0.5  # one parsed, one not; no reply came of the third, none was asked of the others
+    assert (
+        m["prm/parse_success_rate"] == 0.5
+    )  # one parsed, one not; no reply came of the third, none was asked of the others
     assert (m["prm/failed"], m["prm/failed/reply"], m["prm/failed/unavailable"]) == (2.0, 1.0, 1.0)
     assert (m["prm/skipped"], m["prm/cached"], m["prm/calls"], m["prm/repairs"]) == (1.0, 1.0, 4.0, 1.0)
     assert m["prm/unlabelled"] == 3.0
@@ -41,14 +46,22 @@ def test_parse_success_is_of_the_replies_that_came():
 
 def test_nothing_is_reported_of_what_is_not_there():
     m = process([record("g", 0, steps=2, score=1.0), record("g", 1, steps=2, score=1.0)])[1].metrics
-    for absent in ("parse_success_rate", "label_seconds_mean", "pos_traj_good_rate", "label_outcome_agreement", "decouple/attr_mean"):
+    for absent in (
+        "parse_success_rate",
+        "label_seconds_mean",
+        "pos_traj_good_rate",
+        "label_outcome_agreement",
+        "decouple/attr_mean",
+    ):
         assert f"prm/{absent}" not in m
     assert m["prm/labelled_rate"] == 0.0 and m["prm/off"] == 2.0
 
 
 def test_cost_and_time_of_the_labels_are_summed():
     records = [
-        with_attribution(record("g", i, "GB", float(i)), prompt_tokens=1000, completion_tokens=50, cost=0.25, seconds=1.0 + i)
+        with_attribution(
+            record("g", i, "GB", float(i)), prompt_tokens=1000, completion_tokens=50, cost=0.25, seconds=1.0 + i
+        )
         for i in range(2)
     ]
     m = process(records)[1].metrics
@@ -60,7 +73,11 @@ def test_the_threshold_of_success_is_one_and_the_same():
     """A graded failure of 0.4 is a failure to every metric, and to the allocation too."""
     graded = [record("g", 0, "BB", 0.4), record("g", 1, "GG", 0.8)]
     m = process(graded)[1].metrics
-    assert (m["prm/neg_traj_bad_rate"], m["prm/pos_traj_good_rate"], m["prm/label_outcome_agreement"]) == (1.0, 1.0, 1.0)
+    assert (m["prm/neg_traj_bad_rate"], m["prm/pos_traj_good_rate"], m["prm/label_outcome_agreement"]) == (
+        1.0,
+        1.0,
+        1.0,
+    )
     lowered = process(graded, AttributionSettings(enable=True, success_threshold=0.3))[1].metrics
     assert lowered["prm/label_outcome_agreement"] == 0.5 and "prm/neg_traj_bad_rate" not in lowered
 
@@ -79,9 +96,10 @@ def test_decouple_reports_what_was_fused():
 
 def test_labels_alone_are_weighted_one_and_groups_without_spread_are_counted():
     config = AttributionSettings(enable=True, adca_grpo={"orm_distribution": "only_prm"})
-    m = process([record("g", 0, "GG", 1.0), record("g", 1, "G", 0.0), record("h", 0, "GB", 1.0), record("h", 1, "B", 0.0)], config)[
-        1
-    ].metrics
+    m = process(
+        [record("g", 0, "GG", 1.0), record("g", 1, "G", 0.0), record("h", 0, "GB", 1.0), record("h", 1, "B", 0.0)],
+        config,
+    )[1].metrics
     assert m["prm/decouple/alpha_effective"] == 1.0
     assert m["prm/decouple/zscore_bad_group_cnt"] == 1.0
 
@@ -101,7 +119,11 @@ def test_allocation_reports_how_the_outcome_was_shared_out():
 
 def test_an_allocation_without_weights_is_counted():
     config = AttributionSettings(
-        enable=True, consistent_scale=0.0, pos_unconsistent_scale=0.2, neg_unconsistent_scale=0.0, adca_grpo={"prm_scheme": "allocation"}
+        enable=True,
+        consistent_scale=0.0,
+        pos_unconsistent_scale=0.2,
+        neg_unconsistent_scale=0.0,
+        adca_grpo={"prm_scheme": "allocation"},
     )
     m = process([record("g", 0, "GB", 1.0), record("g", 1, "BG", 0.0)], config)[1].metrics
     assert m["prm_allocation/degenerate_total_w_count"] == 1.0
@@ -110,6 +132,10 @@ def test_an_allocation_without_weights_is_counted():
 def test_metrics_are_plain_finite_numbers():
     import math
 
-    for config in (LABELS, AttributionSettings(enable=True, attributor="gigpo"), AttributionSettings(enable=True, attributor="env")):
+    for config in (
+        LABELS,
+        AttributionSettings(enable=True, attributor="gigpo"),
+        AttributionSettings(enable=True, attributor="env"),
+    ):
         for value in process([record("g", 0, "GB", 1.0), record("g", 1, "B", 0.0)], config)[1].metrics.values():
             assert isinstance(value, float) and math.isfinite(value)

@@ -45,7 +45,9 @@ def test_the_golden_group_reaches_its_tokens():
 @settings(max_examples=40, deadline=None)
 @given(
     flags=st.lists(
-        st.tuples(st.integers(0, 2), st.text("GB", min_size=1, max_size=6), st.sampled_from([0.0, 1.0])), min_size=1, max_size=8
+        st.tuples(st.integers(0, 2), st.text("GB", min_size=1, max_size=6), st.sampled_from([0.0, 1.0])),
+        min_size=1,
+        max_size=8,
     ),
     samples=st.integers(1, 3),
 )
@@ -53,7 +55,13 @@ def test_a_trajectory_has_one_vote_however_many_rows_it_became(flags, samples):
     records = [record(f"g{group}", i, labels, score) for i, (group, labels, score) in enumerate(flags)]
     expected = reference.adca(
         [
-            {"scores": [1.0 if f == "G" else -1.0 for f in labels], "outcome": score, "group": group, "labelled": True, "valid": True}
+            {
+                "scores": [1.0 if f == "G" else -1.0 for f in labels],
+                "outcome": score,
+                "group": group,
+                "labelled": True,
+                "valid": True,
+            }
             for group, labels, score in flags
         ],
         AdcaConfig(),
@@ -67,7 +75,9 @@ def test_a_trajectory_has_one_vote_however_many_rows_it_became(flags, samples):
         assert ids.numel() == values.numel()
 
 
-@pytest.mark.parametrize("config", [LABELS, AttributionSettings(enable=True, attributor="gigpo"), AttributionSettings()])
+@pytest.mark.parametrize(
+    "config", [LABELS, AttributionSettings(enable=True, attributor="gigpo"), AttributionSettings()]
+)
 def test_the_size_of_the_advantages_is_always_reported(config):
     batch, result = process(GOLDEN, config)
     sizes = result.per_step[batch.mask].abs()
@@ -81,7 +91,9 @@ def test_the_size_of_the_advantages_is_always_reported(config):
 def test_steps_are_numbered_through_the_trajectory_not_the_row():
     batch, result = process(GOLDEN, samples=2)
     by_key = dict(zip(rows_of(GOLDEN, 2)[0], result.advantages, strict=True))
-    assert by_key["g_2_1"][0].item() == pytest.approx(0.718235, abs=1e-6)  # the third row's second part begins with step 2
+    assert by_key["g_2_1"][0].item() == pytest.approx(
+        0.718235, abs=1e-6
+    )  # the third row's second part begins with step 2
     assert by_key["g_2_0"][0].item() == pytest.approx(0.929673, abs=1e-6)
     assert batch.lengths.tolist() == [3, 2, 4]
 
@@ -200,12 +212,18 @@ def test_synthetic_tasks_are_scaled_where_data_is_mixed():
     assert torch.equal(hybrid.per_step[:2], plain.per_step[:2])
     assert torch.allclose(hybrid.per_step[2:], 0.5 * plain.per_step[2:])
     assert hybrid.metrics["advantage/synthetic_share"] == 0.5
-    quarter = AttributionSettings(enable=True, stages=["outcome", "attribution", {"use": "hybrid_scale", "scale": 0.25}])
+    quarter = AttributionSettings(
+        enable=True, stages=["outcome", "attribution", {"use": "hybrid_scale", "scale": 0.25}]
+    )
     assert torch.allclose(process(records, quarter, hybrid_data=True)[1].per_step[2:], 0.25 * plain.per_step[2:])
     for told in records[2:]:
         told["task"]["metadata"]["advantage_scale"] = 0.75
-    assert torch.allclose(process(records, hybrid_data=True)[1].per_step[2:], 0.75 * plain.per_step[2:]), "a task says it itself"
-    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].per_step[2:], 0.25 * plain.per_step[2:]), "the option wins"
+    assert torch.allclose(process(records, hybrid_data=True)[1].per_step[2:], 0.75 * plain.per_step[2:]), (
+        "a task says it itself"
+    )
+    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].per_step[2:], 0.25 * plain.per_step[2:]), (
+        "the option wins"
+    )
 
 
 def test_environment_rewards_stand_in_for_labels():
@@ -214,7 +232,10 @@ def test_environment_rewards_stand_in_for_labels():
     records = [record("g", 0, score=1.0, rewards=rewards[0]), record("g", 1, score=0.0, rewards=rewards[1], steps=2)]
     batch, result = process(records, config)
     expected = reference.adca(
-        [{"scores": r, "outcome": o, "group": 0, "labelled": True, "valid": True} for r, o in zip(rewards, [1.0, 0.0], strict=True)],
+        [
+            {"scores": r, "outcome": o, "group": 0, "labelled": True, "valid": True}
+            for r, o in zip(rewards, [1.0, 0.0], strict=True)
+        ],
         AdcaConfig(),
         0.1,
     )
@@ -255,14 +276,23 @@ def test_a_decision_about_the_context_is_no_anchor_of_actions_and_hides_none():
     def step(action, observation, kind="action"):
         return {"action": action, "observation": observation, "kind": kind}
 
-    calls = [step("look", "door"), step("remove m1", "", "context"), step("open", "hall"), step("plan b", "", "plan"), step("go", "end")]
+    calls = [
+        step("look", "door"),
+        step("remove m1", "", "context"),
+        step("open", "hall"),
+        step("plan b", "", "plan"),
+        step("go", "end"),
+    ]
     assert states({"steps": calls}) == ["", "context: door", "door", "plan: hall", "hall"]
     assert states({"steps": []}) == []
 
 
 def test_gigpo_can_use_the_environments_rewards():
     config = AttributionSettings(enable=True, attributor="gigpo", gigpo={"rewards": "env", "gamma": 1.0})
-    records = [record("g", 0, score=1.0, rewards=[1.0, 2.0], steps=2), record("g", 1, score=1.0, rewards=[0.0, 0.0], steps=2)]
+    records = [
+        record("g", 0, score=1.0, rewards=[1.0, 2.0], steps=2),
+        record("g", 1, score=1.0, rewards=[0.0, 0.0], steps=2),
+    ]
     _, result = process(records, config)
     assert result.per_step[0, 0].item() == pytest.approx(0.7071, abs=1e-3)
 
@@ -270,7 +300,9 @@ def test_gigpo_can_use_the_environments_rewards():
 def test_a_users_stage_is_found_by_its_path_and_gets_its_options():
     path = "tests.advantage_processor.custom_stages:Double"
     _, plain = process(GOLDEN)
-    _, doubled = process(GOLDEN, AttributionSettings(enable=True, stages=["outcome", "attribution", {"use": path, "factor": 3.0}]))
+    _, doubled = process(
+        GOLDEN, AttributionSettings(enable=True, stages=["outcome", "attribution", {"use": path, "factor": 3.0}])
+    )
     assert torch.allclose(doubled.advantages, 3 * plain.advantages)
     assert doubled.metrics["double/factor"] == 3.0
 
@@ -279,10 +311,14 @@ def test_a_users_stage_is_found_by_its_entry_point(monkeypatch):
     from importlib.metadata import EntryPoint
 
     point = EntryPoint("double", "tests.advantage_processor.custom_stages:Double", "agentevolver.advantage_stages")
-    monkeypatch.setattr("advantage_processor.pipeline.entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr(
+        "advantage_processor.pipeline.entry_points", lambda group: [point] if group == point.group else []
+    )
     _, doubled = process(GOLDEN, AttributionSettings(enable=True, stages=["outcome", "attribution", "double"]))
     assert torch.allclose(doubled.advantages, 2 * process(GOLDEN)[1].advantages)
-    with pytest.raises(StageError, match=r"'nothing' is not known: write one of attribution, double, hybrid_scale, outcome"):
+    with pytest.raises(
+        StageError, match=r"'nothing' is not known: write one of attribution, double, hybrid_scale, outcome"
+    ):
         Processor(AttributionSettings(stages=["nothing"]))
 
 
@@ -301,7 +337,9 @@ def test_a_stage_that_cannot_be_made_is_refused_before_training(stage, problem):
         Processor(AttributionSettings(stages=[stage]))
 
 
-@pytest.mark.parametrize(("name", "problem"), [("WrongShape", "shape"), ("Infinite", "finite"), ("Everywhere", "does not count")])
+@pytest.mark.parametrize(
+    ("name", "problem"), [("WrongShape", "shape"), ("Infinite", "finite"), ("Everywhere", "does not count")]
+)
 def test_a_stage_that_breaks_its_contract_is_named(name, problem):
     records = [*GOLDEN, record("g", 3, score=None, steps=2)]
     config = AttributionSettings(stages=["outcome", f"tests.advantage_processor.custom_stages:{name}"])

@@ -12,7 +12,10 @@ from tests.advantage_processor.judges import read_labels
 
 
 def answer(flags, first=0):
-    steps = [{"index": first + i, "analysis": f"a{i}", "label": "GOOD" if flag == "G" else "BAD"} for i, flag in enumerate(flags)]
+    steps = [
+        {"index": first + i, "analysis": f"a{i}", "label": "GOOD" if flag == "G" else "BAD"}
+        for i, flag in enumerate(flags)
+    ]
     return {"steps": steps}
 
 
@@ -32,7 +35,10 @@ def test_json_is_read_by_index_in_any_order(flags, first, shuffled):
 @settings(max_examples=60, deadline=None)
 @given(flags=st.text("GB", min_size=1, max_size=30), shuffled=st.randoms())
 def test_the_classic_lines_are_read_by_index_in_any_order(flags, shuffled):
-    lines = [f"Step {i} Analysis: this is not BAD\nStep {i} Judgment: {'GOOD' if flag == 'G' else 'BAD'}" for i, flag in enumerate(flags)]
+    lines = [
+        f"Step {i} Analysis: this is not BAD\nStep {i} Judgment: {'GOOD' if flag == 'G' else 'BAD'}"
+        for i, flag in enumerate(flags)
+    ]
     shuffled.shuffle(lines)
     assert flags_of("\n".join(lines), len(flags)) == flags
 
@@ -50,7 +56,9 @@ def test_formatting_does_not_hide_a_classic_line(line):
 
 def test_analyses_are_kept():
     assert read_labels(json.dumps(answer("G")), [0])[0].analysis == "a0"
-    assert read_labels("Step 0 Analysis: it found the note\nStep 0 Judgment: GOOD", [0])[0].analysis == "it found the note"
+    assert (
+        read_labels("Step 0 Analysis: it found the note\nStep 0 Judgment: GOOD", [0])[0].analysis == "it found the note"
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,10 @@ def test_json_is_found_in_its_wrapping(wrapped):
         ("", "is empty"),
         (json.dumps(answer("GB")), "step 2 has no entry"),
         (json.dumps(answer("GBGB")), "step 3 was not asked for"),
-        (json.dumps({"steps": [*answer("GBG")["steps"], {"index": 1, "label": "GOOD"}]}), "step 1 has more than one entry"),
+        (
+            json.dumps({"steps": [*answer("GBG")["steps"], {"index": 1, "label": "GOOD"}]}),
+            "step 1 has more than one entry",
+        ),
         (json.dumps(answer("GBG", first=1)), "step 0 has no entry; step 3 was not asked for"),
         (json.dumps(answer("GBG")).replace("BAD", "MAYBE"), "label"),
         (json.dumps(answer("GBG")).replace('"index": 1', '"index": "one"'), "index"),
@@ -81,7 +92,10 @@ def test_json_is_found_in_its_wrapping(wrapped):
         (json.dumps(answer("GBG")) + json.dumps(answer("BBB")), "2 different answers"),
         (json.dumps(answer("GBG"))[:-20], "does not fit"),
         ("<think>" + json.dumps(answer("GBG")), "inside its thinking"),
-        ("Step 0 Judgment: GOOD\nStep 1 Judgment: BAD\nStep 2 Judgment: BAD\nStep 2 Judgment: GOOD", "step 2 has more than one entry"),
+        (
+            "Step 0 Judgment: GOOD\nStep 1 Judgment: BAD\nStep 2 Judgment: BAD\nStep 2 Judgment: GOOD",
+            "step 2 has more than one entry",
+        ),
         ("Step 0 Judgment: GOOD\nStep 1 Judgment: GOOD or BAD\nStep 2 Judgment: BAD", "step 1 has no entry"),
     ],
 )
@@ -96,8 +110,15 @@ def test_anything_but_one_label_for_each_step_is_refused_and_named(reply, proble
         {"0": "GOOD", "1": "BAD"},
         {"steps": {"0": {"analysis": "x", "label": "good"}, "step 1": {"label": "bad."}}},
         {"steps": [{"index": "0", "label": "**GOOD**"}, {"index": "Step 1", "label": "`BAD`"}]},
-        {"steps": [{"index": 0, "label": "GOOD", "score": 1}, {"index": 1, "label": "BAD", "why": ["a"]}], "summary": "x"},
-        [{"index": 0, "label": "GOOD"}, {"index": 1, "label": "BAD"}, {"index": 1, "label": "BAD", "analysis": "as I said"}],
+        {
+            "steps": [{"index": 0, "label": "GOOD", "score": 1}, {"index": 1, "label": "BAD", "why": ["a"]}],
+            "summary": "x",
+        },
+        [
+            {"index": 0, "label": "GOOD"},
+            {"index": 1, "label": "BAD"},
+            {"index": 1, "label": "BAD", "analysis": "as I said"},
+        ],
     ],
 )
 def test_other_shapes_of_the_same_labels_are_understood(reply):
@@ -122,7 +143,9 @@ def test_an_entry_that_cannot_be_read_costs_none_of_the_others(entry):
 
 
 def test_a_step_with_two_labels_has_none_and_the_others_keep_theirs():
-    found = read_some(json.dumps([{"index": i, "label": label} for i, label in ((0, "GOOD"), (1, "GOOD"), (1, "BAD"))]), range(2))
+    found = read_some(
+        json.dumps([{"index": i, "label": label} for i, label in ((0, "GOOD"), (1, "GOOD"), (1, "BAD"))]), range(2)
+    )
     assert list(found.labels) == [0] and "step 1 has more than one entry" in found.problem
 
 
@@ -142,7 +165,16 @@ def test_the_same_json_twice_is_one_answer():
 
 
 @pytest.mark.parametrize(
-    "hostile", ["[" * 100_000, "{" * 100_000, "\n" * 100_000, "Step 1 " * 30_000, '{"a":' * 50_000, "**_" * 60_000, "[1]" * 50_000]
+    "hostile",
+    [
+        "[" * 100_000,
+        "{" * 100_000,
+        "\n" * 100_000,
+        "Step 1 " * 30_000,
+        '{"a":' * 50_000,
+        "**_" * 60_000,
+        "[1]" * 50_000,
+    ],
 )
 def test_hostile_replies_are_refused_quickly(hostile):
     began = time.process_time()

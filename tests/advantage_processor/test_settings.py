@@ -1,4 +1,5 @@
-"""The section of the configuration: AgentEvolver's block is taken as it is, and a key that would do nothing is refused by name."""
+"""The section of the configuration: AgentEvolver's block is taken as it is, and a key that would do nothing is refused
+by name."""
 
 import subprocess
 import sys
@@ -39,12 +40,17 @@ AGENTEVOLVERS_BLOCK = {
 
 
 def test_agentevolvers_block_is_taken_as_it_is():
-    assert adca_config(AttributionSettings.model_validate(AGENTEVOLVERS_BLOCK)) == AdcaConfig(neg_unconsistent_scale=-0.2)
+    assert adca_config(AttributionSettings.model_validate(AGENTEVOLVERS_BLOCK)) == AdcaConfig(
+        neg_unconsistent_scale=-0.2
+    )
 
 
 def test_the_settings_survive_their_own_dump():
     given = AttributionSettings(
-        enable=True, label_cache="labels.sqlite", adca_grpo={"preset": "paper"}, stages=["outcome", {"use": "a.b:C", "strength": 0.5}]
+        enable=True,
+        label_cache="labels.sqlite",
+        adca_grpo={"preset": "paper"},
+        stages=["outcome", {"use": "a.b:C", "strength": 0.5}],
     )
     assert AttributionSettings.model_validate(given.model_dump(mode="json")) == given
     assert given.stages[1].options == {"strength": 0.5}
@@ -93,7 +99,10 @@ def test_every_key_of_the_section_reaches_the_algorithm():
         ({"adca_grpo": {"total_steps": 50}}, "total_steps"),
         ({"adca_grpo": {"alpha_schedule": "linear", "alpha_cosine_decay_enable": True}}, "keep one of them"),
         ({"adca_grpo": {"prm_scheme": "allocation", "orm_distribution": "only_prm"}}, "needs prm_scheme = decouple"),
-        ({"adca_grpo": {"prm_scheme": "allocation", "enable_length_normalization": True}}, "enable_length_normalization"),
+        (
+            {"adca_grpo": {"prm_scheme": "allocation", "enable_length_normalization": True}},
+            "enable_length_normalization",
+        ),
         ({"adca_grpo": {"do_batch_norm": False, "sigma": "means"}}, "sigma"),
         ({"adca_grpo": {"equal_trajectory_weight": False, "sigma": "means"}}, "sigma"),
         ({"adca_grpo": {"sigma_floor": 0.5}}, "sigma_floor = 0.5 would have no effect: sigma is steps"),
@@ -122,5 +131,8 @@ def test_the_sign_of_the_negative_scale_does_not_matter(neg):
 
 
 def test_reading_the_settings_imports_neither_torch_nor_a_client():
-    code = "import sys, advantage_processor; sys.exit(any(name in sys.modules for name in ('torch', 'openai', 'ray', 'verl')))"
+    code = (
+        "import sys, advantage_processor; sys.exit(any(name in sys.modules for name in ('torch', 'openai', 'ray', "
+        "'verl')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -28,7 +28,14 @@ def test_adapters_are_as_many_as_peft_makes(rank):
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     config = Qwen2Config(
-        hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=100
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=100,
     )
-    model = get_peft_model(AutoModelForCausalLM.from_config(config), LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM"))
+    model = get_peft_model(
+        AutoModelForCausalLM.from_config(config), LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == TWO_LAYERS.lora_parameters(rank)

@@ -1,4 +1,5 @@
-"""What a run takes off the machine: the device group, the number of GPUs, the attention. The machine is played by an empty folder."""
+"""What a run takes off the machine: the device group, the number of GPUs, the attention. The machine is played by an
+empty folder."""
 
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +22,9 @@ def machine(tmp_path, monkeypatch):
     def make(gpus, visible=None, smi=False):
         files = [tmp_path / f"nvidia{index}" for index in range(gpus)]
         monkeypatch.setattr(devices, "_device_files", lambda: files)
-        monkeypatch.setattr(devices.shutil, "which", lambda name: "/usr/bin/nvidia-smi" if smi and name == "nvidia-smi" else None)
+        monkeypatch.setattr(
+            devices.shutil, "which", lambda name: "/usr/bin/nvidia-smi" if smi and name == "nvidia-smi" else None
+        )
         if visible is None:
             monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         else:
@@ -46,7 +49,12 @@ def machine(tmp_path, monkeypatch):
 def test_the_gpus_that_cuda_would_see_are_counted(machine, gpus, visible, seen):
     machine(gpus, visible)
     assert devices.visible_gpus() == seen
-    assert load(BASIC, ["device=cuda", "actor_rollout_ref.model.path=x", "data.train_batch_size=24"]).settings.sizes.n_gpus_per_node == seen
+    assert (
+        load(
+            BASIC, ["device=cuda", "actor_rollout_ref.model.path=x", "data.train_batch_size=24"]
+        ).settings.sizes.n_gpus_per_node
+        == seen
+    )
 
 
 def test_device_files_of_gpus_are_those_with_a_number():
@@ -55,7 +63,13 @@ def test_device_files_of_gpus_are_those_with_a_number():
 
 @pytest.mark.parametrize(
     ("gpus", "visible", "smi", "there"),
-    [(1, None, False, True), (0, None, True, True), (0, None, False, False), (4, "", True, False), (4, "-1", True, False)],
+    [
+        (1, None, False, True),
+        (0, None, True, True),
+        (0, None, False, False),
+        (4, "", True, False),
+        (4, "-1", True, False),
+    ],
 )
 def test_a_driver_is_looked_for_and_may_be_hidden(machine, gpus, visible, smi, there):
     machine(gpus, visible, smi)
@@ -76,7 +90,9 @@ def test_a_driver_is_looked_for_and_may_be_hidden(machine, gpus, visible, smi, t
         (0, "basic.yaml", ["device=cuda"], "cuda"),
     ],
 )
-def test_auto_takes_the_seed_policy_where_no_model_is_named_and_it_knows_the_environment(machine, gpus, example, overrides, device):
+def test_auto_takes_the_seed_policy_where_no_model_is_named_and_it_knows_the_environment(
+    machine, gpus, example, overrides, device
+):
     machine(gpus)
     assert load(EXAMPLES / example, overrides).device == device
 
@@ -108,7 +124,9 @@ def test_the_attention_needs_no_package_and_takes_flash_attn_where_it_is(monkeyp
     monkeypatch.setattr(metadata, "version", lambda name: "2.8.3" if name == "flash-attn" else found(name))
     assert attention() == "flash_attention_2"
     assert attention("actor_rollout_ref.model.override_config.attn_implementation=sdpa") == "sdpa"
-    monkeypatch.setattr(metadata, "version", lambda name: found("flash-attn-is-not-here" if name == "flash-attn" else name))
+    monkeypatch.setattr(
+        metadata, "version", lambda name: found("flash-attn-is-not-here" if name == "flash-attn" else name)
+    )
     assert attention() == "torch_varlen"
 
 
@@ -119,8 +137,14 @@ def test_the_attention_needs_no_package_and_takes_flash_attn_where_it_is(monkeyp
             "actor_rollout_ref.model.use_remove_padding=false",
             "takes packed rows alone: set .*use_remove_padding to true",
         ),
-        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", r"ref.actor.ulysses_sequence_parallel_size = 2: .*does not split a"),
-        ("actor_rollout_ref.ref.fsdp_config.ulysses_sequence_parallel_size=4", r"ref.ref.fsdp_config.ulysses_sequence_parallel_size = 4: "),
+        (
+            "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
+            r"ref.actor.ulysses_sequence_parallel_size = 2: .*does not split a",
+        ),
+        (
+            "actor_rollout_ref.ref.fsdp_config.ulysses_sequence_parallel_size=4",
+            r"ref.ref.fsdp_config.ulysses_sequence_parallel_size = 4: ",
+        ),
     ],
 )
 def test_what_torchs_kernel_cannot_do_is_refused_before_the_start(override, message):
@@ -150,7 +174,10 @@ def test_what_the_groups_load_in_each_worker_registers_the_attention_and_the_log
             ["device=cpu", "actor_rollout_ref.rollout.enable_chunked_prefill=true"],
             "prompts are prefilled whole, as every request has a seed",
         ),
-        (["device=cpu", "actor_rollout_ref.rollout.max_num_batched_tokens=100"], "= 100 is less than max_model_len = 576"),
+        (
+            ["device=cpu", "actor_rollout_ref.rollout.max_num_batched_tokens=100"],
+            "= 100 is less than max_model_len = 576",
+        ),
         (["device=cpu", "actor_rollout_ref.rollout.full_determinism=true"], "for GPUs alone"),
     ],
 )
@@ -168,6 +195,10 @@ def test_prompts_of_any_length_are_prefilled_whole_on_a_cpu():
 def test_a_run_that_is_to_be_deterministic_asks_the_kernels_of_a_gpu_for_it(device, asked):
     model = f"actor_rollout_ref.model.path={SEED_POLICY}"
     made = for_verl(load(BASIC, [f"device={device}", model, "trainer.deterministic=true"]).config).actor_rollout_ref
-    assert (made.rollout.full_determinism, made.actor.fsdp_config.full_determinism, made.ref.fsdp_config.full_determinism) == (asked,) * 3
+    assert (
+        made.rollout.full_determinism,
+        made.actor.fsdp_config.full_determinism,
+        made.ref.fsdp_config.full_determinism,
+    ) == (asked,) * 3
     usual = for_verl(load(BASIC, ["device=cuda", model]).config)
     assert not usual.actor_rollout_ref.rollout.full_determinism and not usual.agentevolver.trainer.deterministic

@@ -37,7 +37,13 @@ class Lister:
 
 
 def settings_of(tmp_path, *overrides):
-    items = ("device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "exp_manager.encoder.kind=hashing", *overrides)
+    items = (
+        "device=cpu",
+        "actor_rollout_ref.model.path=x",
+        f"experiment.root={tmp_path}",
+        "exp_manager.encoder.kind=hashing",
+        *overrides,
+    )
     return load(EXAMPLE, list(items)).settings
 
 
@@ -79,7 +85,9 @@ def test_scouts_that_would_only_see_the_evaluation_are_refused(tmp_path):
 
 
 def test_a_split_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(ConfigError, match=r"scout.split = nowhere cannot be listed: the environment 'pocket' lists no task"):
+    with pytest.raises(
+        ConfigError, match=r"scout.split = nowhere cannot be listed: the environment 'pocket' lists no task"
+    ):
         prepare(settings_of(tmp_path, "exp_manager.scout.split=nowhere"), [*TASKS, *HELD_OUT])
 
 

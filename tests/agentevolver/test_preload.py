@@ -53,7 +53,9 @@ def test_a_process_comes_out_of_the_nursery_as_it_was_asked_for(
 os.write({write}, b'here')
 print('this' in sys.modules, sys.argv, os.environ['MINE'], os.getcwd(), os.getppid())
 print(open('/proc/self/cmdline').read())"""
-    process = start(socket_path, code, "x y", cwd=tmp_path, env={"MINE": "1", SOCKET: str(socket_path)}, pass_fds=(write,))
+    process = start(
+        socket_path, code, "x y", cwd=tmp_path, env={"MINE": "1", SOCKET: str(socket_path)}, pass_fds=(write,)
+    )
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
     assert out.split("\n")[0] == f"True {['-c', SPAWNED, 'x y']} 1 {tmp_path} {nursery.pid}"
@@ -63,16 +65,25 @@ print(open('/proc/self/cmdline').read())"""
     os.close(read)
 
 
-@pytest.mark.parametrize(("code", "status"), [("raise SystemExit(7)", 7), ("1 / 0", 1), ("import os; os.kill(os.getpid(), 9)", -9)])
-def test_its_end_is_the_end_of_the_executable(nursery: subprocess.Popen[bytes], socket_path: Path, code: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "status"), [("raise SystemExit(7)", 7), ("1 / 0", 1), ("import os; os.kill(os.getpid(), 9)", -9)]
+)
+def test_its_end_is_the_end_of_the_executable(
+    nursery: subprocess.Popen[bytes], socket_path: Path, code: str, status: int
+) -> None:
     process = start(socket_path, code)
     _, err = process.communicate(timeout=30)
     assert process.returncode == status
     assert ("ZeroDivisionError" in err) is (status == 1)
 
 
-def test_signals_are_passed_on_and_a_lost_client_takes_its_process_along(nursery: subprocess.Popen[bytes], socket_path: Path) -> None:
-    code = "import os, signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print(os.getpid(), flush=True); time.sleep(60)"
+def test_signals_are_passed_on_and_a_lost_client_takes_its_process_along(
+    nursery: subprocess.Popen[bytes], socket_path: Path
+) -> None:
+    code = (
+        "import os, signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print(os.getpid(), flush=True); "
+        "time.sleep(60)"
+    )
     asked, killed = start(socket_path, code), start(socket_path, code)
     assert asked.stdout is not None and killed.stdout is not None
     asked.stdout.readline()
@@ -86,7 +97,9 @@ def test_signals_are_passed_on_and_a_lost_client_takes_its_process_along(nursery
     killed.communicate()
 
 
-def test_the_end_of_the_nursery_is_the_end_of_what_it_forked(nursery: subprocess.Popen[bytes], socket_path: Path) -> None:
+def test_the_end_of_the_nursery_is_the_end_of_what_it_forked(
+    nursery: subprocess.Popen[bytes], socket_path: Path
+) -> None:
     process = start(socket_path, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     assert process.stdout is not None
     forked = int(process.stdout.readline())

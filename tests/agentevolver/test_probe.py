@@ -1,4 +1,5 @@
-"""The look at a few openings before anything heavy starts: what the policy will see first is measured, the template's words included."""
+"""The look at a few openings before anything heavy starts: what the policy will see first is measured, the template's
+words included."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -19,7 +20,8 @@ ONE = (Task(task_id="note_add.k1.1", env_type="pocket"),)
 
 
 class OneOpening:
-    """An environment whose every episode opens with the same two messages, longer ones for the tasks and kinds in `longer`."""
+    """An environment whose every episode opens with the same two messages, longer ones for the tasks and kinds in
+    `longer`."""
 
     opened: ClassVar[list[tuple[str, bool]]] = []
     longer: ClassVar[dict[tuple[str, bool], int]] = {}
@@ -38,7 +40,12 @@ class OneOpening:
         kind = task_id, params["is_open_query"]
         self.opened.append(kind)
         more = " milk" * self.longer.get(kind, 0)
-        return {"state": [{"role": "system", "content": "use the tools"}, {"role": "user", "content": f"add note milk{more}"}]}
+        return {
+            "state": [
+                {"role": "system", "content": "use the tools"},
+                {"role": "user", "content": f"add note milk{more}"},
+            ]
+        }
 
     async def release_instance(self, _):
         self.open -= 1
@@ -72,7 +79,9 @@ async def test_the_opening_is_measured_as_the_context_template_shows_it(measured
 async def test_an_opening_that_only_the_templates_words_make_too_long_is_refused_before_anything_starts(measured):
     plain = await measured()
     assert await measured(f"data.max_prompt_length={plain}") == plain
-    with pytest.raises(ConfigError, match=f"max_prompt_length = {plain}, but the opening messages of 1 of 1 tasks of pocket are longer"):
+    with pytest.raises(
+        ConfigError, match=f"max_prompt_length = {plain}, but the opening messages of 1 of 1 tasks of pocket are longer"
+    ):
         await measured(f"data.max_prompt_length={plain}", "actor_rollout_ref.rollout.context_template=self_managed")
 
 
@@ -88,7 +97,10 @@ async def test_eight_of_many_tasks_are_opened_where_openings_are_far_from_the_li
 async def test_where_openings_come_near_the_limit_all_are_opened_and_the_one_that_exceeds_it_is_found(measured):
     plain = await measured()
     OneOpening.longer[("note_add.k1.37", False)] = 3
-    with pytest.raises(ConfigError, match=rf"1 of 40 tasks of pocket are longer, up to {plain + 3} tokens: set it to {plain + 3} or more"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"1 of 40 tasks of pocket are longer, up to {plain + 3} tokens: set it to {plain + 3} or more",
+    ):
         await measured(f"data.max_prompt_length={plain}", tasks=tasks_of(40))
     assert await measured(f"data.max_prompt_length={plain + 3}", tasks=tasks_of(40)) == plain + 3
 
@@ -105,7 +117,9 @@ async def test_training_tasks_validation_tasks_and_worlds_without_a_goal_are_eac
         one = tasks_of(1, **fields)
         OneOpening.longer = {("note_add.k1.0", bool(fields.get("open_query"))): 1}
         with pytest.raises(ConfigError, match=rf"1 of \d+ {words} longer"):
-            await measured(limit, tasks=[*[replace(task, task_id=f"other.k1.{i}") for i, task in enumerate(tasks_of(99))], *one])
+            await measured(
+                limit, tasks=[*[replace(task, task_id=f"other.k1.{i}") for i, task in enumerate(tasks_of(99))], *one]
+            )
 
 
 async def test_what_the_environment_refuses_is_told_as_it_is(measured, monkeypatch):
@@ -119,15 +133,24 @@ async def test_what_the_environment_refuses_is_told_as_it_is(measured, monkeypat
 
 @pytest.mark.parametrize("makes", [True, False])
 def test_openings_are_measured_before_tasks_are_made_for_money(monkeypatch, tmp_path, makes):
-    """In the order of the main job: the lists, the openings of what is there and of worlds without a goal, the making, its openings."""
-    wanted = ("task_manager.n=1", "task_manager.mixture.synthetic_data_ratio=1", "task_manager.mixture.use_original_tasks=false")
-    settings = load(None, ["device=cpu", f"experiment.root={tmp_path}", "env_service.env_type=pocket", *(wanted if makes else ())]).settings
+    """In the order of the main job: the lists, the openings of what is there and of worlds without a goal, the making,
+    its openings."""
+    wanted = (
+        "task_manager.n=1",
+        "task_manager.mixture.synthetic_data_ratio=1",
+        "task_manager.mixture.use_original_tasks=false",
+    )
+    settings = load(
+        None, ["device=cpu", f"experiment.root={tmp_path}", "env_service.env_type=pocket", *(wanted if makes else ())]
+    ).settings
     own, held_out = tasks_of(3), tasks_of(2, metadata={"validation": True})
     made = tasks_of(2, open_query=True, query="pay bob")
     seen = []
     monkeypatch.setattr(main, "list_tasks", lambda *_: (own, held_out))
     monkeypatch.setattr(main, "make_renderer", lambda _: None)
-    monkeypatch.setattr(main, "check_episodes", lambda _, tasks, __: seen.append([(t.open_query, t.query) for t in tasks]))
+    monkeypatch.setattr(
+        main, "check_episodes", lambda _, tasks, __: seen.append([(t.open_query, t.query) for t in tasks])
+    )
     monkeypatch.setattr(questioning, "prepare", lambda *_: seen.append("made") or made)
     main.prepare(OmegaConf.create(), settings)
     if makes:

@@ -52,7 +52,13 @@ def model(monkeypatch):
 
 
 def settings_of(tmp_path, *overrides):
-    section = ("n=1", "max_seed_tasks=4", "mixture.synthetic_data_ratio=1", "deduplication.semantic=false", "unavailable_timeout_s=0")
+    section = (
+        "n=1",
+        "max_seed_tasks=4",
+        "mixture.synthetic_data_ratio=1",
+        "deduplication.semantic=false",
+        "unavailable_timeout_s=0",
+    )
     items = [f"task_manager.{item}" for item in section]
     items += ["device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "data.val_filter.n=6"]
     return load(BASIC, [*items, *overrides]).settings
@@ -84,7 +90,9 @@ def test_what_failed_is_made_up_for_until_training_has_begun(tmp_path, model):
 
 def test_a_model_that_stays_away_is_one_line(tmp_path, model):
     model.error = LLMUnavailable("nobody answers")
-    with pytest.raises(TrainingFailed, match=r"could not be made: no task was kept and 4 explorations failed; .*nobody answers") as caught:
+    with pytest.raises(
+        TrainingFailed, match=r"could not be made: no task was kept and 4 explorations failed; .*nobody answers"
+    ) as caught:
         prepare(settings_of(tmp_path), ORIGINALS)
     assert "\n" not in str(caught.value)
 
@@ -95,7 +103,9 @@ def test_a_budget_that_is_spent_before_the_first_task_is_one_line(tmp_path, mode
         prepare(settings_of(tmp_path), ORIGINALS)
 
 
-def test_another_configurations_tasks_are_refused_and_so_are_somebody_elses_where_new_ones_are_asked_for(tmp_path, model):
+def test_another_configurations_tasks_are_refused_and_so_are_somebody_elses_where_new_ones_are_asked_for(
+    tmp_path, model
+):
     prepare(settings_of(tmp_path), ORIGINALS)
     with pytest.raises(ConfigError, match="made by another configuration"):
         prepare(settings_of(tmp_path, "task_manager.synthesis.preference=short"), ORIGINALS)
@@ -109,7 +119,10 @@ def test_another_configurations_tasks_are_refused_and_so_are_somebody_elses_wher
 
 def test_a_file_from_elsewhere_is_trained_on_with_the_configured_grader(tmp_path, model):
     foreign = tmp_path / "theirs.jsonl"
-    write_objectives(foreign, [Task(f"a{i}", "pocket", True, "q", "done", metadata={"seed_task_id": f"note_add.k1.{i}"}) for i in range(8)])
+    write_objectives(
+        foreign,
+        [Task(f"a{i}", "pocket", True, "q", "done", metadata={"seed_task_id": f"note_add.k1.{i}"}) for i in range(8)],
+    )
     where = (f"task_manager.train_data_path={foreign}", "task_manager.n=0")
     tasks = prepare(settings_of(tmp_path, *where), ORIGINALS)
     assert {task.evaluator for task in tasks} == {"llm-binary-gt-no_constraint"} and model.prompted == 0
@@ -125,16 +138,24 @@ def test_a_file_from_elsewhere_is_trained_on_with_the_configured_grader(tmp_path
 
 def test_an_epoch_that_fills_no_batch_is_refused_before_anything_is_loaded(tmp_path, model):
     with pytest.raises(ConfigError, match=r"an epoch has \d+ tasks .* fewer than data\.train_batch_size = 64"):
-        prepare(settings_of(tmp_path, "data.train_batch_size=64", "task_manager.mixture.use_original_tasks=false"), ORIGINALS)
+        prepare(
+            settings_of(tmp_path, "data.train_batch_size=64", "task_manager.mixture.use_original_tasks=false"),
+            ORIGINALS,
+        )
     with pytest.raises(ConfigError, match=r"an epoch has 3 tasks \(3 original and 0 synthetic ones"):
-        prepare(settings_of(tmp_path, "task_manager.mixture.synthetic_data_ratio=0", "task_manager.curriculum.enable=true"), ORIGINALS[:3])
+        prepare(
+            settings_of(tmp_path, "task_manager.mixture.synthetic_data_ratio=0", "task_manager.curriculum.enable=true"),
+            ORIGINALS[:3],
+        )
 
 
 def test_later_rounds_come_after_the_first_file(tmp_path, model):
     settings = settings_of(tmp_path)
     tasks = prepare(settings, ORIGINALS)
     path = settings.task_manager.train_data_path
-    (path.parent / f"{path.name}.round1").write_text(path.read_text().replace('#0"', '#90"').splitlines(keepends=True)[0])
+    (path.parent / f"{path.name}.round1").write_text(
+        path.read_text().replace('#0"', '#90"').splitlines(keepends=True)[0]
+    )
     first, later = synthetic_tasks(settings.task_manager)
     assert first == tasks and len(later) == 1 and later[0].task_id.endswith("#90")
     assert read_objectives(path) == tasks

@@ -27,7 +27,9 @@ def write(folder, step, name="step_{}.jsonl"):
 
 
 def names(folder):
-    return sorted((path.name for path in folder.iterdir()), key=lambda name: (int(name.split("_")[1].split(".")[0]), name))
+    return sorted(
+        (path.name for path in folder.iterdir()), key=lambda name: (int(name.split("_")[1].split(".")[0]), name)
+    )
 
 
 def test_the_newest_stay_as_they_are_and_older_ones_are_compressed(tmp_path):
@@ -90,7 +92,9 @@ def test_an_experiment_of_an_earlier_release_is_caught_up_with_step_by_step(tmp_
     (tmp_path / ".step_9.jsonl.77-1").touch()
     folder = StepFolder(tmp_path, kept(plain_steps=4))
     folder.tidy(40)
-    assert sum(path.suffix == ".gz" for path in tmp_path.iterdir()) == AT_ONCE and (tmp_path / "warm_0.jsonl.gz").exists()
+    assert (
+        sum(path.suffix == ".gz" for path in tmp_path.iterdir()) == AT_ONCE and (tmp_path / "warm_0.jsonl.gz").exists()
+    )
     assert not list(tmp_path.glob(".*")), "the draft of a killed run"
     for step in range(41, 44):
         folder.tidy(step)
@@ -113,7 +117,11 @@ def test_a_step_costs_the_same_after_any_number_of_steps(tmp_path):
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(plain=st.none() | st.integers(1, 4), files=st.none() | st.floats(0.5, 6), steps=st.lists(st.integers(1, 9), min_size=1, max_size=12))
+@given(
+    plain=st.none() | st.integers(1, 4),
+    files=st.none() | st.floats(0.5, 6),
+    steps=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+)
 def test_whatever_is_written_in_whatever_order_the_bounds_hold_and_the_newest_is_there(tmp_path, plain, files, steps):
     for path in tmp_path.iterdir():
         path.unlink()

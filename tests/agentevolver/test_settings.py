@@ -55,36 +55,75 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("trainer.totl_epochs=3", r"command line: unknown key `trainer.totl_epochs`, did you mean `trainer.total_epochs`\?"),
+        (
+            "trainer.totl_epochs=3",
+            r"command line: unknown key `trainer.totl_epochs`, did you mean `trainer.total_epochs`\?",
+        ),
         ("max_env_lenn=3", r"did you mean `actor_rollout_ref.rollout.max_env_len`\?"),
         ("zzz.qqq=3", r"unknown key `zzz`, no key of that name is read"),
-        ("actor_rollout_ref.rollout.max_env_len=abc", r"actor_rollout_ref.rollout.max_env_len: .*valid integer.*found 'abc'"),
-        ("actor_rollout_ref.rollout.multi_turn.max_steps=0", r"multi_turn.max_steps: .*greater than or equal to 1.*found 0"),
+        (
+            "actor_rollout_ref.rollout.max_env_len=abc",
+            r"actor_rollout_ref.rollout.max_env_len: .*valid integer.*found 'abc'",
+        ),
+        (
+            "actor_rollout_ref.rollout.multi_turn.max_steps=0",
+            r"multi_turn.max_steps: .*greater than or equal to 1.*found 0",
+        ),
         ("env_service.pass_env=[../KEY]", r"env_service.pass_env.*found '../KEY'"),
         ("env_service.env_url=localhost", r"env_service.env_url: .*found 'localhost'"),
-        ("actor_rollout_ref.rollout.context_template=lineal", r"context_template: .*'causal' or 'linear'.*found 'lineal'"),
+        (
+            "actor_rollout_ref.rollout.context_template=lineal",
+            r"context_template: .*'causal' or 'linear'.*found 'lineal'",
+        ),
         ("data.max_response_length=9999", r"exceeds actor_rollout_ref.rollout.max_model_len = \d+: set the latter to"),
         ("actor_rollout_ref.rollout.response_length=500", r"one reply must fit"),
-        ("actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean", r"loss_mode = geo_mean gives all tokens of a row their mean advantage"),
+        (
+            "actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean",
+            r"loss_mode = geo_mean gives all tokens of a row their mean advantage",
+        ),
         ("actor_rollout_ref.actor.policy_loss.loss_mode=vanila", r"loss_mode"),
         ("actor_rollout_ref.actor.policy_loss.loss_mode=dro", r"loss_mode = dro needs .*dro_beta above 0, found None"),
         ("data.train_batch_size=7", r"must be a multiple of actor_rollout_ref.actor.ppo_mini_batch_size"),
         ("actor_rollout_ref.model.path=${nope}", r"'nope' not found"),
         ("data=3", r"`data` is a section, write data.<key>"),
-        ("data.train_files=mine.parquet", r"data.train_files is set by the run: tasks come from the environment's splits .*remove it"),
+        (
+            "data.train_files=mine.parquet",
+            r"data.train_files is set by the run: tasks come from the environment's splits .*remove it",
+        ),
         ("device=tpu", r"device: 'tpu' is not known, write auto, cpu, cuda or cuda_small"),
-        ("attribution_driven_credit_assignment.adca_grpo.alpha=-1", r"assignment.adca_grpo.alpha: .*greater than or equal to 0, found -1"),
+        (
+            "attribution_driven_credit_assignment.adca_grpo.alpha=-1",
+            r"assignment.adca_grpo.alpha: .*greater than or equal to 0, found -1",
+        ),
         ("attribution_driven_credit_assignment.evaluation_type=x", r"evaluation_type: .*'api', found 'x'"),
-        ("attribution_driven_credit_assignment.consistent_scale=2", r"credit_assignment: consistent_scale = 2.0 would have no effect"),
+        (
+            "attribution_driven_credit_assignment.consistent_scale=2",
+            r"credit_assignment: consistent_scale = 2.0 would have no effect",
+        ),
         ("llm.base_url=localhost", r"llm.base_url: must be http"),
         ("llm.roles.judg.model=x", r"llm.roles.judg"),
         ("task_manager.nn=1", r"unknown key `task_manager.nn`"),
-        ("task_manager.mixture.use_original_tasks=false", r"task_manager.mixture: use_original_tasks is false and .* no task to train on"),
+        (
+            "task_manager.mixture.use_original_tasks=false",
+            r"task_manager.mixture: use_original_tasks is false and .* no task to train on",
+        ),
         ("task_manager.grader.synthetic_grader=x", r"task_manager.grader.synthetic_grader: .*'state'.*found 'x'"),
-        ("task_manager.mixture.synthetic_data_ratio=1", r"no file of synthetic tasks at .*explored.train.jsonl: set task_manager.n to 1"),
-        ("task_manager.curriculum.synthesize_every_epochs=1", r"makes tasks that nobody trains on: set .*synthetic_data_ratio above 0"),
-        ("task_manager.grader.original_grader=state", r"original_grader = state: the environment's own tasks come without a reference"),
-        ("task_manager.grader.original_grader=state-llm", r"original_grader = state-llm: the environment's own tasks come without a"),
+        (
+            "task_manager.mixture.synthetic_data_ratio=1",
+            r"no file of synthetic tasks at .*explored.train.jsonl: set task_manager.n to 1",
+        ),
+        (
+            "task_manager.curriculum.synthesize_every_epochs=1",
+            r"makes tasks that nobody trains on: set .*synthetic_data_ratio above 0",
+        ),
+        (
+            "task_manager.grader.original_grader=state",
+            r"original_grader = state: the environment's own tasks come without a reference",
+        ),
+        (
+            "task_manager.grader.original_grader=state-llm",
+            r"original_grader = state-llm: the environment's own tasks come without a",
+        ),
         ("task_manager.grader.original_grader=llm-gt", r"original_grader = llm-gt: the environment's own tasks"),
         ("trainer.total_epochs", r"not an override, write key=value"),
     ],
@@ -122,7 +161,10 @@ def test_the_teacher_is_wanted_only_where_it_plays_a_role():
             ["llm.base_url=https://api.example.com/v1"],
             r"asks https://api.example.com/v1, whose key is missing: set OPENAI_API_KEY",
         ),
-        (["algorithm.use_kl_in_reward=true"], r"algorithm.use_kl_in_reward = true: attribution reads the outcome alone"),
+        (
+            ["algorithm.use_kl_in_reward=true"],
+            r"algorithm.use_kl_in_reward = true: attribution reads the outcome alone",
+        ),
     ],
 )
 def test_a_judge_that_cannot_work_is_refused_before_the_start(overrides, message, monkeypatch):
@@ -138,7 +180,10 @@ def test_the_policy_may_play_a_role_that_is_asked_during_rollouts():
     assert basic("task_manager.grader.original_grader=llm", "llm.base_url=policy").settings.roles == (Role.JUDGE,)
 
 
-SUMMARISED = ("actor_rollout_ref.rollout.context_template=sliding_window", "actor_rollout_ref.rollout.summary_by=summariser")
+SUMMARISED = (
+    "actor_rollout_ref.rollout.context_template=sliding_window",
+    "actor_rollout_ref.rollout.summary_by=summariser",
+)
 
 
 @pytest.mark.parametrize("env_type", ["pocket", "pocket_long"])
@@ -151,7 +196,9 @@ def test_summaries_of_a_role_ask_the_summariser_whom_the_teacher_may_play(env_ty
 
 def test_summaries_that_nobody_can_write_are_refused_before_the_start(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match="as summariser the built-in teacher knows the environments pocket, pocket_long alone"):
+    with pytest.raises(
+        ConfigError, match="as summariser the built-in teacher knows the environments pocket, pocket_long alone"
+    ):
         basic(*SUMMARISED, "env_service.env_type=bfcl")
     with pytest.raises(ConfigError, match="as attributor the built-in teacher knows the environments pocket alone"):
         basic(ENABLED, "env_service.env_type=pocket_long")
@@ -205,13 +252,19 @@ def test_a_file_of_tasks_needs_nobody_to_make_them(tmp_path):
     ("override", "message"),
     [
         ("llm.base_url=policy", "the role is also asked while no policy is served"),
-        ("llm.roles.judge={base_url: policy}", "llm.roles.judge.base_url = policy: the role is also asked while no policy"),
+        (
+            "llm.roles.judge={base_url: policy}",
+            "llm.roles.judge.base_url = policy: the role is also asked while no policy",
+        ),
         ("env_service.env_type=bfcl", "the built-in teacher knows the environments pocket alone"),
         ("llm.base_url=https://api.example.com/v1", "the role explorer asks .* whose key is missing"),
         ("task_manager.grader.synthetic_grader=env", r"synthetic_grader = env cannot grade such tasks"),
         ("task_manager.grader.fallback_grader=state", r"fallback_grader = state cannot grade such tasks"),
         ("task_manager.grader.fallback_grader=state-llm", r"fallback_grader = state-llm cannot grade such tasks"),
-        ("task_manager.grader={synthetic_grader: state-llm, fallback_grader: env}", r"state-llm asks the judge .* and that is env"),
+        (
+            "task_manager.grader={synthetic_grader: state-llm, fallback_grader: env}",
+            r"state-llm asks the judge .* and that is env",
+        ),
     ],
 )
 def test_questioning_that_cannot_work_is_refused_before_the_start(override, message, monkeypatch):
@@ -228,7 +281,9 @@ def test_the_questioning_example_trains_on_synthetic_tasks_alone_and_the_command
     configuration = from_experiment(QUESTIONING, ["device=cpu", MODEL])
     assert configuration.task_manager == settings.task_manager
     assert configuration.llm.ledger == settings.usage_ledger, "what the commands spend counts as the experiment's"
-    assert configuration.llm.cache == settings.experiment_dir / "llm_replies.sqlite", "what making tasks has paid for is not asked twice"
+    assert configuration.llm.cache == settings.experiment_dir / "llm_replies.sqlite", (
+        "what making tasks has paid for is not asked twice"
+    )
 
 
 def test_a_key_that_stands_where_its_name_belongs_is_not_shown():
@@ -290,7 +345,9 @@ def test_loading_imports_neither_torch_nor_ray_nor_verl():
         f"load(pathlib.Path({str(BASIC)!r}), ['device=cuda']);"
         "print([m for m in ('torch', 'ray', 'verl', 'vllm') if m in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=BASIC.parents[1])
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=BASIC.parents[1]
+    )
     assert result.stdout.strip() == "[]"
 
 
@@ -308,7 +365,10 @@ def test_verl_accepts_the_configuration_of_all_devices(device):
 
 
 def navigating(*overrides):
-    return load(NAVIGATING, ["device=cpu", MODEL, *(f"exp_manager.{item}" if not item.startswith("=") else item[1:] for item in overrides)])
+    return load(
+        NAVIGATING,
+        ["device=cpu", MODEL, *(f"exp_manager.{item}" if not item.startswith("=") else item[1:] for item in overrides)],
+    )
 
 
 def test_the_navigating_example_asks_the_summariser_and_evaluates_both_ways():
@@ -316,7 +376,12 @@ def test_the_navigating_example_asks_the_summariser_and_evaluates_both_ways():
     section = resolved.settings.exp_manager
     assert resolved.settings.roles == (Role.SUMMARISER,) == resolved.settings.roles_outside_rollouts
     assert resolved.teacher == TeacherSettings()
-    assert section.guides_training and section.strips and section.val_rollout_mode == "both" and section.scout.split == "test"
+    assert (
+        section.guides_training
+        and section.strips
+        and section.val_rollout_mode == "both"
+        and section.scout.split == "test"
+    )
     assert of_verl(for_verl(resolved.config)) == resolved.settings
 
 
@@ -332,19 +397,37 @@ def test_a_pool_elsewhere_asks_its_own_summariser():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["rollout_ratio=0.1"], r"exp_manager.rollout_ratio = 0.1 guides none of the actor_rollout_ref.rollout.n = 8 rollouts"),
-        (["val_rollout_mode=mixed", "rollout_ratio=0.2"], r"guides none of the actor_rollout_ref.rollout.val_kwargs.n = 4 rollouts"),
+        (
+            ["rollout_ratio=0.1"],
+            r"exp_manager.rollout_ratio = 0.1 guides none of the actor_rollout_ref.rollout.n = 8 rollouts",
+        ),
+        (
+            ["val_rollout_mode=mixed", "rollout_ratio=0.2"],
+            r"guides none of the actor_rollout_ref.rollout.val_kwargs.n = 4 rollouts",
+        ),
         (["train_rollout_mode=mixd"], r"exp_manager.train_rollout_mode: .*'mixed' or 'all', found 'mixd'"),
         (["no_such_key=1"], r"unknown key `exp_manager.no_such_key`"),
         (["preset=papr"], r"exp_manager.preset: .*found 'papr'"),
         (["experience_template=x"], r"exp_manager: experience_template must hold"),
         (["val_rollout_mode=woexp"], r"scout.split has no effect while val_rollout_mode = woexp"),
         (["=trainer.test_freq=-1"], r"scout.split has no effect while trainer.test_freq is not above 0"),
-        (["=algorithm.rollout_correction.bypass_mode=true"], r"takes the log-probs of the guided prompt for those of the one"),
-        (["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"], r"loss_mode = clip_cov has no upper clip by sample: write vanilla"),
+        (
+            ["=algorithm.rollout_correction.bypass_mode=true"],
+            r"takes the log-probs of the guided prompt for those of the one",
+        ),
+        (
+            ["=actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"],
+            r"loss_mode = clip_cov has no upper clip by sample: write vanilla",
+        ),
         (["kl_to=old", "=actor_rollout_ref.actor.use_kl_loss=false"], r"kl_to = old has no effect without"),
-        (["=algorithm.filter_groups.enable=true"], r"algorithm.filter_groups.enable = true would filter the rollouts that fill the pool"),
-        (["=llm.base_url=policy"], r"llm.roles.summariser.base_url = policy: the role is also asked while no policy is served"),
+        (
+            ["=algorithm.filter_groups.enable=true"],
+            r"algorithm.filter_groups.enable = true would filter the rollouts that fill the pool",
+        ),
+        (
+            ["=llm.base_url=policy"],
+            r"llm.roles.summariser.base_url = policy: the role is also asked while no policy is served",
+        ),
     ],
 )
 def test_guidance_that_cannot_be_given_or_trained_on_is_refused_before_the_start(overrides, message):
@@ -355,7 +438,9 @@ def test_guidance_that_cannot_be_given_or_trained_on_is_refused_before_the_start
 
 def test_guidance_from_a_pool_that_nothing_fills_is_refused_unless_there_is_one(tmp_path):
     guided = ("exp_manager.train_rollout_mode=all", "exp_manager.reme.enable_context_generator=true")
-    with pytest.raises(ConfigError, match=r"nothing fills the pool and there is none at experiments/pocket/basic/experience.sqlite"):
+    with pytest.raises(
+        ConfigError, match=r"nothing fills the pool and there is none at experiments/pocket/basic/experience.sqlite"
+    ):
         basic(*guided)
     (tmp_path / "mine.sqlite").touch()
     assert basic(*guided, f"exp_manager.store={tmp_path}/mine.sqlite").settings.exp_manager.guides
@@ -376,6 +461,9 @@ def test_a_preset_lies_under_the_experiments_own_values_and_over_the_defaults():
     actor = "actor_rollout_ref.actor"
     paper = basic("exp_manager.preset=paper", f"{actor}.clip_ratio_high=0.3").config.actor_rollout_ref.actor
     assert (paper.clip_ratio_low, paper.clip_ratio_high, paper.policy_loss.loss_mode) == (0.28, 0.3, "trajectory")
-    assert paper.loss_agg_mode == "seq-mean-token-mean" and basic("exp_manager.preset=paper").settings.exp_manager.kl_to == "old"
+    assert (
+        paper.loss_agg_mode == "seq-mean-token-mean"
+        and basic("exp_manager.preset=paper").settings.exp_manager.kl_to == "old"
+    )
     usual = basic().config.actor_rollout_ref.actor
     assert (usual.clip_ratio_low, usual.clip_ratio_high, usual.policy_loss.loss_mode) == (0.2, 0.28, "vanilla")

@@ -69,7 +69,9 @@ def test_a_broken_line_does_not_block_a_resume(tmp_path, caplog):
     assert last_step(tmp_path) == 4
     assert supersede_metrics(tmp_path, 3) == 1
     assert path.read_bytes() == b'{"step":1}\n{"step":3}\n'
-    assert (tmp_path / SUPERSEDED).read_bytes() == b'{"step":2,"lo\n[2]\n{"step":"x"}\n\n{"step":4}\n{"st\n', "nothing is lost"
+    assert (tmp_path / SUPERSEDED).read_bytes() == b'{"step":2,"lo\n[2]\n{"step":"x"}\n\n{"step":4}\n{"st\n', (
+        "nothing is lost"
+    )
     assert "5 lines" in caplog.text
 
 
@@ -86,7 +88,10 @@ def test_wherever_the_file_is_torn_a_resume_goes_on_with_whole_records_of_the_st
         complete = [step for step in range(4) if len(b"".join(LINES[: step + 1])) - 1 <= cut]
         assert supersede_metrics(folder, kept) == sum(step > kept for step in complete)
         RunLog(folder, Backend()).log({"reward": 1.0}, step=kept + 1)
-        assert [r["step"] for r in read_jsonl(folder / "metrics.jsonl")] == [*(step for step in complete if step <= kept), kept + 1]
+        assert [r["step"] for r in read_jsonl(folder / "metrics.jsonl")] == [
+            *(step for step in complete if step <= kept),
+            kept + 1,
+        ]
 
 
 def test_a_long_file_is_gone_through_line_by_line(tmp_path):

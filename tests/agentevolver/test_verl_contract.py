@@ -1,4 +1,5 @@
-"""What our code rests on in verl, TransferQueue and vLLM is as it was when it was last looked at, so that an upgrade says what moved."""
+"""What our code rests on in verl, TransferQueue and vLLM is as it was when it was last looked at, so that an upgrade
+says what moved."""
 
 import ast
 import json
@@ -56,12 +57,24 @@ def test_what_we_stand_in_the_place_of_has_its_body_watched_and_what_we_extend_i
 
 def test_a_name_that_is_gone_and_a_change_are_seen(monkeypatch):
     base = "verl.trainer.ppo.v1.trainer_base"
-    assert entry(f"{base}:PPOTrainer._no_such_method") is None and entry(f"{base}:NoTrainer") is None and entry("verl.no:thing") is None
+    assert (
+        entry(f"{base}:PPOTrainer._no_such_method") is None
+        and entry(f"{base}:NoTrainer") is None
+        and entry("verl.no:thing") is None
+    )
     before = entry(f"{base}:PPOTrainer._update_actor", closely=True)
     source = ast.unparse(verl_contract.tree_of(base))
-    changed = ast.parse(source.replace("def _update_actor(self, batch: KVBatchMeta", "def _update_actor(self, batch: object", 1))
-    renamed = ast.parse(source.replace("def _update_actor(self, batch: KVBatchMeta, metrics", "def _update_actor(self, batch, numbers", 1))
-    bodied = ast.parse(source.replace("ppo_mini_batch_size = ppo_mini_batch_size * self.config", "ppo_mini_batch_size = self.config"))
+    changed = ast.parse(
+        source.replace("def _update_actor(self, batch: KVBatchMeta", "def _update_actor(self, batch: object", 1)
+    )
+    renamed = ast.parse(
+        source.replace(
+            "def _update_actor(self, batch: KVBatchMeta, metrics", "def _update_actor(self, batch, numbers", 1
+        )
+    )
+    bodied = ast.parse(
+        source.replace("ppo_mini_batch_size = ppo_mini_batch_size * self.config", "ppo_mini_batch_size = self.config")
+    )
     seen = []
     for tree in (changed, renamed, bodied):
         verl_contract.lineage.cache_clear()

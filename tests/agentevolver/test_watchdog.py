@@ -118,7 +118,9 @@ def test_the_status_says_that_the_run_is_stuck_until_it_is_not(tmp_path):
     status, path = Status(tmp_path), tmp_path / "status.json"
     status.set("training", step=3)
     status.note("rollouts takes 300 s by now")
-    assert {"phase": "training", "step": 3, "stuck": "rollouts takes 300 s by now"}.items() <= json.loads(path.read_text()).items()
+    assert {"phase": "training", "step": 3, "stuck": "rollouts takes 300 s by now"}.items() <= json.loads(
+        path.read_text()
+    ).items()
     status.set("training", step=4)
     assert json.loads(path.read_text())["stuck"] == "rollouts takes 300 s by now"
     status.note(None)
@@ -161,7 +163,8 @@ async def test_a_noted_call_that_fails_or_is_cancelled_is_not_waited_for_any_mor
 
 
 async def test_an_environment_that_hangs_is_named_while_the_run_waits(tmp_path):
-    """A real rollout whose environment never answers, watched by the real thread; the rollout ends well once it does."""
+    """A real rollout whose environment never answers, watched by the real thread; the rollout ends well once it
+    does."""
     chatml = build_tokenizer(CHATML, "<|im_end|>")
     free, told = asyncio.Event(), threading.Event()
 
@@ -185,7 +188,9 @@ async def test_an_environment_that_hangs_is_named_while_the_run_waits(tmp_path):
             told.set()
 
     status.set("training")
-    dog = Watchdog(WatchdogSettings(enable=True, floor_s=0.2, factor=2), show=show, waits=lambda: described(board.waiting()))
+    dog = Watchdog(
+        WatchdogSettings(enable=True, floor_s=0.2, factor=2), show=show, waits=lambda: described(board.waiting())
+    )
     dog.start()
     dog.enter("rollouts")
     rollout = asyncio.create_task(runner.run(Task(task_id="t", env_type="fake"), "g", 0, {}, {}))

@@ -1,8 +1,11 @@
-"""What of verl, TransferQueue and vLLM our code rests on, read in both sources: nothing is imported, so this takes a second.
+"""What of verl, TransferQueue and vLLM our code rests on, read in both sources: nothing is imported, so this takes a
+second.
 
-Found are, in our packages: names imported from them; names of imported modules that are used (`tu.x`, `tq.x`); and for each class of ours
-that is one of theirs, the methods it replaces or calls and the attributes it reads. Each has what can be said of it: a parameter list
-without annotations, "attribute", "class"; and a digest of the body where ours stands in its place, or rests on how it works.
+Found are, in our packages: names imported from them; names of imported modules that are used (`tu.x`, `tq.x`); and for
+    each class of ours
+that is one of theirs, the methods it replaces or calls and the attributes it reads. Each has what can be said of it: a
+parameter list without annotations, "attribute", "class"; and a digest of the body where ours stands in its place, or
+rests on how it works.
 
 `python tests/agentevolver/verl_contract.py` writes the table anew, after each change was looked at.
 """
@@ -89,7 +92,8 @@ def imports_of(module: str) -> dict[str, tuple[str, str]]:
 
 
 def declared(module: str, name: str) -> tuple[str, ast.AST] | None:
-    """The module that declares a name and its declaration, imports followed within their packages; None if there is none."""
+    """The module that declares a name and its declaration, imports followed within their packages; None if there is
+    none."""
     tree = tree_of(module)
     for node in tree.body if tree else ():
         if isinstance(node, Definition) and node.name == name:
@@ -116,10 +120,15 @@ def lineage(module: str, name: str) -> tuple[tuple[str, ast.ClassDef], ...]:
 
 
 def members(node: ast.ClassDef) -> dict[str, ast.AST | None]:
-    """What a class declares: methods and class attributes by name, and None for an attribute that its methods assign."""
+    """What a class declares: methods and class attributes by name, and None for an attribute that its methods
+    assign."""
     own: dict[str, ast.AST | None] = {}
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and getattr(inner.value, "id", "") == "self":
+        if (
+            isinstance(inner, ast.Attribute)
+            and isinstance(inner.ctx, ast.Store)
+            and getattr(inner.value, "id", "") == "self"
+        ):
             own[inner.attr] = None
     for inner in node.body:
         if isinstance(inner, Definition):
@@ -141,7 +150,11 @@ def signature(node: ast.AST | None) -> str:
         init = members(node).get("__init__")
         if isinstance(init, ast.FunctionDef):
             return f"class {signature(init)}"
-        fields = [part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)]
+        fields = [
+            part.target.id
+            for part in node.body
+            if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+        ]
         return " ".join(["class", *fields])
     return "attribute"
 
@@ -168,10 +181,13 @@ def entry(path: str, *, closely: bool = False) -> str | None:
         if own is None:
             return None
         node = own[member]
-    return signature(node) + (digest(node) if closely and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else "")
+    return signature(node) + (
+        digest(node) if closely and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+    )
 
 
-# -- our side ---------------------------------------------------------------------------------------------------------------------------
+# -- our side
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def our_modules() -> Iterator[tuple[Path, ast.Module]]:
@@ -183,7 +199,8 @@ def our_modules() -> Iterator[tuple[Path, ast.Module]]:
 
 
 def names_of(tree: ast.Module) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """What a module of ours imports of theirs: names (-> module, name there), and modules by the name they are used under."""
+    """What a module of ours imports of theirs: names (-> module, name there), and modules by the name they are used
+    under."""
     names, modules = {}, {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in THEIRS:
@@ -195,13 +212,20 @@ def names_of(tree: ast.Module) -> tuple[dict[str, tuple[str, str]], dict[str, st
         elif isinstance(node, ast.Import):
             modules |= {a.asname: a.name for a in node.names if a.name.split(".")[0] in THEIRS and a.asname}
     for node in tree.body:  # `_Worker: Any = TheirWorker.__ray_metadata__.modified_class`
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and "modified_class" in ast.unparse(node.value):
-            names |= {t.id: names[ast.unparse(node.value).split(".")[0]] for t in targets(node) if isinstance(t, ast.Name)}
+        if (
+            isinstance(node, ast.Assign | ast.AnnAssign)
+            and node.value is not None
+            and "modified_class" in ast.unparse(node.value)
+        ):
+            names |= {
+                t.id: names[ast.unparse(node.value).split(".")[0]] for t in targets(node) if isinstance(t, ast.Name)
+            }
     return names, modules
 
 
 def uses() -> dict[str, bool]:
-    """Everything of theirs that our code names, and whether its body matters: `module:name` or `module:Class.member`."""
+    """Everything of theirs that our code names, and whether its body matters: `module:name` or
+    `module:Class.member`."""
     found = dict.fromkeys(CALLED, False)
     sources = [(tree, *names_of(tree)) for _, tree in our_modules()]
     above = {  # classes of ours that others of ours may be made of, and theirs above them
@@ -228,12 +252,16 @@ def uses() -> dict[str, bool]:
 def members_used(ours: ast.ClassDef, module: str, name: str) -> Iterator[tuple[str, bool]]:
     """What our class replaces, extends and reads of theirs, and whether our method stands in the place of theirs."""
     own = members(ours)
-    read = {n.attr for n in ast.walk(ours) if isinstance(n, ast.Attribute) and ast.unparse(n.value) in ("self", "super()")}
+    read = {
+        n.attr for n in ast.walk(ours) if isinstance(n, ast.Attribute) and ast.unparse(n.value) in ("self", "super()")
+    }
     for home, theirs in lineage(module, name):
         for member in members(theirs):
             method = own.get(member)
             if member in own or member in read:
-                extends = not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or f"super().{member}(" in ast.unparse(method)
+                extends = not isinstance(
+                    method, ast.FunctionDef | ast.AsyncFunctionDef
+                ) or f"super().{member}(" in ast.unparse(method)
                 yield f"{home}:{theirs.name}.{member}", not extends
 
 

@@ -37,7 +37,9 @@ def test_every_implementation_of_every_case_ran_and_was_timed(rows):
     assert all(row["forward_ms"] > 0 and (row["step_ms"] is None) == (row["gradient_error"] is None) for row in rows)
 
 
-@pytest.mark.parametrize(("part", "name"), [("attention", "torch_varlen"), ("attention", "sdpa"), ("head", "verl's fused, torch")])
+@pytest.mark.parametrize(
+    ("part", "name"), [("attention", "torch_varlen"), ("attention", "sdpa"), ("head", "verl's fused, torch")]
+)
 def test_what_rounds_to_half_precision_is_near_the_reference(rows, part, name):
     assert all(row["error"] < 0.05 and row["gradient_error"] < 0.02 for row in named(rows, part, name))
 

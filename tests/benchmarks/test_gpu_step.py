@@ -16,10 +16,24 @@ from benchmarks.run_within import run_within
 
 def test_the_command_line():
     arguments = parse(
-        ["--shape", "0.5B,7B", "--steps", "2", "a.b=1", "--side-by-side", "whole=", "--side-by-side", "eager=c.d=2 e.f=3", "g=4"]
+        [
+            "--shape",
+            "0.5B,7B",
+            "--steps",
+            "2",
+            "a.b=1",
+            "--side-by-side",
+            "whole=",
+            "--side-by-side",
+            "eager=c.d=2 e.f=3",
+            "g=4",
+        ]
     )
     assert arguments.shape == ["0.5B", "7B"] and arguments.overrides == ["a.b=1", "g=4"]
-    assert [(one.name, one.overrides) for one in arguments.side_by_side] == [("whole", []), ("eager", ["c.d=2", "e.f=3"])]
+    assert [(one.name, one.overrides) for one in arguments.side_by_side] == [
+        ("whole", []),
+        ("eager", ["c.d=2", "e.f=3"]),
+    ]
     for wrong in (["--shape", "3B"], ["nonsense"], ["--side-by-side", "name"]):
         with pytest.raises(SystemExit):
             parse(wrong)
@@ -29,7 +43,10 @@ def test_what_is_given_on_the_command_line_comes_last_and_wins(tmp_path):
     arguments = parse(["--shape", "7B", "--lora-rank", "16", "actor_rollout_ref.rollout.gpu_memory_utilization=0.4"])
     told = overrides_of(arguments, "7B", tmp_path)
     assert told[-1] == "actor_rollout_ref.rollout.gpu_memory_utilization=0.4"
-    assert "actor_rollout_ref.model.lora_rank=16" in told and "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true" in told
+    assert (
+        "actor_rollout_ref.model.lora_rank=16" in told
+        and "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true" in told
+    )
     assert f"actor_rollout_ref.model.path={tmp_path}" in told and "trainer.total_training_steps=3" in told
 
 
@@ -73,7 +90,9 @@ def test_a_run_that_heeds_the_first_signal_ends_itself(short, tmp_path):
 
 
 def test_a_run_that_heeds_no_signal_is_ended_by_its_deadline(short, tmp_path):
-    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ntime.sleep(60)"
+    code = (
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ntime.sleep(60)"
+    )
     began = time.monotonic()
     ended = run_within([sys.executable, "-c", code], tmp_path, tmp_path / "e", tmp_path / "out", 3.0)
     assert ended.returncode == -signal.SIGKILL and time.monotonic() - began < 3.5
@@ -83,11 +102,20 @@ def test_a_run_that_heeds_no_signal_is_ended_by_its_deadline(short, tmp_path):
 def test_phases_are_told_with_their_times(short, tmp_path):
     (tmp_path / "e").mkdir()
     say = "import json, time, pathlib\np = pathlib.Path('e/status.json')\n"
-    say += "for s in ({'phase': 'loading'}, {'phase': 'training', 'step': 1}):\n    p.write_text(json.dumps(s)); time.sleep(0.4)\n"
+    say += (
+        "for s in ({'phase': 'loading'}, {'phase': 'training', 'step': 1}):\n    p.write_text(json.dumps(s)); "
+        "time.sleep(0.4)\n"
+    )
     ended = run_within([sys.executable, "-c", say], tmp_path, tmp_path / "e", tmp_path / "out", 20.0)
     assert ended.returncode == 0 and [phase for _, phase in ended.timeline] == ["loading", "training 1"]
 
 
 def test_a_shape_is_that_of_its_config():
-    config = {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2}
+    config = {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    }
     assert Decoder.of({**config, "vocab_size": 151_936, "tie_word_embeddings": True}) == SHAPES["1.5B"]

@@ -1,4 +1,5 @@
-"""A small part of the matrix: what a server that behaves like a real one may cost, and that nothing wrong is kept for it."""
+"""A small part of the matrix: what a server that behaves like a real one may cost, and that nothing wrong is kept for
+it."""
 
 import json
 
@@ -12,7 +13,9 @@ CELL = {"units": 10, "survived": 10, "kept": 10, "right": 10}
 @pytest.mark.service
 @pytest.mark.timeout(280)
 def test_a_server_that_behaves_like_a_real_one_costs_little_and_nothing_wrong_is_kept(capsys):
-    options = parse(["--worlds", "pocket,gymnasium", "--tempers", "calm,mild,limits,fences+cut", "--seeds", "6", "--show", "9"])
+    options = parse(
+        ["--worlds", "pocket,gymnasium", "--tempers", "calm,mild,limits,fences+cut", "--seeds", "6", "--show", "9"]
+    )
     table = measure(options)
     assert {key[0] for key in table} == set(ACTIVITIES) and len({key[1:] for key in table}) == 8
     told = capsys.readouterr().err

@@ -13,7 +13,15 @@ PEAK = 1e9
 
 
 def record(update, **timing):
-    seconds = {"submit": 1.0, "gen": 10.0, "gen/sleep": 2.0, "collect": 0.5, "old_log_prob": 4.0, "update_actor": update, "untimed": 0.25}
+    seconds = {
+        "submit": 1.0,
+        "gen": 10.0,
+        "gen/sleep": 2.0,
+        "collect": 0.5,
+        "old_log_prob": 4.0,
+        "update_actor": update,
+        "untimed": 0.25,
+    }
     seconds = {**seconds, **timing}
     step = sum(value for name, value in seconds.items() if "/" not in name)
     return {
@@ -50,7 +58,9 @@ def test_speeds_are_those_of_the_formulas():
     assert named["rollouts"].tokens_per_s == 50 and named["rollouts"].mfu is None
     assert named["old log-probs"].tokens_per_s == 250 and named["old log-probs"].mfu == pytest.approx(flops / 4 / PEAK)
     assert named["update"].mfu == pytest.approx(3 * flops / 5 / PEAK)
-    assert by_name(rows([record(5.0)], POLICY, lora=True, peak=PEAK))["update"].mfu == pytest.approx(2 * flops / 5 / PEAK)
+    assert by_name(rows([record(5.0)], POLICY, lora=True, peak=PEAK))["update"].mfu == pytest.approx(
+        2 * flops / 5 / PEAK
+    )
     assert by_name(rows([record(5.0)], POLICY, lora=False, peak=None))["update"].mfu is None
 
 
@@ -74,7 +84,11 @@ def test_tables_are_printed_with_every_row():
 
 @pytest.mark.parametrize(
     ("name", "tera"),
-    [("NVIDIA H100 80GB HBM3, 580.82.07, 81559 MiB", 989.4), ("NVIDIA H100 PCIe", 756.0), ("NVIDIA A100-SXM4-80GB", 312.0)],
+    [
+        ("NVIDIA H100 80GB HBM3, 580.82.07, 81559 MiB", 989.4),
+        ("NVIDIA H100 PCIe", 756.0),
+        ("NVIDIA A100-SXM4-80GB", 312.0),
+    ],
 )
 def test_a_devices_promise_is_known_by_its_name(name, tera):
     assert peak_flops(name) == tera * 1e12

@@ -1,7 +1,9 @@
 """One run with tasks of its own making, step labels and guidance, of which every part is killed in turn.
 
-Each time it goes on by itself, or stops in order with one line and is resumed by the same command. In the end nothing that was acknowledged
-is missing: the rollouts of every step that was logged, the tasks that were kept, the experiences that were in the store at the checkpoint
+Each time it goes on by itself, or stops in order with one line and is resumed by the same command. In the end nothing
+that was acknowledged
+is missing: the rollouts of every step that was logged, the tasks that were kept, the experiences that were in the store
+    at the checkpoint
 that the run goes on from.
 """
 
@@ -87,7 +89,9 @@ def stored_experiences(directory: Path, until: int | None = None) -> set[str]:
         return set()
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
     try:
-        return {row[0] for row in connection.execute("SELECT id FROM records WHERE ? IS NULL OR step <= ?", (until, until))}
+        return {
+            row[0] for row in connection.execute("SELECT id FROM records WHERE ? IS NULL OR step <= ?", (until, until))
+        }
     finally:
         connection.close()
 
@@ -180,10 +184,13 @@ def nothing_is_missing(directory: Path, known: Acknowledged) -> None:
     kept, guided_by = kept_tasks(directory), set()
     for step in steps:
         records = read_jsonl(directory / "trajectories" / f"step_{step}.jsonl")
-        assert len(records) == len({record["trajectory_id"] for record in records}) == ROLLOUTS, f"the rollouts of step {step}"
+        assert len(records) == len({record["trajectory_id"] for record in records}) == ROLLOUTS, (
+            f"the rollouts of step {step}"
+        )
         assert {record["task"]["task_id"] for record in records} <= kept
         assert all(
-            (record["outcome"] is None) == (record["stop_reason"] in ("env_error", "llm_error", "grading_error")) for record in records
+            (record["outcome"] is None) == (record["stop_reason"] in ("env_error", "llm_error", "grading_error"))
+            for record in records
         )
         guided_by |= {name for record in records if record["guided"] for name in record["guidance"]["experience_ids"]}
     assert known.tasks and known.tasks <= kept

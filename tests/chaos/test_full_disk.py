@@ -1,4 +1,5 @@
-"""A disk that fills up while a checkpoint is written: one line says so, and with room again the run goes on from the last whole one."""
+"""A disk that fills up while a checkpoint is written: one line says so, and with room again the run goes on from the
+last whole one."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ ROOM, MORE_ROOM = "16m", "200m"
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "disk"
     path.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(path)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(path)], capture_output=True, text=True
+    )
     if done.returncode:
         pytest.skip(f"nothing may be mounted here: {done.stderr.strip()}")
     yield path

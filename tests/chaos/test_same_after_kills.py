@@ -1,4 +1,5 @@
-"""A run that is killed at random moments and resumed says what a run says that nobody disturbed, the pool of experience included."""
+"""A run that is killed at random moments and resumed says what a run says that nobody disturbed, the pool of experience
+included."""
 
 import random
 import signal
@@ -38,10 +39,15 @@ def test_a_run_killed_at_three_random_moments_says_what_an_undisturbed_one_says(
         run = launch(tmp_path, "killed", *WANTED, *SAVED)
         try:
             # Not before there is a checkpoint, else there is nothing to resume; then at any moment of some steps.
-            run.wait_for(lambda run=run: run.steps_done() and checkpointed(run), "a step of this launch, and a checkpoint")
+            run.wait_for(
+                lambda run=run: run.steps_done() and checkpointed(run), "a step of this launch, and a checkpoint"
+            )
             moment = chance.uniform(0.0, 4.0)
             time.sleep(moment)
-            told.append(f"kill {kill + 1}: {moment:.2f} s on, after step {max(run.steps_done())}, checkpoint {checkpointed(run)}")
+            told.append(
+                f"kill {kill + 1}: {moment:.2f} s on, after step {max(run.steps_done())}, checkpoint "
+                f"{checkpointed(run)}"
+            )
             kill_everything(run)
         finally:
             run.end()

@@ -1,4 +1,5 @@
-"""A language model that is away for a minute, while tasks are made and while the policy is trained: the run waits, and nothing is lost."""
+"""A language model that is away for a minute, while tasks are made and while the policy is trained: the run waits, and
+nothing is lost."""
 
 from __future__ import annotations
 

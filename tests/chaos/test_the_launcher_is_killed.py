@@ -1,4 +1,5 @@
-"""kill -9 of the launcher at random moments of one run: within seconds nothing of the run is left, and the same command goes on with it."""
+"""kill -9 of the launcher at random moments of one run: within seconds nothing of the run is left, and the same command
+goes on with it."""
 
 from __future__ import annotations
 
@@ -23,11 +24,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]
 WITHIN_S = 10.0
 RECORDS = ROOT / ".agentevolver" / "run"
 STEPS = 12
-WANTED = (f"trainer.total_training_steps={STEPS}", "trainer.save_freq=1", "trainer.test_freq=-1", "trainer.val_before_train=false")
+WANTED = (
+    f"trainer.total_training_steps={STEPS}",
+    "trainer.save_freq=1",
+    "trainer.test_freq=-1",
+    "trainer.val_before_train=false",
+)
 
 
 def guard_of(run: Launched) -> ProcessId:
-    (found,) = (child for child in psutil.Process(run.process.pid).children() if "agentevolver.launcher.guard" in child.cmdline())
+    (found,) = (
+        child
+        for child in psutil.Process(run.process.pid).children()
+        if "agentevolver.launcher.guard" in child.cmdline()
+    )
     identity = identify(found.pid)
     assert identity is not None
     return identity
@@ -57,7 +67,9 @@ def nothing_is_left(run: Launched) -> float:
     """Wait until nothing of the run is left, its record included; returns the seconds that took."""
     began = time.monotonic()
     while any(left := (run.processes(), run.left_behind(), {path.name for path in RECORDS.glob(f"{run.run_id}*")})):
-        assert time.monotonic() - began < WITHIN_S, f"{WITHIN_S:g} s after its launcher was killed a run has left {left}"
+        assert time.monotonic() - began < WITHIN_S, (
+            f"{WITHIN_S:g} s after its launcher was killed a run has left {left}"
+        )
         time.sleep(0.1)
     return time.monotonic() - began
 
@@ -104,7 +116,9 @@ def test_nothing_outlives_a_killed_launcher_and_the_same_command_goes_on(
         time.sleep(wait_s)
         processes, segments = kill(run)
         took_s = nothing_is_left(run)
-        say(f"{wait_s:.1f} s, {when}: {processes} processes and {len(segments)} segments were gone after {took_s:.1f} s")
+        say(
+            f"{wait_s:.1f} s, {when}: {processes} processes and {len(segments)} segments were gone after {took_s:.1f} s"
+        )
         assert "was killed: ended" in run.output
         run = started()
 
@@ -112,7 +126,10 @@ def test_nothing_outlives_a_killed_launcher_and_the_same_command_goes_on(
     time.sleep(dice.uniform(0, 5))
     processes, segments = kill(run, guard_of(run))
     time.sleep(WITHIN_S)
-    say(f"with its guard: of {processes} processes {len(run.processes())} were left, {bytes_of(segments) / 1e6:.1f} MB of shared memory")
+    say(
+        f"with its guard: of {processes} processes {len(run.processes())} were left, {bytes_of(segments) / 1e6:.1f} "
+        "MB of shared memory"
+    )
     assert segments, "vLLM's engine and the weights' transfer have some"
     last = started()
     assert last.wait(600) == 0, last.output

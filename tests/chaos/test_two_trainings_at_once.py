@@ -1,4 +1,5 @@
-"""Two trainings on one machine send their weights at the same moments: each engine gets those of its own trainer, to the last bit."""
+"""Two trainings on one machine send their weights at the same moments: each engine gets those of its own trainer, to
+the last bit."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def test_no_engine_gets_the_weights_of_another_run(tmp_path: Path) -> None:
             run.end()
     sent, received = ({name: digests(tmp_path, name, end) for name in ("one", "other")} for end in ("sent", "received"))
     for name in ("one", "other"):
-        assert len(sent[name]) >= STEPS and received[name] == sent[name], f"the engine of {name} has other weights than its trainer"
+        assert len(sent[name]) >= STEPS and received[name] == sent[name], (
+            f"the engine of {name} has other weights than its trainer"
+        )
         assert len(set(sent[name])) >= STEPS, "the policy was not trained"
     # What both began with is the same; nothing after it is.
     assert not set(sent["one"][1:]) & set(sent["other"][1:]), "the two runs trained one policy"

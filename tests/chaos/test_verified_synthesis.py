@@ -1,7 +1,8 @@
-"""Verified synthesis end to end on gymnasium and mcp, whole: fifty tasks of five kinds and more, and five steps of training on them.
+"""Verified synthesis end to end on gymnasium and mcp, whole: fifty tasks of five kinds and more, and five steps of
+training on them.
 
-The model is a mind that knows the world (`knowing_minds`) and plants wrong references: none of them may be kept, and all that is kept must
-be right by the world's own truth and hold when it is carried out again.
+The model is a mind that knows the world (`knowing_minds`) and plants wrong references: none of them may be kept, and
+all that is kept must be right by the world's own truth and hold when it is carried out again.
 """
 
 from __future__ import annotations
@@ -30,10 +31,22 @@ SMALL = (
     *("device=cpu", "ray.dashboard=false", "data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=2"),
     *(f"{ROLLOUT}n=2", f"{ROLLOUT}response_length=16", f"{ROLLOUT}multi_turn.max_steps=4", f"{ROLLOUT}max_env_len=256"),
     *("data.max_prompt_length=2048", "data.max_response_length=1536", f"{ROLLOUT}max_model_len={ROOM}"),
-    *(f"{key}={ROOM}" for key in ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", f"{ROLLOUT}log_prob_max_token_len_per_gpu")),
+    *(
+        f"{key}={ROOM}"
+        for key in ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", f"{ROLLOUT}log_prob_max_token_len_per_gpu")
+    ),
     f"actor_rollout_ref.ref.log_prob_max_token_len_per_gpu={ROOM}",
-    *(f"trainer.total_training_steps={STEPS}", "trainer.test_freq=-1", "trainer.save_freq=-1", "trainer.val_before_train=false"),
-    *("task_manager.n=0", "task_manager.mixture.synthetic_data_ratio=1000", "task_manager.grader.synthetic_grader=state"),
+    *(
+        f"trainer.total_training_steps={STEPS}",
+        "trainer.test_freq=-1",
+        "trainer.save_freq=-1",
+        "trainer.val_before_train=false",
+    ),
+    *(
+        "task_manager.n=0",
+        "task_manager.mixture.synthetic_data_ratio=1000",
+        "task_manager.grader.synthetic_grader=state",
+    ),
 )
 
 
@@ -47,19 +60,27 @@ def check(tasks: list[Task], mind: Any, findings: list[str | None]) -> None:
     assert len(findings) == len(tasks) and [finding for finding in findings if finding is not None] == []
 
 
-def train(folder: Path, name: str, env_type: str, tasks: list[Task], env: dict[str, str] | None = None) -> list[dict[str, Any]]:
+def train(
+    folder: Path, name: str, env_type: str, tasks: list[Task], env: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     """Train on the tasks and return the records of the rollouts."""
     path = folder / f"{name}.jsonl"
     write_objectives(path, tasks)
     texts = [page.read_text() for page in (ROOT / "docs").glob("*.md")]
     overrides = (f"env_service.env_type={env_type}", f"task_manager.train_data_path={path}", "data.val_splits=[dev]")
     model = build(folder / "model", texts)
-    launched = Launched(folder, name, (*SMALL, f"actor_rollout_ref.model.path={model}", *overrides), conf="questioning", env=env)
+    launched = Launched(
+        folder, name, (*SMALL, f"actor_rollout_ref.model.path={model}", *overrides), conf="questioning", env=env
+    )
     try:
         assert launched.wait(850) == 0, launched.output
         assert launched.steps_done()[-STEPS:] == list(range(1, STEPS + 1))
         assert launched.processes() == launched.left_behind() == set()
-        return [record for file in sorted((launched.directory / "trajectories").glob("*.jsonl")) for record in read_jsonl(file)]
+        return [
+            record
+            for file in sorted((launched.directory / "trajectories").glob("*.jsonl"))
+            for record in read_jsonl(file)
+        ]
     finally:
         launched.end()
 
@@ -84,7 +105,9 @@ def test_tasks_of_lakes_and_taxis_are_made_verified_and_trained_on(tmp_path: Pat
     records = train(tmp_path, "gymnasium", "gymnasium", tasks)
     check_rollouts(records, tasks)
     shown = [record["messages"][1]["content"] for record in records]
-    assert all("You are A, at row" in text or "The taxi T is at row" in text for text in shown), "the policy sees where it is"
+    assert all("You are A, at row" in text or "The taxi T is at row" in text for text in shown), (
+        "the policy sees where it is"
+    )
 
 
 def test_tasks_of_notes_are_made_verified_and_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +115,14 @@ def test_tasks_of_notes_are_made_verified_and_trained_on(tmp_path: Path, monkeyp
     monkeypatch.setenv("ENV_MCP_CONFIG", str(config))
     mind: Mind = NotesMind()
     (tmp_path / "made").mkdir()
-    tasks, funnel, findings = asyncio.run(kept_tasks("mcp", mind, tmp_path / "made", seeds=20, val_splits=("dev",), check=recheck))
+    tasks, funnel, findings = asyncio.run(
+        kept_tasks("mcp", mind, tmp_path / "made", seeds=20, val_splits=("dev",), check=recheck)
+    )
     check(tasks, mind, findings)
     assert funnel.unchecked == 0 and funnel.executed < funnel.verified
     both = [task for task in tasks if task.query.startswith("Clear ")]
-    assert all(task.metadata["state_check"]["changes"] and task.metadata["state_check"]["answer"] for task in both) and both
+    assert (
+        all(task.metadata["state_check"]["changes"] and task.metadata["state_check"]["answer"] for task in both)
+        and both
+    )
     check_rollouts(train(tmp_path, "mcp", "mcp", tasks, {"ENV_MCP_CONFIG": str(config)}), tasks)

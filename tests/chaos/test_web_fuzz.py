@@ -1,4 +1,5 @@
-"""100,000 requests over the four servers, with and without credentials: no 5xx but 503 and 504, and every route is served."""
+"""100,000 requests over the four servers, with and without credentials: no 5xx but 503 and 504, and every route is
+served."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ async def test_requests_to_the_applications(tmp_path: Path) -> None:
     fuzzers = await fuzz_applications(tmp_path, 100_000 - SOCKETS, seed=18)
     for fuzzer in fuzzers:
         for name, times in fuzzer.served_times().items():
-            print(f"{name}: {times} x 2xx,", {status: n for (known, status), n in sorted(fuzzer.counts.items()) if known == name})
+            print(
+                f"{name}: {times} x 2xx,",
+                {status: n for (known, status), n in sorted(fuzzer.counts.items()) if known == name},
+            )
     print(f"{sum(sum(fuzzer.counts.values()) for fuzzer in fuzzers)} requests in {time.monotonic() - begun:.0f} s")
     rarely = {name: times for fuzzer in fuzzers for name, times in fuzzer.served_times().items() if times < 100}
     assert not rarely

@@ -1,12 +1,13 @@
-"""Chat templates as the model families ship them, shortened: what they do to roles, thoughts and white space is kept. And a tokenizer
-whose tokens reach over words and line breaks, as real ones do."""
+"""Chat templates as the model families ship them, shortened: what they do to roles, thoughts and white space is kept.
+And a tokenizer whose tokens reach over words and line breaks, as real ones do."""
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 # A system message of its own if there is none; tool answers go into user turns, several in a row into one.
 QWEN25 = (
-    "{%- if messages[0]['role'] != 'system' -%}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{%- endif -%}"
+    "{%- if messages[0]['role'] != 'system' -%}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' "
+    "}}{%- endif -%}"
     "{%- for m in messages -%}"
     "{%- if m['role'] == 'tool' -%}"
     "{%- if loop.first or messages[loop.index0 - 1]['role'] != 'tool' -%}{{ '<|im_start|>user' }}{%- endif -%}"
@@ -24,9 +25,11 @@ QWEN3 = (
     "{%- for m in messages -%}"
     "{%- if m['role'] == 'assistant' -%}"
     "{%- set content = m['content'].split('</think>')[-1].lstrip('\n') -%}"
-    "{%- set thought = m['content'].split('</think>')[0].split('<think>')[-1].strip('\n') if '</think>' in m['content'] else '' -%}"
+    "{%- set thought = m['content'].split('</think>')[0].split('<think>')[-1].strip('\n') if '</think>' in "
+    "m['content'] else '' -%}"
     "{{ '<|im_start|>assistant\n' }}"
-    "{%- if loop.index0 > ns.last and (loop.last or thought) -%}{{ '<think>\n' + thought + '\n</think>\n\n' }}{%- endif -%}"
+    "{%- if loop.index0 > ns.last and (loop.last or thought) -%}{{ '<think>\n' + thought + '\n</think>\n\n' }}{%- "
+    "endif -%}"
     "{{ content + '<|im_end|>\n' }}"
     "{%- elif m['role'] == 'tool' -%}"
     "{%- if loop.first or messages[loop.index0 - 1]['role'] != 'tool' -%}{{ '<|im_start|>user' }}{%- endif -%}"
@@ -35,7 +38,8 @@ QWEN3 = (
     "{%- else -%}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endif -%}"
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}"
-    "{%- if enable_thinking is defined and enable_thinking is false -%}{{ '<think>\n\n</think>\n\n' }}{%- endif -%}{%- endif -%}"
+    "{%- if enable_thinking is defined and enable_thinking is false -%}{{ '<think>\n\n</think>\n\n' }}{%- endif "
+    "-%}{%- endif -%}"
 )
 # A thought is opened by the generation prompt itself (models behind a reasoning parser).
 QWEN3_THINKING = QWEN3.partition("{%- if add_generation_prompt -%}")[0] + (
@@ -51,7 +55,8 @@ LLAMA31 = (
 # Refuses two messages of one role in a row.
 STRICT = (
     "{%- for m in messages -%}"
-    "{%- if not loop.first and messages[loop.index0 - 1]['role'] == m['role'] -%}{{ raise_exception('roles must alternate') }}{%- endif -%}"
+    "{%- if not loop.first and messages[loop.index0 - 1]['role'] == m['role'] -%}{{ raise_exception('roles must "
+    "alternate') }}{%- endif -%}"
     "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 )
@@ -78,6 +83,12 @@ def merging_tokenizer(template, eos):
         "<think>\n\n</think>\n\n",
     ] * 9
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False))
-    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, pad_token="<|endoftext|>", chat_template=template)
+    tokenizer.train_from_iterator(
+        corpus, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    )
+    tokenizer.add_special_tokens(
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=eos, pad_token="<|endoftext|>", chat_template=template
+    )

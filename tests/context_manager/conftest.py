@@ -5,7 +5,15 @@ import pytest
 from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits
 from tests.chat_tokenizers import CHATML, CHATML_THINK, LLAMA3, build_tokenizer
-from tests.context_manager.chat_templates import LLAMA31, PLAIN, QWEN3, QWEN3_THINKING, QWEN25, STRICT, merging_tokenizer
+from tests.context_manager.chat_templates import (
+    LLAMA31,
+    PLAIN,
+    QWEN3,
+    QWEN3_THINKING,
+    QWEN25,
+    STRICT,
+    merging_tokenizer,
+)
 
 
 @pytest.fixture(

@@ -10,7 +10,8 @@ def begin(template, renderer, limits, options=None, opening=OPENING, training=No
 
 
 def say(context, text, step, *, closed=True, kind="action", answers=None):
-    """Let the policy say `text`; `answers` maps the kind of a side call to what is answered. Returns the prompt that it saw."""
+    """Let the policy say `text`; `answers` maps the kind of a side call to what is answered. Returns the prompt that it
+    saw."""
     renderer = context.renderer
     while (call := context.housekeeping()) is not None:
         answer = (answers or {}).get(call.kind, "ok")

@@ -108,7 +108,9 @@ def test_messages_of_the_caller_are_never_changed(renderer, roomy, template):
     assert observation == [{"role": "user", "content": "x" * 900}]
 
 
-@pytest.mark.parametrize(("choice", "kept"), [(None, [0, 2, 4]), ("spread", [0, 2, 4]), ("first", [0, 1, 2]), ("last", [2, 3, 4])])
+@pytest.mark.parametrize(
+    ("choice", "kept"), [(None, [0, 2, 4]), ("spread", [0, 2, 4]), ("first", [0, 1, 2]), ("last", [2, 3, 4])]
+)
 def test_no_more_samples_than_allowed_and_the_rest_is_counted_by_name(renderer, roomy, choice, kept):
     options = ContextSettings(max_samples_per_trajectory=3, sample_choice=choice)
     context = begin(TEMPLATES["reasoning"], renderer, roomy, options)
@@ -140,4 +142,10 @@ def test_shown_messages_of_a_call_are_written_down_as_runs_of_their_numbers(rend
         turn(context, f"act{step}", "seen", step)
     context.timeline.drop(context.timeline.messages[2:4])
     say(context, "end", 4)
-    assert [snapshot.shown for snapshot in context.recorder.snapshots] == [(), ((1, 2),), ((1, 4),), ((1, 6),), ((1, 2), (5, 8))]
+    assert [snapshot.shown for snapshot in context.recorder.snapshots] == [
+        (),
+        ((1, 2),),
+        ((1, 4),),
+        ((1, 6),),
+        ((1, 2), (5, 8)),
+    ]

@@ -9,7 +9,11 @@ from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.template import ContextFull, ContextLimits
 
 ROOMY = ContextLimits(
-    max_prompt_tokens=10_000, max_response_tokens=10_000, max_model_len=20_000, max_new_tokens=64, max_observation_tokens=200
+    max_prompt_tokens=10_000,
+    max_response_tokens=10_000,
+    max_model_len=20_000,
+    max_new_tokens=64,
+    max_observation_tokens=200,
 )
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\u241e"), max_size=40)
 
@@ -22,7 +26,8 @@ def episodes(draw):
 
 
 def play(tokenizer, opening, turns, limits=ROOMY):
-    """Run an episode; returns the template and, per call, the prompt that was sent and the ids and log-probs that were sampled."""
+    """Run an episode; returns the template and, per call, the prompt that was sent and the ids and log-probs that were
+    sampled."""
     context = CausalTemplate(ChatRenderer(tokenizer), limits)
     context.start([{"role": "system", "content": "s"}, {"role": "user", "content": opening}])
     calls = []
@@ -56,14 +61,18 @@ def test_the_sample_holds_the_ids_that_the_engine_saw_and_sampled(tokenizer, epi
 def test_the_mask_covers_exactly_the_sampled_tokens(tokenizer, episode):
     context, calls = play(tokenizer, *episode)
     (sample,) = context.samples()
-    assert [t for t, m in zip(sample.response_ids, sample.response_mask, strict=True) if m] == [t for _, s, _ in calls for t in s]
+    assert [t for t, m in zip(sample.response_ids, sample.response_mask, strict=True) if m] == [
+        t for _, s, _ in calls for t in s
+    ]
     assert [step >= 0 for step in sample.step_ids] == [m == 1 for m in sample.response_mask]
     assert sample.response_mask[-1] == 1, "what follows the last action was never shown to the policy"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(
-    texts=st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12), min_size=1, max_size=5),
+    texts=st.lists(
+        st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12), min_size=1, max_size=5
+    ),
     opening=TEXT,
 )
 def test_a_conversation_of_closed_turns_reads_as_the_template_would_render_it(chatml, texts, opening):
@@ -153,7 +162,9 @@ def test_half_a_character_in_an_observation_is_replaced(chatml):
 
 
 def test_a_template_that_rewrites_history_is_refused_by_name(chatml):
-    broken = chatml.__class__(tokenizer_object=chatml.backend_tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    broken = chatml.__class__(
+        tokenizer_object=chatml.backend_tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
     broken.chat_template = "{{ messages | length }}"
     with pytest.raises(ChatTemplateError):
         ChatRenderer(broken).continuation([{"role": "user", "content": "x"}], closed=True)

@@ -1,4 +1,5 @@
-"""The pieces of a chat template: put together they are what the template renders, and what cannot be taken apart is refused by name."""
+"""The pieces of a chat template: put together they are what the template renders, and what cannot be taken apart is
+refused by name."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,14 +35,18 @@ def test_a_conversation_of_rewritten_replies_reads_as_the_template_renders_it(to
         timeline.said(renderer.encode("long"), "long", step, remembered=action)
         timeline.add({"role": role, "content": observation})
         messages += [{"role": "assistant", "content": action}, {"role": role, "content": observation}]
-    assert tokenizer.decode(timeline.prompt()) == tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(timeline.prompt()) == tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
 
 
 def test_notes_after_the_opening_read_as_the_template_renders_them(tokenizer):
     timeline = LiveTimeline(ChatRenderer(tokenizer), OPENING)
     timeline.note("earlier: nothing")
     expected = [*OPENING, {"role": "user", "content": "earlier: nothing"}]
-    assert tokenizer.decode(timeline.prompt()) == tokenizer.apply_chat_template(expected, tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(timeline.prompt()) == tokenizer.apply_chat_template(
+        expected, tokenize=False, add_generation_prompt=True
+    )
 
 
 def test_several_tool_answers_in_a_row_share_one_turn_where_the_template_has_it_so(qwen3):
@@ -93,7 +98,9 @@ class TestAModelWhoseRepliesEndWithAnotherTokenThanItsTurns:
             assert base.ends_turn(ids) and base.text(ids) == base.raw_text(ids) == "act"
         assert not base.ends_turn(self.said(base, "act"))
 
-    @pytest.mark.parametrize(("said", "shown"), [("act<|im_end|>", "act<|im_end|>"), ("act<|endoftext|>", "act<|endoftext|><|im_end|>")])
+    @pytest.mark.parametrize(
+        ("said", "shown"), [("act<|im_end|>", "act<|im_end|>"), ("act<|endoftext|>", "act<|endoftext|><|im_end|>")]
+    )
     @pytest.mark.parametrize("append_only", [True, False])
     def test_what_was_said_stays_and_the_turn_is_closed_once(self, base, said, shown, append_only):
         timeline = LiveTimeline(base, OPENING, append_only=append_only)
@@ -110,7 +117,9 @@ class TestAModelWhoseRepliesEndWithAnotherTokenThanItsTurns:
 
 def test_a_turn_that_closes_with_plain_text_is_never_closed_by_the_policy():
     open_ended = ChatRenderer(
-        build_tokenizer("{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + '\n' }}{%- endfor -%}", "<|eot_id|>")
+        build_tokenizer(
+            "{%- for m in messages -%}{{ m['role'] + ': ' + m['content'] + '\n' }}{%- endfor -%}", "<|eot_id|>"
+        )
     )
     newline = open_ended.encode("\n")
     assert not open_ended.ends_turn(newline) and not open_ended.closes_turn(newline)

@@ -40,7 +40,9 @@ def test_a_line_is_a_command_or_nothing(line, expected):
 def test_commands_stand_between_tags_unless_they_were_asked_for():
     assert commands_of("remove m1") == []
     assert commands_of("remove m1", asked=True) == [Command("remove", (1,))]
-    assert commands_of("remove m1 <context>keep m2</context>", asked=True) == [Command("keep", (2,))], "tags count where there are some"
+    assert commands_of("remove m1 <context>keep m2</context>", asked=True) == [Command("keep", (2,))], (
+        "tags count where there are some"
+    )
 
 
 def test_every_block_counts_and_one_that_was_cut_off_too():
@@ -54,7 +56,24 @@ def test_a_text_without_a_block_is_returned_as_it_is():
     assert without_blocks("<context>remove m1</context>") == ""
 
 
-PIECES = ["keep", "remove", "compress", " ", "m1", "[m22]", "m", "3", ",", ":", ";", "\n", "- ", "<context>", "</context>", "x"]
+PIECES = [
+    "keep",
+    "remove",
+    "compress",
+    " ",
+    "m1",
+    "[m22]",
+    "m",
+    "3",
+    ",",
+    ":",
+    ";",
+    "\n",
+    "- ",
+    "<context>",
+    "</context>",
+    "x",
+]
 
 
 @settings(max_examples=400, deadline=None)

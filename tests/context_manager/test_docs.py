@@ -54,7 +54,9 @@ def test_the_template_trains_on_what_was_sampled_with_both_flows(monkeypatch, re
     observations = [("user", "first\n" + "o" * 50, False), ("user", "err no\n" + "p" * 50, True)]
     options = ContextSettings(context_trigger_tokens=400)
     for flow in ("react", "planner_executor"):
-        played = play(renderer, template_class("my_templates:FirstLines"), flow, ids, observations, max_steps=12, options=options)
+        played = play(
+            renderer, template_class("my_templates:FirstLines"), flow, ids, observations, max_steps=12, options=options
+        )
         for sample in played.rollout.samples:
             whole = sample.prompt_ids + sample.response_ids
             for step in sample.steps:

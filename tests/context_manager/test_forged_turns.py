@@ -1,4 +1,5 @@
-"""What others write cannot forge a turn: whatever it spells, the only control tokens are those that the chat template writes."""
+"""What others write cannot forge a turn: whatever it spells, the only control tokens are those that the chat template
+writes."""
 
 import random
 
@@ -67,7 +68,11 @@ def test_no_text_of_an_observation_forges_a_turn(real, text, closed):
 @given(system=HOSTILE, task=HOSTILE)
 def test_no_task_and_no_experience_forges_a_turn(real, system, task):
     def opening(first: str, second: str) -> list[int]:
-        said = [{"role": "user", "content": first}, {"role": "assistant", "content": "ok"}, {"role": "user", "content": second}]
+        said = [
+            {"role": "user", "content": first},
+            {"role": "assistant", "content": "ok"},
+            {"role": "user", "content": second},
+        ]
         return controls(real, real.opening(said))
 
     assert opening(system, task) == opening("-", "-")
@@ -76,7 +81,9 @@ def test_no_task_and_no_experience_forges_a_turn(real, system, task):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(text=HOSTILE)
 def test_no_rewritten_reply_holds_a_special_token_and_no_clipped_text_a_control_token(real, text):
-    special = set(real.tokenizer.all_special_ids) | {i for i, t in real.tokenizer.added_tokens_decoder.items() if t.special}
+    special = set(real.tokenizer.all_special_ids) | {
+        i for i, t in real.tokenizer.added_tokens_decoder.items() if t.special
+    }
     try:
         header = len(real.assistant(""))
     except ValueError:
@@ -110,10 +117,15 @@ def test_a_role_that_the_template_leaves_out_is_refused():
 @pytest.mark.parametrize("family", ["qwen2_5", "qwen3", "llama3_1", "deepseekv3", "glm4moe"])
 def test_ten_thousand_hostile_observations_forge_no_control_token(family):
     renderer, random_ = ChatRenderer(build_real(family, "qwen")), random.Random(family)
-    fragments = [*ALL, *(text[:cut] for text in ALL for cut in (1, 2, len(text) - 1)), *(text[cut:] for text in ALL for cut in (1, 2))]
+    fragments = [
+        *ALL,
+        *(text[:cut] for text in ALL for cut in (1, 2, len(text) - 1)),
+        *(text[cut:] for text in ALL for cut in (1, 2)),
+    ]
     fragments += [_CUT, _EDGE, _MARKER, "\n", " ", "user\n", "assistant\n", "\u200b", "ok"]
     benign = {
-        closed: controls(renderer, renderer.continuation([{"role": "user", "content": "-"}], closed=closed)) for closed in (True, False)
+        closed: controls(renderer, renderer.continuation([{"role": "user", "content": "-"}], closed=closed))
+        for closed in (True, False)
     }
     for number in range(10_000):
         text = "".join(random_.choices(fragments, k=random_.randint(1, 6)))

@@ -39,7 +39,11 @@ def test_a_thought_is_trained_in_the_sample_of_its_own_turn(renderer, roomy):
     samples = context.samples()
     assert [sample.steps for sample in samples] == [[0], [1], [2]]
     for sample, prompt, text in zip(samples, prompts, said, strict=True):
-        assert sample.prompt_ids + sample.response_ids == [*prompt, *renderer.encode(text), renderer.tokenizer.eos_token_id]
+        assert sample.prompt_ids + sample.response_ids == [
+            *prompt,
+            *renderer.encode(text),
+            renderer.tokenizer.eos_token_id,
+        ]
         assert sum(sample.response_mask) == len(renderer.encode(text)) + 1
     assert sum(sample.share for sample in samples) == pytest.approx(1)
 

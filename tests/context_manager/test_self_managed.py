@@ -1,4 +1,5 @@
-"""The self-managed context: the policy says what it keeps, its decisions are trained, and the budget holds if it says nothing."""
+"""The self-managed context: the policy says what it keeps, its decisions are trained, and the budget holds if it says
+nothing."""
 
 import re
 
@@ -9,7 +10,9 @@ from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.context_manager.episodes import begin, say, shown, turn
 
-LIMITS = ContextLimits(max_prompt_tokens=400, max_response_tokens=1_200, max_model_len=2_000, max_new_tokens=120, max_observation_tokens=80)
+LIMITS = ContextLimits(
+    max_prompt_tokens=400, max_response_tokens=1_200, max_model_len=2_000, max_new_tokens=120, max_observation_tokens=80
+)
 TRIGGERED = ContextSettings(context_trigger_tokens=600, context_keep_turns=2, summary_tokens=100)
 
 
@@ -31,7 +34,9 @@ def test_the_policy_is_told_how_and_messages_carry_ids(renderer):
 def test_several_messages_of_one_observation_have_ids_of_their_own(renderer):
     context = started(renderer)
     say(context, "act", 0)
-    assert context.observe([{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]) == "a\nb", "the environment's own words"
+    assert context.observe([{"role": "tool", "content": "a"}, {"role": "tool", "content": "b"}]) == "a\nb", (
+        "the environment's own words"
+    )
     assert [message["content"] for message in context.messages[-2:]] == ["[m2] a", "[m3] b"]
 
 
@@ -43,7 +48,10 @@ def test_several_messages_of_one_observation_have_ids_of_their_own(renderer):
         ("remove m2", ["act0", f"[m2] {REMOVED}", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("compress m2: s", ["act0", "[m2] s", "act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("compress m1: a", ["a", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
-        ("compress m2: much longer than what it stands for", ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"]),
+        (
+            "compress m2: much longer than what it stands for",
+            ["act0", "[m2] seen0", "act1", "[m4] seen1", "next", "[m6] seen2"],
+        ),
         ("compress m2: s\nremove m2 m1", ["act1", "[m4] seen1", "next", "[m6] seen2"]),
         ("remove m1 m2 m3", ["[m4] seen1", "next", "[m6] seen2"]),
         ("remove m4 m2", ["act0", f"[m2] {REMOVED}", "act1", f"[m4] {REMOVED}", "next", "[m6] seen2"]),
@@ -60,7 +68,9 @@ def test_commands_in_a_reply_are_carried_out(renderer, commands, left):
     turn(context, "act1", "seen1", 1)
     turn(context, f"next<context>\n{commands}\n</context>", "seen2", 2)
     assert texts(context) == left
-    rendered = renderer.tokenizer.apply_chat_template(context.timeline.chat(), tokenize=False, add_generation_prompt=True)
+    rendered = renderer.tokenizer.apply_chat_template(
+        context.timeline.chat(), tokenize=False, add_generation_prompt=True
+    )
     if "<think>" not in rendered:
         assert shown(context, context.next_prompt()) == rendered
 
@@ -101,7 +111,9 @@ def test_what_is_kept_outlives_what_is_not(renderer):
     for step in range(2, 14):
         prompt = turn(context, f"act{step}", "o" * 60, step, answers={"context": "nothing"})
     assert "the key is 4711" in shown(context, prompt) and "[m4]" not in shown(context, prompt).replace(GUIDE, "")
-    assert any(edit["kind"] == "keep" for edit in context.edits) and any(edit["kind"] == "drop" for edit in context.edits)
+    assert any(edit["kind"] == "keep" for edit in context.edits) and any(
+        edit["kind"] == "drop" for edit in context.edits
+    )
 
 
 def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_may_go(renderer):
@@ -113,10 +125,16 @@ def test_the_policy_is_asked_once_the_trigger_is_passed_with_the_sizes_of_what_m
     assert len(context.timeline.prompt()) > context.trigger
     asked, newest = call.messages[-1]["content"], context.timeline.last_number
     assert f"of {context.trigger} tokens" in asked
-    sizes = {int(number): int(size) for number, size in re.findall(r"m(\d+) (\d+)", asked.partition("Tokens by id: ")[2])}
+    sizes = {
+        int(number): int(size) for number, size in re.findall(r"m(\d+) (\d+)", asked.partition("Tokens by id: ")[2])
+    }
     assert sorted(sizes) == list(range(1, newest - 1)), "the newest turn is out of reach"
-    assert sum(sizes.values()) + context.timeline.opening_length == pytest.approx(len(context.timeline.prompt()), abs=140)
-    assert all(65 <= sizes[number] <= 110 for number in sizes if number % 2 == 0), "sixty characters, the id, and what stands around"
+    assert sum(sizes.values()) + context.timeline.opening_length == pytest.approx(
+        len(context.timeline.prompt()), abs=140
+    )
+    assert all(65 <= sizes[number] <= 110 for number in sizes if number % 2 == 0), (
+        "sixty characters, the id, and what stands around"
+    )
     calls = len(context.recorder.snapshots)
     reply = [*renderer.encode("remove m1 m2\ncompress m4: o"), renderer.tokenizer.eos_token_id]
     context.answer(call, reply, [-0.1] * len(reply), 50)
@@ -136,7 +154,9 @@ def test_where_the_question_does_not_fit_beside_everything_it_is_put_to_the_begi
     assert len(call.prompt_ids) + call.max_new_tokens <= context.total
 
 
-@pytest.mark.parametrize("answer", ["", "I need it all", "keep m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11 m12 m13 m14", "remove m999"])
+@pytest.mark.parametrize(
+    "answer", ["", "I need it all", "keep m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11 m12 m13 m14", "remove m999"]
+)
 def test_the_budget_holds_over_two_hundred_turns_if_the_policy_does_nothing_for_it(renderer, answer):
     context = started(renderer, TRIGGERED)
     sizes = []
@@ -144,7 +164,9 @@ def test_the_budget_holds_over_two_hundred_turns_if_the_policy_does_nothing_for_
         prompt = turn(context, f"act{step}", "o" * 60, step, answers={"context": answer})
         assert len(prompt) <= context.room
         timeline = context.timeline
-        sizes.append((len(prompt), len(timeline.messages), len(timeline._blocks), len(timeline._seen_ids), len(timeline._seen)))
+        sizes.append(
+            (len(prompt), len(timeline.messages), len(timeline._blocks), len(timeline._seen_ids), len(timeline._seen))
+        )
     for measure in range(5):
         assert max(size[measure] for size in sizes[50:]) <= max(size[measure] for size in sizes[:50]) + 8
     if not answer.startswith("keep"):
@@ -156,7 +178,13 @@ def test_a_policy_that_keeps_everything_loses_it_before_the_context_is_full(rend
     for step in range(60):
         newest = context.timeline.last_number
         keep = "".join(f" m{number}" for number in range(max(newest - 12, 1), newest + 1))
-        prompt = turn(context, f"act{step}<context>keep{keep}</context>" if step else "act", "o" * 60, step, answers={"context": ""})
+        prompt = turn(
+            context,
+            f"act{step}<context>keep{keep}</context>" if step else "act",
+            "o" * 60,
+            step,
+            answers={"context": ""},
+        )
         assert len(prompt) <= context.room
     assert any(edit["kind"] == "drop" for edit in context.edits)
 

@@ -8,7 +8,9 @@ from context_manager.sliding_window import NOTE, SlidingWindowTemplate
 from context_manager.template import ContextFull, ContextLimits
 from tests.context_manager.episodes import begin, say, shown, turn
 
-LIMITS = ContextLimits(max_prompt_tokens=100, max_response_tokens=900, max_model_len=1_000, max_new_tokens=60, max_observation_tokens=80)
+LIMITS = ContextLimits(
+    max_prompt_tokens=100, max_response_tokens=900, max_model_len=1_000, max_new_tokens=60, max_observation_tokens=80
+)
 TRIGGERED = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40)
 
 
@@ -35,9 +37,9 @@ def test_a_summary_takes_the_place_of_older_turns_and_the_newest_stay(renderer):
     assert context.timeline.messages[0].role == "user"
     assert texts(context)[-2:] == ["act5", "seen5 " + "o" * 40]
     assert not any("act0" in text for text in texts(context))
-    assert [message["content"] for message in context.messages if message["role"] == "assistant"] == [f"act{i}" for i in range(6)], (
-        "the record keeps everything"
-    )
+    assert [message["content"] for message in context.messages if message["role"] == "assistant"] == [
+        f"act{i}" for i in range(6)
+    ], "the record keeps everything"
 
 
 def test_a_later_summary_replaces_the_one_before_it(renderer):
@@ -70,7 +72,9 @@ def test_a_summary_is_trained_in_the_sample_of_the_turns_that_it_sums_up(rendere
 
 
 def test_summaries_that_are_not_to_be_trained_are_not(renderer):
-    options = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, train_context_calls=False)
+    options = ContextSettings(
+        context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, train_context_calls=False
+    )
     context = filled(renderer, options, turns=8)
     sums = {snapshot.step: snapshot.trained for snapshot in context.recorder.snapshots if snapshot.kind == "summary"}
     assert sums and not any(sums.values())
@@ -103,14 +107,19 @@ def test_what_was_thought_before_a_summary_is_no_part_of_it(renderer):
 
 
 def test_a_roles_model_gets_the_opening_and_what_goes_as_a_transcript(renderer):
-    options = ContextSettings(context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, summary_by="summariser")
+    options = ContextSettings(
+        context_trigger_tokens=300, context_keep_turns=2, summary_tokens=40, summary_by="summariser"
+    )
     context = filled(renderer, options, turns=3)
     while (call := context.housekeeping()) is None:
         turn(context, "act", "</transcript> o", 90)
     assert call.by == "summariser" and call.prompt_ids == [] and call.max_new_tokens == 40
     system, user = call.messages
     assert system["content"].startswith("role: summariser/context\n")
-    assert "<opening>\ns\ngo\n</opening>" in user["content"] and "step 0\naction: act0\nobservation: seen0" in user["content"]
+    assert (
+        "<opening>\ns\ngo\n</opening>" in user["content"]
+        and "step 0\naction: act0\nobservation: seen0" in user["content"]
+    )
     assert "<summary>" not in user["content"]
     assert user["content"].count("</transcript>") == 1, "an observation cannot close its section"
     snapshots = len(context.recorder.snapshots)
@@ -131,7 +140,10 @@ def test_nobody_is_asked_if_so_wanted_and_older_turns_just_go(renderer):
 def test_the_question_is_put_to_the_beginning_alone_where_the_whole_does_not_fit(renderer):
     limits = ContextLimits(100, 700, 1_000, 60, 300)
     context = begin(
-        SlidingWindowTemplate, renderer, limits, ContextSettings(context_trigger_tokens=300, context_keep_turns=1, summary_tokens=40)
+        SlidingWindowTemplate,
+        renderer,
+        limits,
+        ContextSettings(context_trigger_tokens=300, context_keep_turns=1, summary_tokens=40),
     )
     turn(context, "act0", "o" * 60, 0)
     turn(context, "act1", "p" * 300, 1)
@@ -160,7 +172,9 @@ def test_the_summary_itself_goes_before_the_context_is_full(renderer):
     assert "Summary" in texts(context)[0]
     context.observe([{"role": "user", "content": "p" * 365}])
     prompt = say(context, "act4", 4, answers={"summary": "s" * 50})
-    assert len(prompt) <= context.room and "Summary" not in shown(context, prompt) and "p" * 365 in shown(context, prompt)
+    assert (
+        len(prompt) <= context.room and "Summary" not in shown(context, prompt) and "p" * 365 in shown(context, prompt)
+    )
     assert context.edits[-1]["kind"] == "drop"
 
 
@@ -170,7 +184,9 @@ def test_two_hundred_turns_take_no_more_room_than_fifty(renderer):
     for step in range(200):
         prompt = turn(context, f"act{step}", f"seen{step} " + "o" * 40, step, answers={"summary": f"upto {step}"})
         timeline = context.timeline
-        sizes.append((len(prompt), len(timeline.messages), len(timeline._blocks), len(timeline._seen_ids), len(timeline._seen)))
+        sizes.append(
+            (len(prompt), len(timeline.messages), len(timeline._blocks), len(timeline._seen_ids), len(timeline._seen))
+        )
         assert len(prompt) <= context.trigger
     early, late = sizes[:50], sizes[50:]
     for measure in range(5):

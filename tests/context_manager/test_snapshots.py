@@ -75,17 +75,25 @@ def test_a_snapshot_stays_as_it_was_whatever_follows():
 
 
 @pytest.mark.parametrize(
-    ("limits", "name"), [(SampleLimits(2, 3), "response_too_long"), (SampleLimits(1_000, 3), None), (SampleLimits(2, 4), None)]
+    ("limits", "name"),
+    [(SampleLimits(2, 3), "response_too_long"), (SampleLimits(1_000, 3), None), (SampleLimits(2, 4), None)],
 )
-def test_what_a_first_prompt_has_too_much_goes_to_the_response_and_only_what_is_too_long_in_all_is_dropped(limits, name, caplog):
+def test_what_a_first_prompt_has_too_much_goes_to_the_response_and_only_what_is_too_long_in_all_is_dropped(
+    limits, name, caplog
+):
     samples, dropped = recorded([([1, 2, 3, 4], [5, 6]), ([9], [8])]).samples(limits)
     assert dropped == ({name: 1} if name else {})
     assert len(samples) == (1 if name else 2)
     if name:
-        assert "sample of steps 0..0 dropped: response_too_long: 4 tokens, data.max_response_length allows 3" in caplog.text
+        assert (
+            "sample of steps 0..0 dropped: response_too_long: 4 tokens, data.max_response_length allows 3"
+            in caplog.text
+        )
         assert samples[0].share == 1.0
     else:
-        assert samples[0].prompt_ids + samples[0].response_ids == [1, 2, 3, 4, 5, 6] and sum(samples[0].response_mask) == 2
+        assert (
+            samples[0].prompt_ids + samples[0].response_ids == [1, 2, 3, 4, 5, 6] and sum(samples[0].response_mask) == 2
+        )
 
 
 def test_a_training_opening_stands_in_the_place_of_the_one_sampled_with():
@@ -105,7 +113,13 @@ def test_a_training_opening_that_is_too_long_or_has_no_place_drops_the_sample_by
 
 @pytest.mark.parametrize(
     ("choice", "count", "kept"),
-    [("first", 2, [0, 1]), ("last", 2, [5, 6]), ("spread", 3, [0, 3, 6]), ("spread", 1, [6]), ("spread", 7, list(range(7)))],
+    [
+        ("first", 2, [0, 1]),
+        ("last", 2, [5, 6]),
+        ("spread", 3, [0, 3, 6]),
+        ("spread", 1, [6]),
+        ("spread", 7, list(range(7))),
+    ],
 )
 def test_no_more_samples_than_asked_for_and_the_ones_that_were_asked_for(choice, count, kept):
     recorder = recorded([([step], [7]) for step in range(7)])

@@ -1,4 +1,5 @@
-"""What the templates share that shorten the conversation: when they step in, what they may drop, and that the budget holds."""
+"""What the templates share that shorten the conversation: when they step in, what they may drop, and that the budget
+holds."""
 
 import pytest
 
@@ -10,7 +11,9 @@ from context_manager.template import ContextFull, ContextLimits
 from context_manager.trimming import TrimmingTemplate
 from tests.context_manager.episodes import begin, shown, turn
 
-TIGHT = ContextLimits(max_prompt_tokens=100, max_response_tokens=600, max_model_len=1_000, max_new_tokens=40, max_observation_tokens=60)
+TIGHT = ContextLimits(
+    max_prompt_tokens=100, max_response_tokens=600, max_model_len=1_000, max_new_tokens=40, max_observation_tokens=60
+)
 
 
 def grown(renderer, turns=6, limits=TIGHT, options=None, template=TrimmingTemplate):
@@ -53,7 +56,9 @@ def test_the_newest_turns_stay_as_many_as_were_asked_for_if_they_fit(renderer):
 
 
 def test_fewer_turns_stay_where_more_do_not_fit_and_one_always_does(renderer):
-    context = begin(TrimmingTemplate, renderer, TIGHT, ContextSettings(context_trigger_tokens=200, context_keep_turns=5))
+    context = begin(
+        TrimmingTemplate, renderer, TIGHT, ContextSettings(context_trigger_tokens=200, context_keep_turns=5)
+    )
     for step in range(5):
         turn(context, f"act{step}", "o" * 60, step)
     context.fit()
@@ -104,6 +109,8 @@ def test_a_call_of_the_policy_is_offered_only_where_its_answer_fits(renderer):
 
 
 @pytest.mark.parametrize("template", [SlidingWindowTemplate, SelfManagedTemplate])
-def test_a_chat_template_that_older_turns_cannot_be_taken_out_of_is_refused_before_the_first_call(strict, roomy, template):
+def test_a_chat_template_that_older_turns_cannot_be_taken_out_of_is_refused_before_the_first_call(
+    strict, roomy, template
+):
     with pytest.raises(ChatTemplateError, match="roles must alternate"):
         begin(template, strict, roomy)

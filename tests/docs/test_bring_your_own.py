@@ -80,7 +80,9 @@ def test_the_launchers_commands_are_understood():
     assert len(launches) == 3
     parsed = [parse(words) for words in launches]
     assert [options.dry_run for options in parsed] == [True, False, False]
-    assert all(str(options.conf) == "last_word/train.yaml" and options.env_modules == (ENV_MODULE,) for options in parsed[:2])
+    assert all(
+        str(options.conf) == "last_word/train.yaml" and options.env_modules == (ENV_MODULE,) for options in parsed[:2]
+    )
 
 
 def conf(tmp_path, text):
@@ -98,12 +100,16 @@ def test_the_sizes_of_another_model_fit_together(tmp_path, device):
 
 def test_the_endpoints_are_valid_and_roles_have_what_is_theirs():
     llm = LLMSettings.model_validate(yaml.safe_load(block("yaml", "llm:"))["llm"])
-    assert llm.endpoint(Role.JUDGE).sampling["temperature"] == 0 and llm.endpoint(Role.EXPLORER).key_variable == "MY_KEY"
+    assert (
+        llm.endpoint(Role.JUDGE).sampling["temperature"] == 0 and llm.endpoint(Role.EXPLORER).key_variable == "MY_KEY"
+    )
     assert llm.endpoint(Role.ATTRIBUTOR).key_variable is None
 
 
 def test_the_stage_of_the_other_page_is_taken_by_the_section_and_clips():
-    section = AttributionSettings.model_validate(yaml.safe_load(block("yaml", "attribution"))["attribution_driven_credit_assignment"])
+    section = AttributionSettings.model_validate(
+        yaml.safe_load(block("yaml", "attribution"))["attribution_driven_credit_assignment"]
+    )
     stage = next(stage for stage in section.stages if stage.use.endswith(":Clip"))
     page = (ROOT / "docs" / "advantage_processor.md").read_text(encoding="utf-8")
     (code,) = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class Clip" in text]

@@ -6,7 +6,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-PACKAGES = ("agentevolver", "env_service", "task_manager", "experience_manager", "advantage_processor", "context_manager")
+PACKAGES = (
+    "agentevolver",
+    "env_service",
+    "task_manager",
+    "experience_manager",
+    "advantage_processor",
+    "context_manager",
+)
 
 
 def said():
@@ -16,7 +23,9 @@ def said():
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):
-                    texts.append("".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values))
+                    texts.append(
+                        "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                    )
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                     texts.append(node.value)
     return texts

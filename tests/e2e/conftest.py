@@ -16,8 +16,28 @@ SECRETS = {name: f"canary-{name}" for name in ("ENV_SERVICE_TOKEN", "OPENAI_API_
 
 # Of vLLM's server, beside what its own key would guard.
 ROUTES = (
-    *("/health", "/metrics", "/v1/models", "/v1/chat/completions", "/invocations", "/tokenize", "/detokenize", "/ping", "/version"),
-    *("/load", "/pause", "/resume", "/sleep", "/wake_up", "/collective_rpc", "/reset_prefix_cache", "/scale_elastic_ep", "/openapi.json"),
+    *(
+        "/health",
+        "/metrics",
+        "/v1/models",
+        "/v1/chat/completions",
+        "/invocations",
+        "/tokenize",
+        "/detokenize",
+        "/ping",
+        "/version",
+    ),
+    *(
+        "/load",
+        "/pause",
+        "/resume",
+        "/sleep",
+        "/wake_up",
+        "/collective_rpc",
+        "/reset_prefix_cache",
+        "/scale_elastic_ep",
+        "/openapi.json",
+    ),
 )
 
 

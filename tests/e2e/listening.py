@@ -34,7 +34,8 @@ GRPC_METHODS = (
 
 @dataclass(frozen=True, order=True)
 class Listener:
-    """A socket that takes connections: whose it is, where, and the protocol that is spoken (grpc, http, zmtp, or other)."""
+    """A socket that takes connections: whose it is, where, and the protocol that is spoken (grpc, http, zmtp, or
+    other)."""
 
     process: str
     protocol: str
@@ -45,7 +46,14 @@ class Listener:
 def name_of(process: ProcessId) -> str:
     """What a process is, by its command line."""
     command = command_of(process)
-    for known in ("gcs_server", "raylet", "ray.util.client.server", "dashboard.py", "env_service", "agentevolver.run.main"):
+    for known in (
+        "gcs_server",
+        "raylet",
+        "ray.util.client.server",
+        "dashboard.py",
+        "env_service",
+        "agentevolver.run.main",
+    ):
         if re.search(rf"(/|-m ){re.escape(known)}( |$)", command):
             return known
     return re.split(r"[ .]", command.strip())[0]
@@ -73,7 +81,12 @@ def listeners(run: Launched) -> list[Listener]:
     """Where a run's processes listen now; sockets for datagrams are among it, with the protocol "udp"."""
     processes = {process.pid: process for process in run.processes()}
     wanted = [
-        (name_of(processes[one.pid]), one.laddr.ip.removeprefix("::ffff:"), one.laddr.port, one.type == socket.SOCK_STREAM)
+        (
+            name_of(processes[one.pid]),
+            one.laddr.ip.removeprefix("::ffff:"),
+            one.laddr.port,
+            one.type == socket.SOCK_STREAM,
+        )
         for one in psutil.net_connections("inet")
         if one.pid in processes and (one.type != socket.SOCK_STREAM or one.status == psutil.CONN_LISTEN)
     ]
@@ -116,7 +129,10 @@ def zmtp_answer(listener: Listener) -> str:
             events = peer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
             peer.connect(f"tcp://{listener.ip}:{listener.port}")
             peer.send(b"anything")
-            answered = events.poll(700) and parse_monitor_message(events.recv_multipart())["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            answered = (
+                events.poll(700)
+                and parse_monitor_message(events.recv_multipart())["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            )
             peer.disable_monitor()
         return "open" if answered else "closed"
     finally:
@@ -127,11 +143,14 @@ def http_answers(listener: Listener, *paths: str) -> dict[str, set[int]]:
     """What each path answers to GET and to POST without a token."""
     url = f"http://{listener.ip}:{listener.port}"
     with httpx.Client(trust_env=False, timeout=10) as client:
-        return {path: {client.request(method, f"{url}{path}").status_code for method in ("GET", "POST")} for path in paths}
+        return {
+            path: {client.request(method, f"{url}{path}").status_code for method in ("GET", "POST")} for path in paths
+        }
 
 
 def http_answer(listener: Listener) -> str:
-    """How a web server answers somebody without a token: the status, or `counters` where it shows Prometheus' on every path."""
+    """How a web server answers somebody without a token: the status, or `counters` where it shows Prometheus' on every
+    path."""
     reply = httpx.get(f"http://{listener.ip}:{listener.port}/v1/models", trust_env=False, timeout=10)
     return "counters" if reply.is_success and reply.text.startswith("# HELP") else str(reply.status_code)
 

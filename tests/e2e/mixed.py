@@ -14,7 +14,8 @@ from context_manager.registry import TEMPLATES
 from context_manager.template import ContextLimits, ContextSettings, ContextTemplate
 from context_manager.thoughts import STYLES
 
-# The seed policy writes no think tags. What it says before a tool's dot is taken for a thought, so that replies are rewritten.
+# The seed policy writes no think tags. What it says before a tool's dot is taken for a thought, so that replies are
+# rewritten.
 STYLES["dot"] = ("\x00", ".")
 
 

@@ -19,7 +19,8 @@ from tests.e2e.traces import Traces
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# 4 tasks x 4 rollouts a step, a checkpoint with the weights in Hugging Face's form after each, every row's tokens on disk.
+# 4 tasks x 4 rollouts a step, a checkpoint with the weights in Hugging Face's form after each, every row's tokens on
+# disk.
 SMALL = (
     "device=cpu",
     "data.train_batch_size=4",
@@ -46,7 +47,12 @@ class Launched:
     """A launcher of our own on one of the examples, in a session of its own, with its output in a file."""
 
     def __init__(
-        self, folder: Path, name: str, overrides: tuple[str, ...], conf: str = "basic", env: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        name: str,
+        overrides: tuple[str, ...],
+        conf: str = "basic",
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = folder / "pocket" / name
         self.output_path = folder / f"{name}-{time.time_ns()}.out"
@@ -90,7 +96,9 @@ class Launched:
     def wait_for(self, condition: Callable[[], Any], what: str, timeout_s: float = 400) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
-            assert self.process.poll() is None, f"the launcher ended with {self.process.returncode} before {what}:\n{self.output}"
+            assert self.process.poll() is None, (
+                f"the launcher ended with {self.process.returncode} before {what}:\n{self.output}"
+            )
             assert time.monotonic() < deadline, f"no {what} within {timeout_s} s:\n{self.output}"
             time.sleep(0.1)
 

@@ -19,7 +19,9 @@ def samples(run, step):
 
 def model_after(run, step):
     """The policy after a step: the seed policy, or what the checkpoint holds."""
-    path = run.directory / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface" if step else seed_policy_path()
+    path = (
+        run.directory / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface" if step else seed_policy_path()
+    )
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
 
@@ -55,14 +57,19 @@ def test_every_second_of_a_step_is_in_a_phase(basic_run):
     records = [record for record in read_jsonl(basic_run.directory / "metrics.jsonl") if "timing_s/step" in record]
     for record in records:
         timing = {key.removeprefix("timing_s/"): value for key, value in record.items() if key.startswith("timing_s/")}
-        assert {"submit", "gen", "collect", "old_log_prob", "update_actor", "save_checkpoint", "update_weights"} <= set(phases(timing))
+        assert {"submit", "gen", "collect", "old_log_prob", "update_actor", "save_checkpoint", "update_weights"} <= set(
+            phases(timing)
+        )
         assert timing["untimed"] == pytest.approx(timing["step"] - sum(phases(timing).values()), abs=1e-6)
         assert 0 <= timing["untimed"] <= 0.03 * timing["step"]
         assert 0 < timing["gen/sleep"] < timing["gen"] and 0 < timing["update_weights/send"] <= timing["update_weights"]
-    for before, record in itertools.pairwise(records):  # a step and what precedes it are all that passes, validation apart
+    for before, record in itertools.pairwise(
+        records
+    ):  # a step and what precedes it are all that passes, validation apart
         assert 0 < record["timing_s/between_steps/seal_checkpoint"] <= record["timing_s/between_steps"]
         told = record["timing_s/step"] + record["timing_s/between_steps"] + record.get("timing_s/testing", 0.0)
-        # A record's time is that of its logging, which follows its step at once or a little later: on a busy machine by tenths of seconds.
+        # A record's time is that of its logging, which follows its step at once or a little later: on a busy machine by
+        # tenths of seconds.
         assert told == pytest.approx(record["time"] - before["time"], rel=0.05, abs=0.5)
 
 
@@ -83,7 +90,9 @@ def test_the_engine_samples_from_the_weights_of_the_step_before(basic_run, step)
     trained, rows = model_after(basic_run, step - 1), samples(basic_run, step)
     assert furthest(trained, rows, "rollout_log_probs") <= 1e-4
     assert furthest(trained, rows, "old_log_probs") <= 1e-4
-    assert furthest(model_after(basic_run, step - 2), rows, "rollout_log_probs") > 1e-3, "the weights in vLLM did not change"
+    assert furthest(model_after(basic_run, step - 2), rows, "rollout_log_probs") > 1e-3, (
+        "the weights in vLLM did not change"
+    )
 
 
 def test_masks_cover_the_tokens_of_the_recorded_actions_and_nothing_else(basic_run):
@@ -100,7 +109,8 @@ def test_masks_cover_the_tokens_of_the_recorded_actions_and_nothing_else(basic_r
 
 
 def test_no_token_was_encoded_again(basic_run):
-    """Every prompt that was sent is the sample's own ids up to that action: lengths recorded at the calls match their places."""
+    """Every prompt that was sent is the sample's own ids up to that action: lengths recorded at the calls match their
+    places."""
     trajectories = {t["trajectory_id"]: t for t in read_jsonl(basic_run.directory / "trajectories" / "step_1.jsonl")}
     for row in samples(basic_run, 1):
         for step in trajectories[row["key"].rpartition("_")[0]]["steps"]:
@@ -109,7 +119,10 @@ def test_no_token_was_encoded_again(basic_run):
 
 def test_advantages_are_those_of_the_rollout_group(basic_run):
     rows = samples(basic_run, 1)
-    scores = {t["trajectory_id"]: t["outcome"]["score"] for t in read_jsonl(basic_run.directory / "trajectories" / "step_1.jsonl")}
+    scores = {
+        t["trajectory_id"]: t["outcome"]["score"]
+        for t in read_jsonl(basic_run.directory / "trajectories" / "step_1.jsonl")
+    }
     groups: dict[str, list[float]] = {}
     for trajectory, score in scores.items():
         groups.setdefault(trajectory.rpartition("_")[0], []).append(score)

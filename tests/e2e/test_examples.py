@@ -1,7 +1,7 @@
 """Every example starts for real and takes two steps on the CPU stack, its sizes made small and nothing else changed.
 
-What a language model would be paid for is answered by the tests' own (`tests/llm/hostile_server.py`), what a GPU would be needed for by a
-random model (`tiny_model`). A tier of its own, `bash tests/run.sh examples`.
+What a language model would be paid for is answered by the tests' own (`tests/llm/hostile_server.py`), what a GPU would
+be needed for by a random model (`tiny_model`). A tier of its own, `bash tests/run.sh examples`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,14 @@ class Case:
         """Return the example's own command line, but for folders and ports."""
         made = [f"actor_rollout_ref.model.path={model}"] if self.model else []
         if self.room is not None:
-            made += [f"{ROLLOUT}max_model_len={self.room}", f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={self.room}"]
-            made += [f"{section}.log_prob_max_token_len_per_gpu={self.room}" for section in (ROLLOUT[:-1], "actor_rollout_ref.ref")]
+            made += [
+                f"{ROLLOUT}max_model_len={self.room}",
+                f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={self.room}",
+            ]
+            made += [
+                f"{section}.log_prob_max_token_len_per_gpu={self.room}"
+                for section in (ROLLOUT[:-1], "actor_rollout_ref.ref")
+            ]
         return ["device=cpu", *SIZES, *made, *self.sizes]
 
 
@@ -73,7 +79,9 @@ CASES = {
     "basic": Case(FEW_TASKS),
     "questioning": Case((*FEW_TASKS, *FEW_EXPLORATIONS), frozenset({"questioning"})),
     "attributing": Case(FEW_TASKS, frozenset({"labels"})),
-    "navigating": Case((*FEW_TASKS, *SMALL_POOL, "exp_manager.scout.filter.n=16"), frozenset({"navigating"}), splits=("dev", "test")),
+    "navigating": Case(
+        (*FEW_TASKS, *SMALL_POOL, "exp_manager.scout.filter.n=16"), frozenset({"navigating"}), splits=("dev", "test")
+    ),
     "overall": Case((*FEW_TASKS, *FEW_EXPLORATIONS, *SMALL_POOL), ALL, splits=("dev", "test")),
     "pocket_long": Case(("data.val_filter.n=4", f"{ROLLOUT}multi_turn.max_steps=24")),
     "gpu": Case((*FEW_TASKS, *SHORT), model=True, room=4352),
@@ -154,9 +162,11 @@ def test_the_example_takes_two_steps(name: str, tmp_path: Path, model: Path, req
         launched.end()
     if case.paid:
         asked = counts(request.getfixturevalue("paid_model"))
-        assert {entry.partition(" of ")[2] for entry in asked if " of " in entry} == {"qwen-plus", "qwen3-235b-a22b", "qwen-max"}, (
-            "each role has its model"
-        )
+        assert {entry.partition(" of ")[2] for entry in asked if " of " in entry} == {
+            "qwen-plus",
+            "qwen3-235b-a22b",
+            "qwen-max",
+        }, "each role has its model"
 
 
 def check_rollouts(launched: Launched, rows: int = 16) -> None:
@@ -177,7 +187,11 @@ def check_validation(launched: Launched, case: Case) -> None:
 
 def check_parts(launched: Launched, parts: frozenset[str]) -> None:
     first = next(metrics for metrics in metrics_of(launched) if metrics["step"] == 1)
-    records = [record for step in range(1, STEPS + 1) for record in read_jsonl(launched.directory / "trajectories" / f"step_{step}.jsonl")]
+    records = [
+        record
+        for step in range(1, STEPS + 1)
+        for record in read_jsonl(launched.directory / "trajectories" / f"step_{step}.jsonl")
+    ]
     if "questioning" in parts:
         assert first["questioning/kept"] >= 4 and all(record["task"]["open_query"] for record in records)
     if "navigating" in parts:

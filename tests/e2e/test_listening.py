@@ -1,4 +1,5 @@
-"""Where a whole run listens while it trains, and what somebody is told there who has none of its keys: the list is closed."""
+"""Where a whole run listens while it trains, and what somebody is told there who has none of its keys: the list is
+closed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ BESIDE_RAY = {
 
 def test_a_run_listens_on_loopback_alone(basic_run: Finished) -> None:
     assert {one.ip for one in basic_run.heard} == {"127.0.0.1"}, basic_run.heard
-    assert {one.process for one in basic_run.heard} >= {"gcs_server", "raylet", "ray::TransferQueueController", "ray::vLLMHttpServer"}
+    assert {one.process for one in basic_run.heard} >= {
+        "gcs_server",
+        "raylet",
+        "ray::TransferQueueController",
+        "ray::vLLMHttpServer",
+    }
 
 
 def test_who_has_no_key_of_the_run_is_refused_and_nothing_else_listens(basic_run: Finished) -> None:
@@ -34,7 +40,10 @@ def test_who_has_no_key_of_the_run_is_refused_and_nothing_else_listens(basic_run
             assert said == "UNAUTHENTICATED", one
         else:
             assert said in BESIDE_RAY.get((one.process, one.protocol), ()), f"{one} told a stranger {said!r}"
-    assert {one.process for one in basic_run.heard if one.protocol == "zmtp"} == {"ray::TransferQueueController", "ray::SimpleStorageUnit"}
+    assert {one.process for one in basic_run.heard if one.protocol == "zmtp"} == {
+        "ray::TransferQueueController",
+        "ray::SimpleStorageUnit",
+    }
 
 
 def test_the_policys_server_tells_strangers_only_how_it_is(basic_run: Finished) -> None:

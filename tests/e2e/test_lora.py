@@ -33,9 +33,18 @@ def call(*command):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """Two steps of the benchmark with adapters of rank 8, and a third one by a second launch from the checkpoint of the second."""
+    """Two steps of the benchmark with adapters of rank 8, and a third one by a second launch from the checkpoint of the
+    second."""
     folder = tmp_path_factory.mktemp("lora")
-    command = ["-m", "benchmarks.gpu_step", "--device=cpu", "--shape=seed", "--lora-rank=8", "--steps=2", "--limit-s=900"]
+    command = [
+        "-m",
+        "benchmarks.gpu_step",
+        "--device=cpu",
+        "--shape=seed",
+        "--lora-rank=8",
+        "--steps=2",
+        "--limit-s=900",
+    ]
     command += [f"--out={folder / 'out'}", f"--experiments={folder / 'experiments'}", "env_service.env_type=pocket"]
     command += ["trainer.save_freq=2", "trainer.dump_samples=true", "actor_rollout_ref.actor.optim.lr=5e-3"]
     printed = call(*command)
@@ -50,18 +59,22 @@ def test_the_benchmark_prints_a_step_whole(measured):
     (run,) = json.loads((folder / "out" / "results.json").read_text())["runs"]
     table = {row["name"]: row["seconds"] for row in run["table"]}
     for i, record in enumerate(run["records"]):
-        assert sum(seconds[i] for name, seconds in table.items() if name not in ("step", "between steps")) == pytest.approx(
-            record["timing_s/step"]
-        )
+        assert sum(
+            seconds[i] for name, seconds in table.items() if name not in ("step", "between steps")
+        ) == pytest.approx(record["timing_s/step"])
         assert abs(record["timing_s/untimed"]) <= 0.03 * record["timing_s/step"]
         assert {"submit", "gen", "collect", "old_log_prob", "ref", "adv", "update_actor", "update_weights"} <= {
             name for name in PHASES if f"timing_s/{name}" in record
         }
     first, second = run["records"]
     passed = second["time"] - first["time"]
-    assert second["timing_s/step"] + second["timing_s/between_steps"] == pytest.approx(passed, rel=0.03), "no second is in no row"
+    assert second["timing_s/step"] + second["timing_s/between_steps"] == pytest.approx(passed, rel=0.03), (
+        "no second is in no row"
+    )
     assert run["first_step_s"] > 0 and "untimed" in printed and "launch to the first step" in printed
-    assert (folder / "out" / "table.txt").read_text() in printed or "untimed" in (folder / "out" / "table.txt").read_text()
+    assert (folder / "out" / "table.txt").read_text() in printed or "untimed" in (
+        folder / "out" / "table.txt"
+    ).read_text()
 
 
 def test_adapters_learn_and_what_is_rolled_out_has_them(measured):
@@ -90,11 +103,19 @@ def test_a_run_goes_on_from_its_adapters_and_the_exported_ones_are_the_trained_p
     base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32).eval()
     assert furthest(base, rows, "old_log_probs") > 1e-2
     policy = PeftModel.from_pretrained(base, tmp_path / "lora_adapter").merge_and_unload().eval()
-    assert furthest(policy, rows, "old_log_probs") <= 1e-3, "verl exports adapters in bf16, which is all the difference there may be"
+    assert furthest(policy, rows, "old_log_probs") <= 1e-3, (
+        "verl exports adapters in bf16, which is all the difference there may be"
+    )
     exported = load_file(tmp_path / "lora_adapter" / "adapter_model.safetensors")
     kept = torch.load(actor / "model_world_size_1_rank_0.pt", weights_only=False)
-    trained = {name.replace(".default.weight", ".weight"): weight.to_local() for name, weight in kept.items() if "lora_" in name}
-    assert exported.keys() == trained.keys() and all(torch.equal(exported[name], trained[name].bfloat16()) for name in trained)
+    trained = {
+        name.replace(".default.weight", ".weight"): weight.to_local()
+        for name, weight in kept.items()
+        if "lora_" in name
+    }
+    assert exported.keys() == trained.keys() and all(
+        torch.equal(exported[name], trained[name].bfloat16()) for name in trained
+    )
     save_file(trained, tmp_path / "lora_adapter" / "adapter_model.safetensors")
     base = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
     policy = PeftModel.from_pretrained(base, tmp_path / "lora_adapter").merge_and_unload().eval()

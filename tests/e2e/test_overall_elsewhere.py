@@ -1,6 +1,8 @@
-"""examples/overall.yaml on another world, all its roles played by a language model that behaves like a real one: two real steps.
+"""examples/overall.yaml on another world, all its roles played by a language model that behaves like a real one: two
+real steps.
 
-Sizes are made small (`test_examples`) and the policy is a random model with room for the world's openings; nothing else is changed.
+Sizes are made small (`test_examples`) and the policy is a random model with room for the world's openings; nothing else
+is changed.
 """
 
 from __future__ import annotations
@@ -10,14 +12,31 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.runs import Launched
-from tests.e2e.test_examples import ALL, FEW_OF_A_BENCHMARK, ROLLOUT, SHORT, STEPS, Case, check_parts, check_rollouts, counts, model, world
+from tests.e2e.test_examples import (
+    ALL,
+    FEW_OF_A_BENCHMARK,
+    ROLLOUT,
+    SHORT,
+    STEPS,
+    Case,
+    check_parts,
+    check_rollouts,
+    counts,
+    model,
+    world,
+)
 from tests.llm.serving import served
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 __all__ = ["model"]
 
 # Rows of thousands of tokens take their time on two cores.
-FEW_ROWS = ("data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2", f"{ROLLOUT}n=2", f"{ROLLOUT}val_kwargs.n=1")
+FEW_ROWS = (
+    "data.train_batch_size=2",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    f"{ROLLOUT}n=2",
+    f"{ROLLOUT}val_kwargs.n=1",
+)
 CASES = {
     "bfcl": Case(
         (
@@ -32,11 +51,18 @@ CASES = {
 
 
 @pytest.mark.parametrize("env_type", ["bfcl", pytest.param("appworld", marks=pytest.mark.examples)])
-def test_overall_trains_there_with_a_server_that_behaves_like_a_real_one(env_type: str, tmp_path: Path, model: Path) -> None:
+def test_overall_trains_there_with_a_server_that_behaves_like_a_real_one(
+    env_type: str, tmp_path: Path, model: Path
+) -> None:
     env = world(env_type)
     with served("--temper", "mild") as address:
         roles = (f"llm.base_url={address}/v1", "llm.model=any", "llm.api_key_env=null")
-        overrides = (f"env_service.env_type={env_type}", *CASES[env_type].overrides(model), *roles, "ray.dashboard=false")
+        overrides = (
+            f"env_service.env_type={env_type}",
+            *CASES[env_type].overrides(model),
+            *roles,
+            "ray.dashboard=false",
+        )
         launched = Launched(tmp_path, env_type, overrides, conf="overall", env=env)
         try:
             assert launched.wait(1000) == 0, launched.output

@@ -41,7 +41,10 @@ def test_the_funnel_counts_the_tasks_that_were_kept(run):
 
 
 def test_both_kinds_of_tasks_are_rolled_out_each_with_its_own_grader(run):
-    made = {line["task"]["task_id"]: line["task"] for line in read_jsonl(run.directory / "tasks" / "tasks_explored.train.jsonl")}
+    made = {
+        line["task"]["task_id"]: line["task"]
+        for line in read_jsonl(run.directory / "tasks" / "tasks_explored.train.jsonl")
+    }
     records = trajectories(run)
     assert {record["task"]["open_query"] for record in records} == {False, True}
     for record in records:
@@ -78,15 +81,25 @@ def test_every_finished_rollout_was_labelled_step_by_step_or_the_failure_is_told
 
 
 def expected_advantages(group):
-    """ADCA-GRPO as its paper's implementation has it, slowly: labels and outcomes standardised apart, joined, summed from the end."""
-    labels = {r["rollout_id"]: [1.0 if good else -1.0 for good in r["attribution"]["good"]] for r in group if r["attribution"]["good"]}
+    """ADCA-GRPO as its paper's implementation has it, slowly: labels and outcomes standardised apart, joined, summed
+    from the end."""
+    labels = {
+        r["rollout_id"]: [1.0 if good else -1.0 for good in r["attribution"]["good"]]
+        for r in group
+        if r["attribution"]["good"]
+    }
     centre = fmean(fmean(row) for row in labels.values())
     deviation = fmean(fmean((x - centre) ** 2 for x in row) for row in labels.values()) ** 0.5
     outcomes = [r["outcome"]["score"] for r in group]
     for record in group:
-        z = [(x - centre) / deviation if deviation > 1e-8 else 0.0 for x in labels.get(record["rollout_id"], [0.0] * len(record["steps"]))]
+        z = [
+            (x - centre) / deviation if deviation > 1e-8 else 0.0
+            for x in labels.get(record["rollout_id"], [0.0] * len(record["steps"]))
+        ]
         rewards = [ALPHA * x for x in z]
-        rewards[-1] += (record["outcome"]["score"] - fmean(outcomes)) / pstdev(outcomes) if pstdev(outcomes) > 1e-8 else 0.0
+        rewards[-1] += (
+            (record["outcome"]["score"] - fmean(outcomes)) / pstdev(outcomes) if pstdev(outcomes) > 1e-8 else 0.0
+        )
         scale = SYNTHETIC_SCALE if record["task"]["open_query"] else 1.0
         yield record, [scale * sum(rewards[i:]) for i in range(len(rewards))]
 
@@ -97,7 +110,9 @@ def test_labels_and_outcomes_became_the_advantages_that_were_trained_on(run):
         groups = {}
         for record in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl"):
             groups.setdefault(record["group_id"], []).append(record)
-        rows = {row["key"].rpartition("_")[0]: row for row in read_jsonl(run.directory / "samples" / f"step_{step}.jsonl")}
+        rows = {
+            row["key"].rpartition("_")[0]: row for row in read_jsonl(run.directory / "samples" / f"step_{step}.jsonl")
+        }
         for group in groups.values():
             if any(record["outcome"] is None for record in group):
                 continue
@@ -111,8 +126,13 @@ def test_labels_and_outcomes_became_the_advantages_that_were_trained_on(run):
 
 def rows_of(run, step):
     """Rows that were trained on, each with its trajectory's record."""
-    records = {record["trajectory_id"]: record for record in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl")}
-    return [(row, records[row["key"].rpartition("_")[0]]) for row in read_jsonl(run.directory / "samples" / f"step_{step}.jsonl")]
+    records = {
+        record["trajectory_id"]: record for record in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl")
+    }
+    return [
+        (row, records[row["key"].rpartition("_")[0]])
+        for row in read_jsonl(run.directory / "samples" / f"step_{step}.jsonl")
+    ]
 
 
 def opening_ids(tokenizer, messages):
@@ -121,7 +141,9 @@ def opening_ids(tokenizer, messages):
 
 def test_the_pool_was_filled_before_the_first_step_from_unguided_rollouts_of_training_tasks(run):
     warm = read_jsonl(run.directory / "trajectories" / "warm_start_0.jsonl")
-    assert len(warm) == 16 and not any(record["guided"] or record["task"]["metadata"].get("validation") for record in warm)
+    assert len(warm) == 16 and not any(
+        record["guided"] or record["task"]["metadata"].get("validation") for record in warm
+    )
     first = read_jsonl(run.directory / "metrics.jsonl")[0]
     assert first["exp_manager/pool_size"] > 0 and first["exp_manager/distil/groups"] >= 8
     with Store(run.directory / "experience.sqlite") as store:
@@ -139,7 +161,11 @@ def test_flags_are_true_to_what_was_injected_and_half_of_each_group_was_to_be_gu
         shown, guidance = record["messages"][1]["content"], record["guidance"]
         assert record["guided"] == record["stripped"] == (guidance is not None) == shown.startswith("tip ")
         if guidance is not None:
-            assert shown.startswith(guidance["injected"]) and guidance["text"] in guidance["injected"] and guidance["experience_ids"]
+            assert (
+                shown.startswith(guidance["injected"])
+                and guidance["text"] in guidance["injected"]
+                and guidance["experience_ids"]
+            )
         else:
             assert not record["guidance_wanted"] or record["guidance_problem"]
     assert set(wanted.values()) == {2}
@@ -155,7 +181,9 @@ def test_no_training_prompt_holds_guidance_and_each_is_the_plain_opening_token_f
             assert row["clip_ratio_high"] == pytest.approx(0.6 if record["guided"] else 0.28)
             if record["guided"]:
                 guided += 1
-                assert "tip " not in tokenizer.decode(row["prompts"]) and record["guidance"]["text"] not in tokenizer.decode(row["prompts"])
+                assert "tip " not in tokenizer.decode(row["prompts"]) and record["guidance"][
+                    "text"
+                ] not in tokenizer.decode(row["prompts"])
     assert guided > 0
 
 
@@ -165,13 +193,19 @@ def test_guided_rollouts_were_sampled_with_guidance_and_their_old_log_probs_are_
     assert furthest(seed, [row for row, _ in guided], "old_log_probs") <= 1e-4
     shown = [{**row, "prompts": opening_ids(tokenizer, record["messages"])} for row, record in guided]
     assert furthest(seed, shown, "rollout_log_probs") <= 1e-4
-    apart = max((log_probs(seed, row) - log_probs(seed, seen)).abs().max() for (row, _), seen in zip(guided, shown, strict=True))
+    apart = max(
+        (log_probs(seed, row) - log_probs(seed, seen)).abs().max() for (row, _), seen in zip(guided, shown, strict=True)
+    )
     assert apart > 1e-3, "the guidance made no difference to any rollout"
 
 
 def test_guided_and_unguided_rollouts_are_told_apart_in_the_metrics(run):
     for step, metrics in zip(STEPS, read_jsonl(run.directory / "metrics.jsonl"), strict=True):
-        records = [record for record in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl") if record["outcome"] is not None]
+        records = [
+            record
+            for record in read_jsonl(run.directory / "trajectories" / f"step_{step}.jsonl")
+            if record["outcome"] is not None
+        ]
         for name, flag in (("guided", True), ("unguided", False)):
             outcomes = [record["outcome"]["success"] for record in records if record["guided"] is flag]
             assert metrics[f"exp_manager/{name}/rollouts"] == len(outcomes) > 0

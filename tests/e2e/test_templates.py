@@ -1,5 +1,5 @@
-"""A real run in which the episodes take turns between all context templates and both flows: whatever was edited, what is trained on is what
-was sampled, after the prompt it was sampled after."""
+"""A real run in which the episodes take turns between all context templates and both flows: whatever was edited, what
+is trained on is what was sampled, after the prompt it was sampled after."""
 
 import os
 from collections import Counter, defaultdict
@@ -72,10 +72,16 @@ def test_every_template_edited_and_both_flows_acted(trajectories, rows):
     for trajectory in trajectories.values():
         assert trajectory["outcome"] is not None and trajectory["dropped_samples"] == {}
         kinds[template_of(trajectory)].update(step["kind"] for step in trajectory["steps"])
-    assert kinds["sliding_window"]["summary"] and kinds["self_managed"]["context"] and sum(kinds.values(), Counter())["plan"]
+    assert (
+        kinds["sliding_window"]["summary"]
+        and kinds["self_managed"]["context"]
+        and sum(kinds.values(), Counter())["plan"]
+    )
     episodes = Counter(template_of(trajectory) for trajectory in trajectories.values())
     assert len(rows["causal"]) == episodes["causal"]
-    assert all(len(rows[name]) > episodes[name] for name in TEMPLATES if name != "causal"), "an edited episode is several samples"
+    assert all(len(rows[name]) > episodes[name] for name in TEMPLATES if name != "causal"), (
+        "an edited episode is several samples"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +93,16 @@ def metrics(mixed_run):
 def test_mini_batches_are_tasks_however_many_rows_an_episode_became(mixed_run, metrics, rows, trajectories):
     assert sum(map(len, rows.values())) > len(trajectories)
     config = OmegaConf.load(mixed_run.directory / "config.yaml")
-    assert metrics["actor/optimiser_steps"] == config.data.train_batch_size / config.actor_rollout_ref.actor.ppo_mini_batch_size
+    assert (
+        metrics["actor/optimiser_steps"]
+        == config.data.train_batch_size / config.actor_rollout_ref.actor.ppo_mini_batch_size
+    )
 
 
 def test_kl_to_the_sampling_policy_needs_no_reference(metrics):
-    assert "timing_s/ref" not in metrics and metrics["actor/kl_loss"] >= -1e-6  # rounding, where the policy has hardly moved
+    assert (
+        "timing_s/ref" not in metrics and metrics["actor/kl_loss"] >= -1e-6
+    )  # rounding, where the policy has hardly moved
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

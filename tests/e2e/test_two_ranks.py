@@ -16,7 +16,9 @@ def engines(run):
 
 
 def ranks_of(run, step):
-    return json.loads((run.directory / "checkpoints" / f"global_step_{step}" / "actor" / "fsdp_config.json").read_text())["world_size"]
+    return json.loads(
+        (run.directory / "checkpoints" / f"global_step_{step}" / "actor" / "fsdp_config.json").read_text()
+    )["world_size"]
 
 
 def test_two_ranks_train_two_engines_and_one_rank_goes_on(tmp_path):

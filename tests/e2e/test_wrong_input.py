@@ -13,9 +13,19 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(180)]
 
 
 def run(tmp_path, *arguments, conf="examples/basic.yaml"):
-    command = [sys.executable, str(ROOT / "launcher.py"), "--conf", str(conf), "device=cpu", f"experiment.root={tmp_path}", *arguments]
+    command = [
+        sys.executable,
+        str(ROOT / "launcher.py"),
+        "--conf",
+        str(conf),
+        "device=cpu",
+        f"experiment.root={tmp_path}",
+        *arguments,
+    ]
     began = time.monotonic()
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=170)
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=170
+    )
     errors = [line for line in result.stderr.splitlines() if "error" in line.lower() or "configuration" in line.lower()]
     assert "Traceback" not in result.stderr + result.stdout
     return result, errors, time.monotonic() - began
@@ -24,7 +34,10 @@ def run(tmp_path, *arguments, conf="examples/basic.yaml"):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["data.max_prompt_length=3"], "data.max_prompt_length = 3, but the opening messages of 8 of 8 tasks of pocket are longer"),
+        (
+            ["data.max_prompt_length=3"],
+            "data.max_prompt_length = 3, but the opening messages of 8 of 8 tasks of pocket are longer",
+        ),
         (["env_service.env_params.slak=3"], "did you mean 'slack'"),
         (["data.val_splits=[nowhere]"], "nowhere"),
     ],

@@ -1,5 +1,6 @@
-"""A random Qwen2 of a few hundred thousand weights with room for long prompts, and a tokenizer with Qwen2.5's chat template whose tokens
-are as long as a real one's on the text it was trained on: what stands in for a 7B where only sizes may differ."""
+"""A random Qwen2 of a few hundred thousand weights with room for long prompts, and a tokenizer with Qwen2.5's chat
+template whose tokens are as long as a real one's on the text it was trained on: what stands in for a 7B where only
+sizes may differ."""
 
 from __future__ import annotations
 
@@ -24,9 +25,13 @@ def build(folder: Path, texts: Iterable[str]) -> Path:
     inner.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     room = VOCABULARY - len(SPECIAL)
-    inner.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=room, initial_alphabet=alphabet, show_progress=False))
+    inner.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=room, initial_alphabet=alphabet, show_progress=False)
+    )
     inner.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=QWEN25)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=QWEN25
+    )
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = Qwen2Config(

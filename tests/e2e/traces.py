@@ -1,6 +1,8 @@
-"""What a run leaves outside of its experiment's folder, told from what other programs on the machine leave by the run's own marks.
+"""What a run leaves outside of its experiment's folder, told from what other programs on the machine leave by the run's
+own marks.
 
-Temporary files: the run has a TMPDIR of its own, which is empty before. Shared memory, and sockets at places that libraries name
+Temporary files: the run has a TMPDIR of its own, which is empty before. Shared memory, and sockets at places that
+    libraries name
 themselves: what its processes were seen to map or to be bound to while they lived, and what is still there.
 """
 
@@ -23,7 +25,8 @@ _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
 class Traces:
-    """Watches a run from its launch on; `folder` is to be its TMPDIR. The path is short, as those of sockets in it must be.
+    """Watches a run from its launch on; `folder` is to be its TMPDIR. The path is short, as those of sockets in it must
+    be.
 
     Args:
         run_id: returns the run's id once it has one.

@@ -43,10 +43,28 @@ WANTED = (
     "trainer.val_before_train=false",
 )
 
-# What a metric is about that may differ between two runs with one seed: seconds, memory, and what was spent on language models (equal
-# rollouts are judged once, whichever comes first, and a process that was started again has forgotten which ones it knew).
-TIMES = ("timing_", "perf/", "actor/perf/", "exp_manager/summary", "exp_manager/context_cost_", "rollout/tokens_per_s", "prm/label_seconds")
-SPENT = ("llm/", "prm/cached", "prm/calls", "prm/repairs", "prm/prompt_tokens", "prm/completion_tokens", "prm/cost", "prm/parse_success")
+# What a metric is about that may differ between two runs with one seed: seconds, memory, and what was spent on language
+# models (equal rollouts are judged once, whichever comes first, and a process that was started again has forgotten
+# which ones it knew).
+TIMES = (
+    "timing_",
+    "perf/",
+    "actor/perf/",
+    "exp_manager/summary",
+    "exp_manager/context_cost_",
+    "rollout/tokens_per_s",
+    "prm/label_seconds",
+)
+SPENT = (
+    "llm/",
+    "prm/cached",
+    "prm/calls",
+    "prm/repairs",
+    "prm/prompt_tokens",
+    "prm/completion_tokens",
+    "prm/cost",
+    "prm/parse_success",
+)
 _SPENT_ON_A_ROLLOUT = ("cached", "calls", "repairs", "prompt_tokens", "completion_tokens", "cost", "seconds")
 
 
@@ -54,7 +72,9 @@ def said(directory: Path) -> dict[str, Any]:
     """Return all that a run says, times and spending left out: `kind/name` -> content."""
     found: dict[str, Any] = {}
     for record in read_jsonl(directory / "metrics.jsonl"):
-        found[f"metrics/{record['step']}"] = {k: v for k, v in record.items() if k != "time" and not k.startswith((*TIMES, *SPENT))}
+        found[f"metrics/{record['step']}"] = {
+            k: v for k, v in record.items() if k != "time" and not k.startswith((*TIMES, *SPENT))
+        }
     for path in sorted((directory / "tasks").glob("*.jsonl")):
         found[f"tasks/{path.name}"] = read_jsonl(path)
     for kind in ("trajectories", "validation"):
@@ -68,14 +88,20 @@ def said(directory: Path) -> dict[str, Any]:
 
 
 def _timeless(record: dict[str, Any]) -> dict[str, Any]:
-    steps = [{key: value for key, value in step.items() if key not in ("env_s", "generate_s")} for step in record["steps"]]
+    steps = [
+        {key: value for key, value in step.items() if key not in ("env_s", "generate_s")} for step in record["steps"]
+    ]
     judged = {key: value for key, value in record.get("attribution", {}).items() if key not in _SPENT_ON_A_ROLLOUT}
     return {**{key: value for key, value in record.items() if key != "seconds"}, "steps": steps, "attribution": judged}
 
 
 def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Return what two runs say differently, with the first difference of each."""
-    return [f"{name}: {_first(one.get(name), other.get(name))}" for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+    return [
+        f"{name}: {_first(one.get(name), other.get(name))}"
+        for name in sorted({*one, *other})
+        if one.get(name) != other.get(name)
+    ]
 
 
 def _first(a: Any, b: Any, place: str = "") -> str:

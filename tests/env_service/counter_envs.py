@@ -30,7 +30,10 @@ class Counter(BaseEnv):
         time.sleep((params or {}).get("init_sleep", 0))
         if (params or {}).get("fail") == "init":
             raise RuntimeError("the start fails")
-        return {"state": [{"role": "system", "content": "Count."}, {"role": "user", "content": "Reach ten."}], "info": {}}
+        return {
+            "state": [{"role": "system", "content": "Count."}, {"role": "user", "content": "Reach ten."}],
+            "info": {},
+        }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         text = action["content"]
@@ -71,7 +74,12 @@ class Counter(BaseEnv):
             while True:
                 hoard.append(bytearray(16 * 1024 * 1024))
         if verb == "garbage":
-            return {"object": object(), "none": None, "nan": {**fine, "reward": float("nan")}, "shape": {"state": "text"}}[argument]
+            return {
+                "object": object(),
+                "none": None,
+                "nan": {**fine, "reward": float("nan")},
+                "shape": {"state": "text"},
+            }[argument]
         if verb == "object":
             return {**fine, "info": {"x": object()}}
         if verb == "huge":
@@ -157,6 +165,8 @@ def spawn_family() -> list[int]:
     sleeper = [sys.executable, "-S", "-c", "import time; time.sleep(300)"]
     child = subprocess.Popen(sleeper)
     leader = subprocess.Popen(sleeper, start_new_session=True)
-    script = f"import subprocess; print(subprocess.Popen({sleeper!r}, start_new_session=True, stdout=-3, stderr=-3).pid)"
+    script = (
+        f"import subprocess; print(subprocess.Popen({sleeper!r}, start_new_session=True, stdout=-3, stderr=-3).pid)"
+    )
     daemon = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True)
     return [child.pid, leader.pid, int(daemon.stdout)]

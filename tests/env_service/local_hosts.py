@@ -1,4 +1,5 @@
-"""Hosts without Ray and a service on a free loopback port: the protocol, processes and HTTP of production in a fraction of the time."""
+"""Hosts without Ray and a service on a free loopback port: the protocol, processes and HTTP of production in a fraction
+of the time."""
 
 from __future__ import annotations
 
@@ -51,7 +52,12 @@ class LocalHost:
     async def serve(self, address: Address, worker: str, secret: str) -> None:
         self._socket = await asyncio.to_thread(connect, address, worker, secret, 0)
         desk = Desk(self.host.env_class, self.host.spec.max_reply_bytes)
-        arguments: dict[str, Any] = {"sock": self._socket, "desk": desk, "threads": self.host.spec.threads, "on_end": lambda: None}
+        arguments: dict[str, Any] = {
+            "sock": self._socket,
+            "desk": desk,
+            "threads": self.host.spec.threads,
+            "on_end": lambda: None,
+        }
         self._desk = threading.Thread(target=serve_shared, kwargs=arguments, daemon=True)
         self._desk.start()
 
@@ -93,14 +99,18 @@ class LocalLauncher:
 
 
 @contextlib.asynccontextmanager
-async def serving(environments: dict[str, str] = COUNTER, *, launcher: LocalLauncher | None = None, **options: Any) -> AsyncIterator[Any]:
+async def serving(
+    environments: dict[str, str] = COUNTER, *, launcher: LocalLauncher | None = None, **options: Any
+) -> AsyncIterator[Any]:
     """Run a service on a free port; yields an object with `url`, `service` and `launcher`."""
     settings = ServiceSettings(environments, **{"warm": 2, **options})
     launcher = launcher or LocalLauncher()
     service = Service(settings, launcher)
     sock = bind("127.0.0.1", 0)
     limits = Limits(body_bytes=settings.max_body_bytes)
-    server = uvicorn.Server(server_config(shielded(service, settings), limits, error_body, lifespan="off", log_config=None, stop_s=5))
+    server = uvicorn.Server(
+        server_config(shielded(service, settings), limits, error_body, lifespan="off", log_config=None, stop_s=5)
+    )
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
     running = asyncio.create_task(server.serve(sockets=[sock]))
     try:
@@ -151,7 +161,8 @@ class Http:
 
 
 def started_here() -> list[psutil.Process]:
-    """Return the processes that this one started, directly or not, but for Python's tracker of shared memory, which stays once it runs."""
+    """Return the processes that this one started, directly or not, but for Python's tracker of shared memory, which
+    stays once it runs."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,5 @@
-"""A host that makes no namespaces, as the beginning of a program: the filter stays with the process and all it starts."""
+"""A host that makes no namespaces, as the beginning of a program: the filter stays with the process and all it
+starts."""
 
 from __future__ import annotations
 

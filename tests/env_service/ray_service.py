@@ -105,7 +105,8 @@ def listening(process: psutil.Process) -> int:
 
 
 def settled(served: Served, quiet_s: float = 0.6) -> Census:
-    """Return the count once it has not changed for a while: what replaced something that ended may still be starting."""
+    """Return the count once it has not changed for a while: what replaced something that ended may still be
+    starting."""
     last, since = census(served), time.monotonic()
     while time.monotonic() - since < quiet_s:
         time.sleep(0.1)
@@ -162,7 +163,9 @@ def start(port: int, *options: str) -> Served:
     environ["SOME_API_KEY"] = CANARY
     command = [sys.executable, "-m", "env_service", "serve", "--port", str(port), *options]
     log = os.memfd_create("log")  # a pipe that nobody reads would stop a service that has much to say
-    return Served(subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=log), port, log, mark)
+    return Served(
+        subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=log), port, log, mark
+    )
 
 
 def stop(served: Served) -> str:

@@ -45,7 +45,11 @@ class ScriptedServer:
                     await asyncio.sleep(60)
                 status, answer, extra = action
                 payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(payload)}", *(f"{k}: {v}" for k, v in extra.items())]
+                lines = [
+                    f"HTTP/1.1 {status} X",
+                    f"Content-Length: {len(payload)}",
+                    *(f"{k}: {v}" for k, v in extra.items()),
+                ]
                 writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -7,7 +7,17 @@ from local_hosts import Http, serving
 
 from env_service.server import StartError, take_token
 
-ROUTES = ["/get_env_profile", "/create", "/step", "/evaluate", "/get_info", "/release", "/step_many", "/create_many", "/nowhere"]
+ROUTES = [
+    "/get_env_profile",
+    "/create",
+    "/step",
+    "/evaluate",
+    "/get_info",
+    "/release",
+    "/step_many",
+    "/create_many",
+    "/nowhere",
+]
 
 
 async def test_with_a_token_every_route_but_health_needs_it() -> None:

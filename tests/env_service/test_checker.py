@@ -138,7 +138,10 @@ class RestlessState(Telling):
 
 class PrivateState(Telling):
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        return {**super().get_info(messages, params), "facts": {"total": self.total, "id": self.instance_id if self.calls else ""}}
+        return {
+            **super().get_info(messages, params),
+            "facts": {"total": self.total, "id": self.instance_id if self.calls else ""},
+        }
 
 
 class TornState(Telling):

@@ -47,7 +47,11 @@ def test_an_occupied_port_is_one_line_before_ray_is_started() -> None:
         result = run("serve", "--env", "pocket", "--port", str(port))
         assert time.perf_counter() - started < 5
     assert result.returncode == 1
-    assert result.stderr.count("\n") == 1 and f"cannot listen on 127.0.0.1:{port}" in result.stderr and "--port" in result.stderr
+    assert (
+        result.stderr.count("\n") == 1
+        and f"cannot listen on 127.0.0.1:{port}" in result.stderr
+        and "--port" in result.stderr
+    )
 
 
 def test_another_address_without_a_token_is_refused_in_one_line() -> None:
@@ -61,7 +65,9 @@ def test_an_unknown_environment_is_refused_with_the_nearest_name() -> None:
     assert result.returncode == 1 and "did you mean 'pocket'" in result.stderr
 
 
-@pytest.mark.parametrize("options", [["--port", "x"], ["--max-instances", "0"], ["--warm", "-1"], ["--memory-mb", "-1"]])
+@pytest.mark.parametrize(
+    "options", [["--port", "x"], ["--max-instances", "0"], ["--warm", "-1"], ["--memory-mb", "-1"]]
+)
 def test_impossible_options_are_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["serve", "--env", "pocket", *options])
@@ -71,7 +77,9 @@ def test_impossible_options_are_refused(options: list[str], capsys: pytest.Captu
 def test_list_shows_names_and_classes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--env-module", "mine=counter_envs:Counter"]) == 0
     lines = dict(line.split() for line in capsys.readouterr().out.splitlines())
-    assert lines["mine"] == "counter_envs:Counter" and lines["pocket"] == "env_service.environments.pocket.env:PocketEnv"
+    assert (
+        lines["mine"] == "counter_envs:Counter" and lines["pocket"] == "env_service.environments.pocket.env:PocketEnv"
+    )
 
 
 def test_check_says_what_is_broken_and_exits_accordingly(capsys: pytest.CaptureFixture[str]) -> None:

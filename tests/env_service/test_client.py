@@ -1,4 +1,5 @@
-"""Both clients: what they return, which failure becomes which type, and that only what is safe to repeat is repeated."""
+"""Both clients: what they return, which failure becomes which type, and that only what is safe to repeat is
+repeated."""
 
 from __future__ import annotations
 
@@ -73,7 +74,11 @@ async def test_an_episode_through_the_client(client_class: Any) -> None:
 
 
 def test_both_clients_have_the_same_methods_and_signatures() -> None:
-    names = [name for name, value in vars(AsyncEnvClient).items() if inspect.iscoroutinefunction(value) and not name.startswith("_")]
+    names = [
+        name
+        for name, value in vars(AsyncEnvClient).items()
+        if inspect.iscoroutinefunction(value) and not name.startswith("_")
+    ]
     assert len(names) >= 8
     for name in names:
         assert inspect.signature(getattr(EnvClient, name)) == inspect.signature(getattr(AsyncEnvClient, name)), name
@@ -123,7 +128,11 @@ async def test_a_create_keeps_its_id_and_key_over_its_tries(client_class: Any) -
 
 @both
 async def test_replies_that_the_network_lost_are_fetched_again_and_nothing_is_done_twice(client_class: Any) -> None:
-    async with serving() as running, losing_replies(running.url, every=2) as url, client_class(url, retry=FAST) as client:
+    async with (
+        serving() as running,
+        losing_replies(running.url, every=2) as url,
+        client_class(url, retry=FAST) as client,
+    ):
         created = await client.create_instance("counter", "t1")
         name = created["info"]["instance_id"]
         for index in range(4):
@@ -198,7 +207,10 @@ async def test_nobody_listening_is_unavailable_and_says_how_to_start_a_service(c
 @both
 async def test_an_unknown_instance_that_this_client_created_was_lost_others_are_a_mistake(client_class: Any) -> None:
     gone = reply(status=400, detail="unknown", code="unknown_instance")
-    async with scripted(reply(INIT), gone, gone, reply(), gone) as server, client_class(server.url, retry=FAST) as client:
+    async with (
+        scripted(reply(INIT), gone, gone, reply(), gone) as server,
+        client_class(server.url, retry=FAST) as client,
+    ):
         await client.create_instance("counter", "t1", "mine")
         with pytest.raises(EnvCrashed, match="create a new one"):
             await client.step("mine", say(1))
@@ -210,7 +222,9 @@ async def test_an_unknown_instance_that_this_client_created_was_lost_others_are_
 
 
 @both
-async def test_the_token_is_sent_from_the_argument_or_the_environment(client_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_token_is_sent_from_the_argument_or_the_environment(
+    client_class: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving(COUNTER, token="right") as running:
         async with client_class(running.url, token="right", retry=FAST) as client:
             assert await client.get_env_profile("counter")
@@ -243,7 +257,12 @@ def test_waits_grow_with_full_jitter_and_stop_at_the_budget() -> None:
             waits.append(wait)
         ceiling = min(4.0, 2.0**attempt)
         assert max(waits) <= ceiling and max(waits) > 0.8 * ceiling and min(waits) < 0.2 * ceiling
-    assert Schedule(RetryPolicy(budget_s=0.0), safe=True).wait_s(EnvUnavailable("x", repeat=Repeat.ALWAYS, retry_after_s=5)) is None
+    assert (
+        Schedule(RetryPolicy(budget_s=0.0), safe=True).wait_s(
+            EnvUnavailable("x", repeat=Repeat.ALWAYS, retry_after_s=5)
+        )
+        is None
+    )
     assert Schedule(policy, safe=False).wait_s(EnvUnavailable("x", repeat=Repeat.IF_SAFE)) is None
 
 

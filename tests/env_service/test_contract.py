@@ -73,7 +73,12 @@ def test_a_wrong_step_is_named(change: dict[str, Any], message: str) -> None:
 
 
 def test_what_a_step_says_of_its_action_is_passed_on() -> None:
-    for info in ({}, {"refused": "no such file"}, {"refused": False, "finished": True, "answer": "3"}, {"answer": None}):
+    for info in (
+        {},
+        {"refused": "no such file"},
+        {"refused": False, "finished": True, "answer": "3"},
+        {"answer": None},
+    ):
         assert checked_step({**STEP, "is_terminated": True, "info": info})["info"] == info
 
 

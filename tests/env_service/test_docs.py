@@ -35,7 +35,9 @@ async def test_the_documented_environment_keeps_the_contract_and_is_served(
 
     async with serving({"spelling": "spelling:SpellingEnv"}) as running, AsyncEnvClient(running.url) as client:
         await client.create_instance("spelling", "ray", "a")
-        assert (await client.step("a", {"role": "assistant", "content": "yax"}))["state"][0]["content"] == "2 right, 2 tries left."
+        assert (await client.step("a", {"role": "assistant", "content": "yax"}))["state"][0][
+            "content"
+        ] == "2 right, 2 tries left."
         result = await client.step("a", {"role": "assistant", "content": "yar"})
         assert (result["reward"], result["is_terminated"], await client.evaluate("a")) == (1.0, True, 1.0)
 
@@ -45,7 +47,9 @@ async def test_the_documented_client_runs_against_the_pocket_world() -> None:
         code = block("import asyncio").replace("http://127.0.0.1:8080", running.url)
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", code]
-        result = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, text=True, check=False)
+        result = await asyncio.to_thread(
+            subprocess.run, command, env=environ, capture_output=True, text=True, check=False
+        )
         assert result.returncode == 0, result.stderr
         assert not running.service.instances
 
@@ -57,7 +61,11 @@ def test_every_option_and_route_of_the_page_exists() -> None:
     texts = [_parser().format_help()]
     for command in ("serve", "check", "bench", "new", "list"):
         result = subprocess.run(
-            [sys.executable, "-m", "env_service", command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+            [sys.executable, "-m", "env_service", command, "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         texts.append(result.stdout)
     for option in set(re.findall(r"`?(--[a-z][a-z-]+)", PAGE)):

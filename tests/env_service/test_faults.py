@@ -1,4 +1,5 @@
-"""Everything that can go wrong with environments, processes and clients of a service on Ray; what it holds is counted before and after."""
+"""Everything that can go wrong with environments, processes and clients of a service on Ray; what it holds is counted
+before and after."""
 
 from __future__ import annotations
 
@@ -94,7 +95,9 @@ async def test_a_shared_host_killed_with_fifty_instances_is_replaced_and_the_oth
         doomed = {name for name, pid in facts.items() if pid == facts["i0"]}
         assert len(doomed) == 50
         os.kill(facts["i0"], signal.SIGKILL)
-        results = await asyncio.gather(*(client.step(name, say(1), step_index=0) for name in names), return_exceptions=True)
+        results = await asyncio.gather(
+            *(client.step(name, say(1), step_index=0) for name in names), return_exceptions=True
+        )
         crashed = {name for name, result in zip(names, results, strict=True) if isinstance(result, EnvCrashed)}
         assert crashed == doomed
         fresh = [f"j{number}" for number in range(50)]
@@ -103,7 +106,9 @@ async def test_a_shared_host_killed_with_fifty_instances_is_replaced_and_the_oth
 
 
 @pytest.mark.parametrize("env_type", ["counter", "lonely"])
-async def test_environments_that_raise_hang_return_garbage_or_flood_do_not_disturb_their_neighbours(served: Served, env_type: str) -> None:
+async def test_environments_that_raise_hang_return_garbage_or_flood_do_not_disturb_their_neighbours(
+    served: Served, env_type: str
+) -> None:
     acts = HARMLESS_ACTS if env_type == "counter" else {**HARMLESS_ACTS, **DEADLY_ACTS}
     names = [f"n{number}" for number in range(len(acts))]
     async with AsyncEnvClient(served.url) as client:
@@ -119,7 +124,9 @@ async def test_environments_that_raise_hang_return_garbage_or_flood_do_not_distu
         results = await asyncio.gather(*steps, return_exceptions=True)
         assert {act: type(result) for act, result in zip(acts, results, strict=True)} == acts
         await calm
-        logged = sum(path.stat().st_size for folder in folders_of(served) for path in folder.rglob("*") if path.is_file())
+        logged = sum(
+            path.stat().st_size for folder in folders_of(served) for path in folder.rglob("*") if path.is_file()
+        )
         assert logged < 20_000_000, "what environments print must not end up in logs"
         await asyncio.gather(*(client.release_instance(name) for name in ("calm", *names)))
 
@@ -152,8 +159,14 @@ async def test_five_thousand_creates_against_a_cap_of_256(served: Served, env_ty
         requests = [{"env_type": env_type, "task_id": "t1", "instance_id": f"c{number}"} for number in range(5_000)]
         replies = await asyncio.gather(*(http.post("/create", request) for request in requests))
         assert Counter(status for status, _, _ in replies) == {200: CAP, 503: 5_000 - CAP}
-        assert all(body["code"] == "full" and int(headers["Retry-After"]) >= 1 for status, body, headers in replies if status == 503)
-        created = [request["instance_id"] for request, (status, _, _) in zip(requests, replies, strict=True) if status == 200]
+        assert all(
+            body["code"] == "full" and int(headers["Retry-After"]) >= 1
+            for status, body, headers in replies
+            if status == 503
+        )
+        created = [
+            request["instance_id"] for request, (status, _, _) in zip(requests, replies, strict=True) if status == 200
+        ]
         assert {entry["instance_id"] for entry in await open_instances(http)} == set(created)
         for _, body, _ in await asyncio.gather(*(http.post("/release", {"instance_id": name}) for name in created)):
             assert body["success"] is True
@@ -170,7 +183,10 @@ async def test_releases_of_one_instance_twice_and_at_once_free_it_once(served: S
             stepping = asyncio.create_task(http.post("/step", body)) if moment == "stepping" else None
             await asyncio.sleep(0.1)
             replies = await asyncio.gather(*(http.post("/release", {"instance_id": "a"}) for _ in range(20)))
-            assert Counter((status, body["success"]) for status, body, _ in replies) == {(200, True): 1, (200, False): 19}
+            assert Counter((status, body["success"]) for status, body, _ in replies) == {
+                (200, True): 1,
+                (200, False): 19,
+            }
             assert (await http.post("/release", {"instance_id": "a"}))[1]["success"] is False
             if stepping is not None:
                 assert (await stepping)[0] == 200
@@ -183,24 +199,35 @@ async def test_a_client_that_vanishes_in_mid_call_harms_nothing(served: Served, 
         async def instance_after(steps: int) -> None:
             """Wait until the only instance is at rest and has taken so many steps."""
             async with asyncio.timeout(20):
-                while [(i["instance_id"], i["state"], i["steps"]) for i in await open_instances(http)] != [("whole", "open", steps)]:
+                while [(i["instance_id"], i["state"], i["steps"]) for i in await open_instances(http)] != [
+                    ("whole", "open", steps)
+                ]:
                     await asyncio.sleep(0.05)
 
         await vanish(served, "/create", {"env_type": env_type, "task_id": "t1", "instance_id": "half"}, sent=0.5)
-        await vanish(served, "/create", {"env_type": env_type, "task_id": "t1", "instance_id": "whole", "params": {"init_sleep": 0.4}})
+        await vanish(
+            served,
+            "/create",
+            {"env_type": env_type, "task_id": "t1", "instance_id": "whole", "params": {"init_sleep": 0.4}},
+        )
         await instance_after(0)
         for number in range(3):
             await vanish(served, "/step", {"instance_id": "whole", "messages": say("!sleep 0.4"), "step_index": number})
             await vanish(served, "/evaluate", {"instance_id": "whole"})
         await instance_after(3)
-        assert (await http.post("/step", {"instance_id": "whole", "messages": say(1), "step_index": 3}))[1]["data"]["info"]["calls"] == 4
+        assert (await http.post("/step", {"instance_id": "whole", "messages": say(1), "step_index": 3}))[1]["data"][
+            "info"
+        ]["calls"] == 4
         await vanish(served, "/release", {"instance_id": "whole"})
 
 
 async def vanish(served: Served, path: str, body: object, sent: float = 1.0) -> None:
     """Send a request, or a part of it, and break the connection a moment later without waiting for the reply."""
     payload = orjson.dumps(body)
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+        f"{len(payload)}\r\n\r\n"
+    )
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() resets the connection
         sock.sendall(head.encode() + payload[: int(len(payload) * sent)])

@@ -14,12 +14,20 @@ from env_service.api import ERROR_STATUSES
 from env_service.routes import MANY, ROUTES, answer
 
 SCALARS = (
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20)
 )
 JSON = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=8
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
 )
-ACTIONS = st.fixed_dictionaries({"role": st.just("assistant"), "content": st.sampled_from(["1", "2", "x", "", "!raise", "!garbage nan"])})
+ACTIONS = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "content": st.sampled_from(["1", "2", "x", "", "!raise", "!garbage nan"])}
+)
 IDS = st.sampled_from(["a", "b", "c", "..", "a/b", "", "\u0000", "x" * 300])
 FIELDS: dict[str, Any] = {
     "env_type": st.sampled_from(["counter", "default", "os", ""]) | JSON,
@@ -28,11 +36,16 @@ FIELDS: dict[str, Any] = {
     "messages": ACTIONS | st.just({}) | st.lists(ACTIONS, max_size=2) | JSON,
     "params": st.just({}) | st.fixed_dictionaries({"split": st.sampled_from(["train", "nope"])}) | JSON,
     "step_index": st.integers(0, 3) | JSON,
-    "requests": st.lists(st.fixed_dictionaries({"instance_id": IDS, "messages": ACTIONS, "task_id": st.just("t0")}), max_size=3) | JSON,
+    "requests": st.lists(
+        st.fixed_dictionaries({"instance_id": IDS, "messages": ACTIONS, "task_id": st.just("t0")}), max_size=3
+    )
+    | JSON,
     "surprise": JSON,
 }
 BODIES = st.fixed_dictionaries({}, optional=FIELDS).map(orjson.dumps) | JSON.map(orjson.dumps) | st.binary(max_size=30)
-CALLS = st.lists(st.tuples(st.sampled_from([*ROUTES, *MANY]), BODIES, st.none() | st.sampled_from(["k1", "k2"])), max_size=12)
+CALLS = st.lists(
+    st.tuples(st.sampled_from([*ROUTES, *MANY]), BODIES, st.none() | st.sampled_from(["k1", "k2"])), max_size=12
+)
 
 
 @settings(deadline=None, max_examples=200)

@@ -1,4 +1,5 @@
-"""A process of its own for each instance: whatever happens in one reaches no other, and no process outlives its instance."""
+"""A process of its own for each instance: whatever happens in one reaches no other, and no process outlives its
+instance."""
 
 from __future__ import annotations
 
@@ -149,7 +150,9 @@ async def test_siblings_draw_different_random_numbers() -> None:
         assert len(drawn) == 4
 
 
-async def test_an_environment_that_cannot_be_imported_in_its_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_environment_that_cannot_be_imported_in_its_process_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from env_service.cluster import HostFailed
 
     with pytest.raises(HostFailed, match=r"ZeroDivisionError"):
@@ -157,7 +160,9 @@ async def test_an_environment_that_cannot_be_imported_in_its_process_is_reported
             pass
 
 
-async def test_processes_that_die_young_are_not_forked_again_and_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_processes_that_die_young_are_not_forked_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SICKLY", str(tmp_path / "sick"))
     async with serving({"sickly": "sickly_env:Sickly"}, warm=2) as running:
         (pool,) = running.service._pools.values()
@@ -199,7 +204,9 @@ async def test_a_process_warms_up_while_it_waits_so_that_a_create_is_quick() -> 
         state = unpack(await running.service.create("warm", "t1", "a", {}))
         assert time.perf_counter() - started < 0.3
         assert state["info"]["ready_here"] is True
-        assert unpack(await running.service.create("warm", "t1", "b", {}))["info"]["ready_here"] is True, "one that warms up is waited for"
+        assert unpack(await running.service.create("warm", "t1", "b", {}))["info"]["ready_here"] is True, (
+            "one that warms up is waited for"
+        )
 
 
 async def test_a_process_that_cannot_warm_up_fails_the_create_with_the_reason_in_the_log(
@@ -210,11 +217,17 @@ async def test_a_process_that_cannot_warm_up_fails_the_create_with_the_reason_in
         assert unpack(await running.service.get_env_profile("warm", {})) == ["t0", "t1", "t2"]
         with pytest.raises(EnvironmentFailed) as caught:
             await running.service.create("warm", "t1", "a", {})
-        assert "secret-detail" not in str(caught.value) and "WarmCounter.warm_up" in caplog.text and "secret-detail" in caplog.text
+        assert (
+            "secret-detail" not in str(caught.value)
+            and "WarmCounter.warm_up" in caplog.text
+            and "secret-detail" in caplog.text
+        )
         assert running.service._taken == {"warm": 0}
 
 
-async def test_a_process_that_hangs_while_it_warms_up_is_given_up_in_its_time_and_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_hangs_while_it_warms_up_is_given_up_in_its_time_and_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("WARM_UP", "hang")
     async with serving({"warm": "counter_envs:WarmCounter"}) as running:
         with pytest.raises(ServiceError) as caught:

@@ -24,7 +24,9 @@ def nothing_is_left(running: Running) -> bool:
 
 async def test_creates_over_the_cap_are_refused_with_retry_after_and_work_again_after_a_release() -> None:
     async with serving(max_instances=3) as running, Http(running.url) as http:
-        replies = await asyncio.gather(*(http.post("/create", {"task_id": "t1", "instance_id": f"i{n}"}) for n in range(5)))
+        replies = await asyncio.gather(
+            *(http.post("/create", {"task_id": "t1", "instance_id": f"i{n}"}) for n in range(5))
+        )
         refused = [(status, body["code"], headers["Retry-After"]) for status, body, headers in replies if status != 200]
         assert refused == [(503, "full", "1")] * 2
         assert await http.get("/healthz") == (200, "OK")
@@ -252,7 +254,11 @@ async def test_a_thousand_instances_are_open_at_once() -> None:
     async with serving() as running:
         service, names = running.service, [f"i{number}" for number in range(1000)]
         await asyncio.gather(*(service.create("counter", "t1", name, {}) for name in names))
-        replies = await asyncio.gather(*(service.step(name, say(number % 10), {}, 0) for number, name in enumerate(names)))
-        assert [unpack(reply)["state"][0]["content"] for reply in replies] == [str(number % 10) for number in range(1000)]
+        replies = await asyncio.gather(
+            *(service.step(name, say(number % 10), {}, 0) for number, name in enumerate(names))
+        )
+        assert [unpack(reply)["state"][0]["content"] for reply in replies] == [
+            str(number % 10) for number in range(1000)
+        ]
         assert all(await asyncio.gather(*(service.release(name) for name in names)))
         assert nothing_is_left(running)

@@ -1,4 +1,5 @@
-"""What can be said of an environment without a service: whether its class can be imported, and whether it has a split."""
+"""What can be said of an environment without a service: whether its class can be imported, and whether it has a
+split."""
 
 import json
 import subprocess
@@ -97,7 +98,9 @@ def test_what_an_environment_lacks_is_not_the_askers_fault(tmp_path, monkeypatch
 
 
 def test_the_answer_is_the_last_line_whatever_a_module_prints(tmp_path):
-    (tmp_path / "chatty.py").write_text("print('[]')\nfrom env_service.environments.pocket.env import PocketEnv as Mine\n")
+    (tmp_path / "chatty.py").write_text(
+        "print('[]')\nfrom env_service.environments.pocket.env import PocketEnv as Mine\n"
+    )
     request = json.dumps({"classes": {"mine": "chatty:Mine"}, "lists": [asked("trian", "mine")]})
     command = [sys.executable, "-m", "env_service.listing"]
     done = subprocess.run(command, input=request, capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -1,4 +1,5 @@
-"""The life of a service on Ray: killed and restarted while rollouts run, stopped in order, joined to a cluster; nothing is left of it."""
+"""The life of a service on Ray: killed and restarted while rollouts run, stopped in order, joined to a cluster; nothing
+is left of it."""
 
 from __future__ import annotations
 
@@ -119,7 +120,9 @@ async def test_rollouts_and_clients_outlive_a_service_that_is_killed_and_started
         family = first.family()
         first.process.kill()
         first.process.wait()
-        creates = [asyncio.create_task(waiting.create_instance("counter", "t1", f"new{number}")) for number in range(20)]
+        creates = [
+            asyncio.create_task(waiting.create_instance("counter", "t1", f"new{number}")) for number in range(20)
+        ]
         await eventually(lambda: all_gone(family, but=RAYS_OWN_AGENTS), 20)
         second = await asyncio.to_thread(house.open)
         check_rollouts(await asyncio.wait_for(asyncio.gather(*rollouts), 200))
@@ -146,13 +149,17 @@ def check_rollouts(rollouts: list[Rollout]) -> None:
 def test_sigterm_stops_everything_and_frees_the_port(house: House) -> None:
     service = house.open()
     with urllib.request.urlopen(
-        urllib.request.Request(f"{service.url}/create", b'{"env_type": "lonely", "task_id": "t1"}', {"Content-Type": "application/json"})
+        urllib.request.Request(
+            f"{service.url}/create", b'{"env_type": "lonely", "task_id": "t1"}', {"Content-Type": "application/json"}
+        )
     ) as reply:
         assert reply.status == 200
     family = service.family()
     assert len(family) > 5 and folders_of(service)
     assert [command_of(p) for p in family if CANARY in environment_of(p).values()] == []
-    assert {folder.stat().st_mode & 0o777 for folder in folders_of(service)} == {0o700}, "Ray opens its own folder to everybody"
+    assert {folder.stat().st_mode & 0o777 for folder in folders_of(service)} == {0o700}, (
+        "Ray opens its own folder to everybody"
+    )
     log = stop(service)
     assert service.process.returncode == 0, log
     assert all_gone(family), [p for p in family if p.is_running()]
@@ -165,11 +172,16 @@ def test_sigterm_stops_everything_and_frees_the_port(house: House) -> None:
 
 async def test_a_service_joins_a_cluster_spreads_over_its_nodes_and_leaves_nothing_there(tmp_path: Path) -> None:
     port = free_port()
-    script = "from ray.cluster_utils import Cluster; import sys, time; c = Cluster(initialize_head=True, head_node_args={'num_cpus': 1});"
+    script = (
+        "from ray.cluster_utils import Cluster; import sys, time; c = Cluster(initialize_head=True, "
+        "head_node_args={'num_cpus': 1});"
+    )
     script += "c.add_node(num_cpus=1); c.wait_for_nodes(); print(c.address, flush=True); sys.stdin.read()"
     pipe = subprocess.PIPE
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "SOME_API_KEY": CANARY}
-    cluster = subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True, env=environ, cwd=ROOT)
+    cluster = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True, env=environ, cwd=ROOT
+    )
     assert cluster.stdout is not None
     try:
         address = (await asyncio.to_thread(cluster.stdout.readline)).strip()
@@ -178,7 +190,9 @@ async def test_a_service_joins_a_cluster_spreads_over_its_nodes_and_leaves_nothi
         actors = [p for p in psutil.Process(cluster.pid).children(recursive=True) if "ray::Host" in command_of(p)]
         assert len({p.ppid() for p in actors}) == 2, "hosts run on both nodes"
         for actor in actors:
-            assert CANARY in environment_of(actor.parent()).values(), "a cluster of somebody else's hands on what it has"
+            assert CANARY in environment_of(actor.parent()).values(), (
+                "a cluster of somebody else's hands on what it has"
+            )
             assert CANARY not in str(environment_of(actor)) and "PATH" in environment_of(actor)
         async with AsyncEnvClient(service.url) as client:
             for env_type in ("counter", "lonely"):

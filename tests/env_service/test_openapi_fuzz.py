@@ -1,7 +1,8 @@
-"""Requests that schemathesis draws from our own OpenAPI schema, half of them bent to real names: documented answers, no crash, no leak.
+"""Requests that schemathesis draws from our own OpenAPI schema, half of them bent to real names: documented answers, no
+crash, no leak.
 
-The environments served here promise that whatever a caller sends ends in an observation or a refusal, so no request may be answered
-with a 5xx but 503 (full, stopping) and 504 (too slow).
+The environments served here promise that whatever a caller sends ends in an observation or a refusal, so no request may
+be answered with a 5xx but 503 (full, stopping) and 504 (too slow).
 """
 
 from __future__ import annotations
@@ -52,7 +53,13 @@ def served() -> Iterator[Served]:
 def real(served: Served) -> dict[str, list[Any]]:
     """Values of fields that mean something to this service; an instance of each environment has its name."""
     tasks = {name: EnvClient(served.url).get_env_profile(name)[:3] for name in ENVIRONMENTS}
-    actions = ["done", "action: right", "```python\n1 + 1\n```", '<tool_call>{"name": "pwd", "arguments": {}}</tool_call>', "\\boxed{1}"]
+    actions = [
+        "done",
+        "action: right",
+        "```python\n1 + 1\n```",
+        '<tool_call>{"name": "pwd", "arguments": {}}</tool_call>',
+        "\\boxed{1}",
+    ]
     return {
         "env_type": [*ENVIRONMENTS],
         "task_id": [task for known in tasks.values() for task in known],
@@ -94,7 +101,8 @@ def _bodies(body: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("method", "path", "mode"),
-    [("POST", path, mode) for path in (*ROUTES, *MANY) for mode in EXAMPLES] + [("GET", path, "positive") for path in LISTINGS],
+    [("POST", path, mode) for path in (*ROUTES, *MANY) for mode in EXAMPLES]
+    + [("GET", path, "positive") for path in LISTINGS],
 )
 def test_requests_drawn_from_the_schema_are_answered_as_it_says(
     served: Served, real: dict[str, list[Any]], method: str, path: str, mode: str

@@ -34,5 +34,7 @@ HostActor(HostSpec("counter", "counter_envs:Counter", pass_env=("WANTED_KEY", "N
 assert os.environ["WANTED_KEY"] == "k" and not {"OTHER_KEY", "NOT_THERE_KEY", "SHELLS_KEY"} & {*os.environ}
 """
     environ = {"PYTHONPATH": os.pathsep.join((*sys.path, str(Path(__file__).parent))), "SHELLS_KEY": "k"}
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], env=environ, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr

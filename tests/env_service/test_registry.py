@@ -97,7 +97,11 @@ def test_a_malformed_option_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("no_such_module:X", "cannot import"), ("counter_envs:Missing", "must be a subclass"), ("json:JSONDecoder", "must be a subclass")],
+    [
+        ("no_such_module:X", "cannot import"),
+        ("counter_envs:Missing", "must be a subclass"),
+        ("json:JSONDecoder", "must be a subclass"),
+    ],
 )
 def test_a_class_that_cannot_be_hosted_is_named(spec: str, message: str) -> None:
     with pytest.raises(RegistryError, match=message):

@@ -1,4 +1,5 @@
-"""The seven routes and the extra ones, over HTTP: fields, envelope, and a status and code for everything that can be wrong."""
+"""The seven routes and the extra ones, over HTTP: fields, envelope, and a status and code for everything that can be
+wrong."""
 
 from __future__ import annotations
 
@@ -23,11 +24,19 @@ async def test_an_episode_has_agentevolvers_paths_fields_and_envelope() -> None:
         }
         body = {"env_type": "counter", "task_id": "t1", "instance_id": "a", "messages": {}, "params": {}}
         status, created, _ = await http.post("/create", body)
-        assert (status, created) == (200, {"success": True, "data": {**INIT, "info": {"instance_id": "a", "task_id": "t1"}}})
+        assert (status, created) == (
+            200,
+            {"success": True, "data": {**INIT, "info": {"instance_id": "a", "task_id": "t1"}}},
+        )
         step = {"env_type": "default", "task_id": None, "instance_id": "a", "messages": say(10), "params": {}}
         assert (await http.post("/step", step))[1] == {
             "success": True,
-            "data": {"state": [{"role": "user", "content": "10"}], "reward": 1.0, "is_terminated": True, "info": {"calls": 1}},
+            "data": {
+                "state": [{"role": "user", "content": "10"}],
+                "reward": 1.0,
+                "is_terminated": True,
+                "info": {"calls": 1},
+            },
         }
         assert (await http.post("/evaluate", {"instance_id": "a", "messages": {}, "params": {"sparse": False}}))[1] == {
             "success": True,
@@ -154,11 +163,14 @@ async def test_a_body_over_the_limit_is_413_and_one_without_a_length_411() -> No
 async def test_many_requests_in_one_are_answered_in_order_each_for_itself() -> None:
     async with serving() as running, Http(running.url) as http:
         ids = [f"i{number}" for number in range(5)]
-        _, created, _ = await http.post("/create_many", {"requests": [{"task_id": "t1", "instance_id": i} for i in [*ids, "i0"]]})
+        _, created, _ = await http.post(
+            "/create_many", {"requests": [{"task_id": "t1", "instance_id": i} for i in [*ids, "i0"]]}
+        )
         assert [reply["success"] for reply in created["data"]] == [True] * 5 + [False]
         assert created["data"][-1]["status"] == 409
         _, stepped, _ = await http.post(
-            "/step_many", {"requests": [{"instance_id": i, "messages": say(number)} for number, i in enumerate([*ids, "zz"])]}
+            "/step_many",
+            {"requests": [{"instance_id": i, "messages": say(number)} for number, i in enumerate([*ids, "zz"])]},
         )
         assert [reply["data"]["state"][0]["content"] for reply in stepped["data"][:5]] == list("01234")
         assert (stepped["data"][5]["status"], stepped["data"][5]["code"]) == (400, "unknown_instance")
@@ -168,7 +180,16 @@ async def test_many_requests_in_one_are_answered_in_order_each_for_itself() -> N
 async def test_the_schema_lists_every_route_with_fields_and_replies() -> None:
     async with serving() as running, Http(running.url) as http:
         schema = json.loads((await http.get("/openapi.json"))[1])
-        paths = {"/get_env_profile", "/create", "/step", "/evaluate", "/get_info", "/release", "/step_many", "/create_many"}
+        paths = {
+            "/get_env_profile",
+            "/create",
+            "/step",
+            "/evaluate",
+            "/get_info",
+            "/release",
+            "/step_many",
+            "/create_many",
+        }
         assert paths | {"/healthz", "/metrics", "/instances"} == set(schema["paths"])
         step = schema["paths"]["/step"]["post"]
         body = step["requestBody"]["content"]["application/json"]["schema"]

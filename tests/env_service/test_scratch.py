@@ -1,4 +1,5 @@
-"""Folders for sockets: in the place of the run's temporary files wherever a socket's path fits, so that they go with the run."""
+"""Folders for sockets: in the place of the run's temporary files wherever a socket's path fits, so that they go with
+the run."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def test_a_folder_is_where_the_runs_temporary_files_are(monkeypatch: pytest.Monk
     monkeypatch.setattr(tempfile, "tempdir", str(root))
     made = [new_folder(len("/workers")), new_folder(RAY_SOCKET_CHARS)]
     try:
-        assert [Path(folder).parent for folder in made] == [root, Path("/tmp")], "Ray's own sockets need the shorter path"
+        assert [Path(folder).parent for folder in made] == [root, Path("/tmp")], (
+            "Ray's own sockets need the shorter path"
+        )
         assert all(Path(folder).stat().st_mode & 0o777 == 0o700 for folder in made)
     finally:
         for folder in (*made, str(root.parent)):

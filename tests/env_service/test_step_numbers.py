@@ -1,4 +1,5 @@
-"""A numbered step is executed at most once and its reply can be fetched again, whatever the network loses, repeats or reorders."""
+"""A numbered step is executed at most once and its reply can be fetched again, whatever the network loses, repeats or
+reorders."""
 
 from __future__ import annotations
 

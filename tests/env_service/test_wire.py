@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from env_service.wire import HEADER, MAX_FRAME_BYTES, Decoder, Frame, Kind, WireError, encode, pack, unpack
 
-FRAMES = st.lists(st.builds(Frame, st.integers(0, 2**64 - 1), st.sampled_from(list(Kind)), st.binary(max_size=300)), max_size=8)
+FRAMES = st.lists(
+    st.builds(Frame, st.integers(0, 2**64 - 1), st.sampled_from(list(Kind)), st.binary(max_size=300)), max_size=8
+)
 
 
 @given(FRAMES, st.lists(st.integers(1, 97), min_size=1))

@@ -1,4 +1,5 @@
-"""The tiny AppWorld that the tests use: built once into a cache outside the repository, found again by a hash of its sources."""
+"""The tiny AppWorld that the tests use: built once into a cache outside the repository, found again by a hash of its
+sources."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def build(python: Path) -> Path:
     """Return the root of the tiny world, built if this version of it is not in the cache yet."""
     cache = Path(os.environ.get("APPWORLD_TINY_CACHE") or Path.home() / ".cache" / "agentevolver" / "appworld-tiny")
     lock_file = Path(installation_module.__file__).parent / "requirements.lock"
-    digest = hashlib.sha256(lock_file.read_bytes() + b"".join(source.read_bytes() for source in sorted(TINY.glob("*.py"))))
+    digest = hashlib.sha256(
+        lock_file.read_bytes() + b"".join(source.read_bytes() for source in sorted(TINY.glob("*.py")))
+    )
     root = cache / digest.hexdigest()[:16]
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
@@ -47,7 +50,9 @@ def build(python: Path) -> Path:
                 "OMP_NUM_THREADS": "1",
             }
             command = [str(python), "-I", str(TINY / "build.py")]
-            done = subprocess.run(command, env=environment, cwd=unfinished, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
+            done = subprocess.run(
+                command, env=environment, cwd=unfinished, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S
+            )
             if done.returncode:
                 shutil.rmtree(unfinished)
                 pytest.fail(f"the tiny world could not be built:\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")

@@ -24,7 +24,8 @@ def header(path: Path) -> list[str]:
 def commands(path: Path) -> list[list[str]]:
     """Return the words of every command in a file's header; its own comment behind `#` is left out.
 
-    Raises AssertionError for what looks like a command and does not stand on a line of its own, where no test would find it.
+    Raises AssertionError for what looks like a command and does not stand on a line of its own, where no test would
+    find it.
     """
     text = re.sub(r"\\\n\s*", "", "\n".join(header(path)))
     found, prose = [], []

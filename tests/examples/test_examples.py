@@ -1,4 +1,5 @@
-"""What lies in examples/: every experiment can be planned on both devices, every script and manifest parses and names what exists."""
+"""What lies in examples/: every experiment can be planned on both devices, every script and manifest parses and names
+what exists."""
 
 import re
 import subprocess
@@ -33,7 +34,9 @@ def header_calls(beginning: str) -> list[Any]:
     files = sorted((*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.sh")))
     found = [(path.name, words) for path in files for words in header_commands(path)]
     chosen = [
-        (name, words) for name, words in found if re.sub(r"^(?:[A-Z]+=.*? )*(?=python|bash)", "", " ".join(words)).startswith(beginning)
+        (name, words)
+        for name, words in found
+        if re.sub(r"^(?:[A-Z]+=.*? )*(?=python|bash)", "", " ".join(words)).startswith(beginning)
     ]
     return [pytest.param(name, words, id=f"{name}-{index}") for index, (name, words) in enumerate(chosen)]
 
@@ -43,7 +46,8 @@ def blocks(language: str) -> list[str]:
 
 
 def commands(program: str) -> list[list[str]]:
-    """The arguments of every call of a program in the document's shell blocks; shell variables stand for a plain word."""
+    """The arguments of every call of a program in the document's shell blocks; shell variables stand for a plain
+    word."""
     text = "\n".join(blocks("bash")).replace("\\\n", " ")
     text = re.sub(r"\"?\$\{?SLURM_JOB_NUM_NODES\}?\"?", "2", text)
     text = re.sub(r"\"?([\w=.:/]*)\$address([\w:./]*)\"?", r"\g<1>HEAD\g<2>", text)
@@ -57,16 +61,31 @@ def test_every_experiment_can_be_planned(
     name: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
-    arguments = ["--conf", str(EXAMPLES / name), "--dry-run", f"device={device}", f"experiment.root={tmp_path}", "ray.dashboard=false"]
+    arguments = [
+        "--conf",
+        str(EXAMPLES / name),
+        "--dry-run",
+        f"device={device}",
+        f"experiment.root={tmp_path}",
+        "ray.dashboard=false",
+    ]
     assert cli.main(arguments, tmp_path) == 0
     printed = capsys.readouterr()
-    assert f" on {device}\n" in printed.out and "-m agentevolver.run.main --config" in printed.out and "sk-of-nobody" not in printed.out
+    assert (
+        f" on {device}\n" in printed.out
+        and "-m agentevolver.run.main --config" in printed.out
+        and "sk-of-nobody" not in printed.out
+    )
     assert list(tmp_path.iterdir()) == [], "a dry run writes nothing"
 
 
 def test_every_header_shows_how_to_start_its_example() -> None:
     shown = {path.name: len(header_commands(path)) for path in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.sh"))}
-    assert shown["bfcl.yaml"] == shown["appworld.yaml"] == 4 and shown["overall.yaml"] == 1 and shown["pocket_long.yaml"] == 2
+    assert (
+        shown["bfcl.yaml"] == shown["appworld.yaml"] == 4
+        and shown["overall.yaml"] == 1
+        and shown["pocket_long.yaml"] == 2
+    )
     assert all(count > 0 for name, count in shown.items() if name.endswith(".sh"))
 
 
@@ -76,9 +95,13 @@ def test_every_launch_that_a_header_prints_can_be_planned(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("agentevolver.launcher.preflight.check_model", lambda path: None)  # a folder of the reader's own is not here
+    monkeypatch.setattr(
+        "agentevolver.launcher.preflight.check_model", lambda path: None
+    )  # a folder of the reader's own is not here
     dry = [] if "--dry-run" in words else ["--dry-run"]
-    assert cli.main([*words[2:], *dry, "device=cuda", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path) == 0
+    assert (
+        cli.main([*words[2:], *dry, "device=cuda", f"experiment.root={tmp_path}", "ray.dashboard=false"], tmp_path) == 0
+    )
     printed = capsys.readouterr().out
     config = yaml.safe_load(printed.partition("# the resolved configuration\n")[2])
     data, known = config["data"], splits_of(config["env_service"]["env_type"])
@@ -100,19 +123,28 @@ def test_the_whole_loop_can_be_planned_on_every_environment(
     assert config["env_service"]["env_type"] == config["trainer"]["project_name"] == env_type
     missing = "AppWorld's data is missing" in printed.err or "AppWorld is not installed" in printed.err
     assert missing or "a start would fail" not in printed.err, printed.err
-    configuration = from_experiment(EXAMPLES / "overall.yaml", [*overall, "llm.base_url=http://127.0.0.1:9/v1", "llm.model=some-model"])
+    configuration = from_experiment(
+        EXAMPLES / "overall.yaml", [*overall, "llm.base_url=http://127.0.0.1:9/v1", "llm.model=some-model"]
+    )
     assert profile_for(env_type, configuration.task_manager.env_profile).entities
     assert format_of(env_type, configuration.task_manager.action_format).executable
     if env_type != "pocket":
         assert cli.main(arguments, tmp_path) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert f"the built-in teacher knows the environments pocket alone, and env_service.env_type is {env_type}; name an endpoint" in line
+        assert (
+            f"the built-in teacher knows the environments pocket alone, and env_service.env_type is {env_type}; name "
+            "an endpoint" in line
+        )
 
 
 def splits_of(env_type: str) -> set[str]:
     if env_type == "bfcl":
         return {*SPLITS_BY_SCENARIO, *SPLITS_OF_AGENTEVOLVER}
-    return {"train", "dev", "test_normal", "test_challenge"} if env_type == "appworld" else {"train", "dev", "test", "hard"}
+    return (
+        {"train", "dev", "test_normal", "test_challenge"}
+        if env_type == "appworld"
+        else {"train", "dev", "test", "hard"}
+    )
 
 
 @pytest.mark.parametrize(("name", "words"), header_calls("python -m task_manager"))
@@ -121,9 +153,12 @@ def test_every_command_of_the_task_manager_that_a_header_prints_can_be_carried_o
 ) -> None:
     asked: list[tuple[str, bool]] = []
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("task_manager.services.running", lambda configuration, **kwargs: pytest.fail("nothing is started"))
     monkeypatch.setattr(
-        "agentevolver.commands.task_manager._run", lambda options: asked.append((options.command, options.with_services)) or 0
+        "task_manager.services.running", lambda configuration, **kwargs: pytest.fail("nothing is started")
+    )
+    monkeypatch.setattr(
+        "agentevolver.commands.task_manager._run",
+        lambda options: asked.append((options.command, options.with_services)) or 0,
     )
     assert task_manager(words[3:]) == 0 and asked
     from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu"])
@@ -149,8 +184,14 @@ def test_every_script_that_a_header_prints_hands_on_what_it_is_given(
 
 
 def carried_out(folder: Path, script: str, arguments: list[str], variables: dict[str, str]) -> list[list[str]]:
-    """Run a script in a checkout where nothing is installed and Python only notes what it is asked for; returns its calls."""
-    for stub in ("install.sh", "env_service/environments/bfcl/setup.sh", "env_service/environments/appworld/setup.sh", ".venv/bin/python"):
+    """Run a script in a checkout where nothing is installed and Python only notes what it is asked for; returns its
+    calls."""
+    for stub in (
+        "install.sh",
+        "env_service/environments/bfcl/setup.sh",
+        "env_service/environments/appworld/setup.sh",
+        ".venv/bin/python",
+    ):
         (folder / stub).parent.mkdir(parents=True, exist_ok=True)
         (folder / stub).touch()
     (folder / script).parent.mkdir(exist_ok=True)
@@ -164,17 +205,32 @@ def carried_out(folder: Path, script: str, arguments: list[str], variables: dict
 
 
 @pytest.mark.parametrize(("name", "depth"), [("bfcl", 27), ("appworld", 17)])
-def test_the_published_numbers_are_those_of_the_experiment(name: str, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_numbers_are_those_of_the_experiment(
+    name: str, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     resolved = load(EXAMPLES / f"{name}.yaml", ["device=cuda"])
     settings, config = resolved.settings, resolved.config
     actor = config.actor_rollout_ref.actor
     assert (actor.optim.lr, actor.kl_loss_coef, actor.clip_ratio_low, actor.clip_ratio_high) == (1e-6, 0.001, 0.2, 0.28)
-    assert (actor.policy_loss.loss_mode, actor.loss_agg_mode, actor.kl_loss_type) == ("vanilla", "token-mean", "low_var_kl")
+    assert (actor.policy_loss.loss_mode, actor.loss_agg_mode, actor.kl_loss_type) == (
+        "vanilla",
+        "token-mean",
+        "low_var_kl",
+    )
     sizes = settings.sizes
-    assert (sizes.train_batch_size, sizes.ppo_mini_batch_size, sizes.n, sizes.val_n, settings.rollout.max_steps) == (32, 8, 8, 8, 30)
+    assert (sizes.train_batch_size, sizes.ppo_mini_batch_size, sizes.n, sizes.val_n, settings.rollout.max_steps) == (
+        32,
+        8,
+        8,
+        8,
+        30,
+    )
     assert sizes.max_prompt_length + sizes.max_response_length == sizes.max_model_len == 25_580
-    assert (config.actor_rollout_ref.rollout.temperature, config.actor_rollout_ref.rollout.val_kwargs.temperature) == (0.9, 0.9)
+    assert (config.actor_rollout_ref.rollout.temperature, config.actor_rollout_ref.rollout.val_kwargs.temperature) == (
+        0.9,
+        0.9,
+    )
     assert (config.trainer.total_epochs, config.trainer.total_training_steps) == (40, 100)
     assert str(config.actor_rollout_ref.model.path) == "Qwen/Qwen2.5-7B-Instruct"
     tasks = settings.task_manager
@@ -186,10 +242,20 @@ def test_the_published_numbers_are_those_of_the_experiment(name: str, depth: int
         5,
         4,
     )
-    assert experience.off_cliprange_high == 0.6 and experience.val_rollout_mode == "woexp" and experience.kl_to == "reference"
+    assert (
+        experience.off_cliprange_high == 0.6
+        and experience.val_rollout_mode == "woexp"
+        and experience.kl_to == "reference"
+    )
     assert experience.init_exp_before_training and experience.reme.updated_freq == 0 and experience.query == "task"
     adca = settings.attribution.adca_grpo
-    assert (adca.preset, adca.sigma, adca.alpha, adca.prm_scheme, adca.prm_steps) == ("original", None, 0.1, "decouple", 100)
+    assert (adca.preset, adca.sigma, adca.alpha, adca.prm_scheme, adca.prm_steps) == (
+        "original",
+        None,
+        0.1,
+        "decouple",
+        100,
+    )
 
 
 @pytest.mark.parametrize("script", [path.name for path in EXAMPLES.glob("*.sh")])
@@ -218,13 +284,19 @@ def test_every_launch_of_the_ablation_can_be_planned(tmp_path: Path) -> None:
     for _ in range(2):
         subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin", "SEEDS": "1"}, check=True)
     *launches, table, again = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines()]
-    assert table[0] == again[0] == "benchmarks/ablation.py" and len(launches) == 1 + 2 * 5, "what is finished is not done again"
+    assert table[0] == again[0] == "benchmarks/ablation.py" and len(launches) == 1 + 2 * 5, (
+        "what is finished is not done again"
+    )
     for program, *arguments in launches:
         options = parse(arguments)
         assert program == "launcher.py" and options.conf is not None
         settings = load(ROOT / options.conf, ["device=cpu", *options.overrides]).settings
         if "trainer.val_only=true" in options.overrides:
-            with_pool = any(f"trainer.experiment_name={name}" in item for name in ("navigating", "overall") for item in options.overrides)
+            with_pool = any(
+                f"trainer.experiment_name={name}" in item
+                for name in ("navigating", "overall")
+                for item in options.overrides
+            )
             assert settings.exp_manager.val_rollout_mode == ("both" if with_pool else "woexp")
             assert settings.exp_manager.scout.split == ("test" if with_pool else None)
 

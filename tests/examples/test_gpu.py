@@ -1,4 +1,5 @@
-"""examples/gpu.yaml: its sizes hold what PocketWorld says to a Qwen2.5, its head's commands are refused by nobody, verl accepts it."""
+"""examples/gpu.yaml: its sizes hold what PocketWorld says to a Qwen2.5, its head's commands are refused by nobody, verl
+accepts it."""
 
 import re
 from pathlib import Path
@@ -34,7 +35,9 @@ def test_what_does_not_divide_the_rollouts_is_refused(monkeypatch):
 
 
 def test_every_command_of_its_head_can_be_planned():
-    calls = re.findall(r"^#   python launcher.py --conf examples/gpu.yaml ?(.*?)(?:  +#.*)?$", GPU.read_text(), re.MULTILINE)
+    calls = re.findall(
+        r"^#   python launcher.py --conf examples/gpu.yaml ?(.*?)(?:  +#.*)?$", GPU.read_text(), re.MULTILINE
+    )
     assert len(calls) == 3
     for call in calls:
         load(GPU, ["device=cuda", *(word for word in call.split() if not word.startswith("--"))])
@@ -42,7 +45,11 @@ def test_every_command_of_its_head_can_be_planned():
 
 def test_its_sizes_hold_the_tasks_in_the_policys_own_tokens():
     resolved = load(GPU, ["device=cuda"])
-    sizes, rollout, params = resolved.settings.sizes, resolved.settings.rollout, resolved.settings.env_service.env_params
+    sizes, rollout, params = (
+        resolved.settings.sizes,
+        resolved.settings.rollout,
+        resolved.settings.env_service.env_params,
+    )
     assert params["verbose"] is True
     tokenizer = build_real("qwen2_5", "qwen")
 
@@ -63,5 +70,9 @@ def test_its_sizes_hold_the_tasks_in_the_policys_own_tokens():
         assert env.evaluate() == 1.0
         whole.append(tokens(messages))
     assert openings[0] > 500, "the rules in full sentences"
-    assert max(openings) <= sizes.max_prompt_length and max(answers) <= rollout.max_env_len and max(calls) <= rollout.max_steps
+    assert (
+        max(openings) <= sizes.max_prompt_length
+        and max(answers) <= rollout.max_env_len
+        and max(calls) <= rollout.max_steps
+    )
     assert max(whole) - min(openings) <= sizes.max_response_length / 4, "room for a policy that thinks before it calls"

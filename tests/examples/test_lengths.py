@@ -1,4 +1,5 @@
-"""Every opening of BFCL fits into its example, in the tokens of the model that it trains, and the documentation says how long they are."""
+"""Every opening of BFCL fits into its example, in the tokens of the model that it trains, and the documentation says
+how long they are."""
 
 from __future__ import annotations
 
@@ -48,8 +49,14 @@ def test_the_documentation_says_how_long_they_are(lengths: dict[tuple[str, bool]
     page = (ROOT / "docs" / "published.md").read_text()
     rows = {
         name: tuple(int(number.replace(",", "")) for number in numbers)
-        for name, *numbers in re.findall(r"^\| ((?:train|val)[^|]*) \| (\d+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \|$", page, re.MULTILINE)
+        for name, *numbers in re.findall(
+            r"^\| ((?:train|val)[^|]*) \| (\d+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \|$", page, re.MULTILINE
+        )
     }
     for (split, is_open), kind in lengths.items():
-        (said,) = (numbers for name, numbers in rows.items() if name.startswith(split) and ("without a goal" in name) == is_open)
+        (said,) = (
+            numbers
+            for name, numbers in rows.items()
+            if name.startswith(split) and ("without a goal" in name) == is_open
+        )
         assert said == (len(kind), median_low(kind), max(kind), sum(length > 4_000 for length in kind))

@@ -47,7 +47,8 @@ class MissingEncoder:
 
 
 class ScriptedLLM:
-    """Answers `structured` by task (`summariser/success`, ...); an answer may be data, an exception, or a function of the sections."""
+    """Answers `structured` by task (`summariser/success`, ...); an answer may be data, an exception, or a function of
+    the sections."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -112,7 +113,9 @@ def attempt(task_id: str = "t1", number: int = 0, *, score: float = 1.0, **more:
     return Attempt(task_id=task_id, trajectory_id=f"{task_id}_{number}", score=score, **{**facts, **more})
 
 
-def record(task_id: str = "t1", number: int = 0, *, score: float | None = 1.0, guidance: Any = None, **more: Any) -> dict[str, Any]:
+def record(
+    task_id: str = "t1", number: int = 0, *, score: float | None = 1.0, guidance: Any = None, **more: Any
+) -> dict[str, Any]:
     """A rollout as the trajectory files hold it."""
     messages = [
         {"role": "system", "content": "You are at site k7."},

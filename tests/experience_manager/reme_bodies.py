@@ -1,4 +1,5 @@
-"""Request bodies as AgentEvolver's client and ReMe's own scripts send them, and answers as ReMe's first generation gave them."""
+"""Request bodies as AgentEvolver's client and ReMe's own scripts send them, and answers as ReMe's first generation gave
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ GUIDED_INIT = [
     INIT[0],
     {
         "role": "user",
-        "content": "\n\nSome Related Experience to help you to complete the task:<EXP>old advice</EXP>\n\ndelete the note milk",
+        "content": "\n\nSome Related Experience to help you to complete the task:<EXP>old advice</EXP>\n\ndelete the "
+        "note milk",
     },
 ]
 STEPS = [
@@ -26,7 +28,10 @@ STEPS = [
 
 def summary(*scores: float, init: Any = INIT, workspace: str = "default") -> dict[str, Any]:
     """EMClient's: messages and score of each rollout, and nothing else."""
-    return {"trajectories": [{"messages": [*init, *STEPS], "score": score} for score in scores], "workspace_id": workspace}
+    return {
+        "trajectories": [{"messages": [*init, *STEPS], "score": score} for score in scores],
+        "workspace_id": workspace,
+    }
 
 
 def retrieve(messages: Any = INIT, top_k: int = 3, workspace: str = "default") -> dict[str, Any]:

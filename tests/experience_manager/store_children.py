@@ -1,4 +1,5 @@
-"""What other processes do to a store: `python store_children.py MODE PATH NUMBER`. Each line they print is one fact, flushed."""
+"""What other processes do to a store: `python store_children.py MODE PATH NUMBER`. Each line they print is one fact,
+flushed."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def say(**facts: Any) -> None:
 
 
 def batch(name: str) -> list[Any]:
-    return [experience(f"batch {name} number {i}", f"do {i} then " + "long " * 40, id=f"{name}-{i}") for i in range(BATCH)]
+    return [
+        experience(f"batch {name} number {i}", f"do {i} then " + "long " * 40, id=f"{name}-{i}") for i in range(BATCH)
+    ]
 
 
 def insert_for_ever(path: Path, number: int) -> None:
@@ -43,9 +46,13 @@ def write_and_read(path: Path, number: int) -> None:
         pool = Pool(store, SMALL)
         for turn in range(TURNS):
             pool.put(batch(f"{number}.{turn}"))
-            shared = pool.add([experience("when all say the same", "it is one lesson", trajectory_ids=(f"{number}.{turn}",))]).ids[0]
+            shared = pool.add(
+                [experience("when all say the same", "it is one lesson", trajectory_ids=(f"{number}.{turn}",))]
+            ).ids[0]
             pool.count({shared: Count(uses=1, successes=turn % 2)})
-            seen = [hit.experience.id.split("-")[0] for hit in pool.search("batch number", 5000) if "." in hit.experience.id]
+            seen = [
+                hit.experience.id.split("-")[0] for hit in pool.search("batch number", 5000) if "." in hit.experience.id
+            ]
             torn = {name: seen.count(name) for name in set(seen) if seen.count(name) != BATCH}
             say(turn=turn, torn=torn, own=f"{number}.{turn}" in seen)
 

@@ -28,7 +28,12 @@ def ray():
 def configured(**options):
     reme = {"enable_context_generator": True, "enable_summarizer": True, "updated_freq": 1}
     return ExperienceSettings(
-        train_rollout_mode="mixed", rollout_ratio=0.5, reme=reme, encoder={"kind": "hashing"}, retrieval={"timeout_s": 20}, **options
+        train_rollout_mode="mixed",
+        rollout_ratio=0.5,
+        reme=reme,
+        encoder={"kind": "hashing"},
+        retrieval={"timeout_s": 20},
+        **options,
     )
 
 

@@ -16,7 +16,11 @@ RATIOS = st.floats(0, 1)
 
 def mode(train="woexp", val="woexp", ratio=0.0, **more):
     return ExperienceSettings(
-        train_rollout_mode=train, val_rollout_mode=val, rollout_ratio=ratio, reme={"enable_context_generator": True}, **more
+        train_rollout_mode=train,
+        val_rollout_mode=val,
+        rollout_ratio=ratio,
+        reme={"enable_context_generator": True},
+        **more,
     )
 
 
@@ -91,7 +95,9 @@ def test_all_tasks_keep_or_discard_whatever_the_ratio():
     assert not any(keeps_guidance("alldiscard", 1.0, place) for place in range(5))
 
 
-@pytest.mark.parametrize(("val", "without", "with_it"), [("woexp", 4, 0), ("mixed", 2, 2), ("all", 0, 4), ("both", 4, 4)])
+@pytest.mark.parametrize(
+    ("val", "without", "with_it"), [("woexp", 4, 0), ("mixed", 2, 2), ("all", 0, 4), ("both", 4, 4)]
+)
 def test_a_validation_task_has_as_many_rollouts_of_each_kind_as_its_mode_says(val, without, with_it):
     chosen = mode(val=val, ratio=0.5)
     assert validation_rollouts(chosen, 4) == (without, with_it)

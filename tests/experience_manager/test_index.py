@@ -93,7 +93,8 @@ def test_the_graph_is_exact_until_it_is_built_and_nearly_so_afterwards():
     index.wait()
     queries = range(0, 2000, 40)
     found = sum(
-        len(set(index.search(vectors[i], 10, everything)[0].tolist()) & set(slow(vectors, vectors[i], 10, everything))) for i in queries
+        len(set(index.search(vectors[i], 10, everything)[0].tolist()) & set(slow(vectors, vectors[i], 10, everything)))
+        for i in queries
     )
     assert found / (10 * len(queries)) > 0.9
     index.close()

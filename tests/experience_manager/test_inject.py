@@ -72,7 +72,13 @@ def test_discarded_guidance_leaves_the_training_prompt_and_boosts():
 
 def test_what_a_trajectory_records_is_ready_for_json_and_says_what_was_added():
     written = inject(OPENED, Guidance("read", ("a", "b")), "<EXP>{}</EXP>").to_dict()
-    assert written == {"text": "read", "experience_ids": ("a", "b"), "keep": False, "problem": "", "injected": "<EXP>read</EXP>"}
+    assert written == {
+        "text": "read",
+        "experience_ids": ("a", "b"),
+        "keep": False,
+        "problem": "",
+        "injected": "<EXP>read</EXP>",
+    }
 
 
 def test_the_callers_messages_are_not_changed():
@@ -85,7 +91,9 @@ def test_an_unguided_record_is_left_as_it_is():
     assert without(OPENED, None) == OPENED
 
 
-@pytest.mark.parametrize("opening", [[], [{"role": "user", "content": [{"type": "text", "text": "a"}]}], [{"role": "user"}]])
+@pytest.mark.parametrize(
+    "opening", [[], [{"role": "user", "content": [{"type": "text", "text": "a"}]}], [{"role": "user"}]]
+)
 def test_an_opening_that_does_not_end_with_a_text_is_refused_and_not_guessed(opening):
     with pytest.raises(ValueError, match="stands before the task's text"):
         inject(opening, Guidance("x"), TEMPLATE)

@@ -1,4 +1,5 @@
-"""A run's experience manager: one answer a group, true flags, counters that nobody loses, and nothing that fails a rollout or a step."""
+"""A run's experience manager: one answer a group, true flags, counters that nobody loses, and nothing that fails a
+rollout or a step."""
 
 import asyncio
 import logging
@@ -74,7 +75,9 @@ async def test_a_group_asks_once_and_gets_one_answer(tmp_path):
     async with Opened(tmp_path) as opened:
         opened.put(experience(id="a"))
         answers = await asyncio.gather(*(opened.navigator.guide(question()) for _ in range(8)))
-        assert len(set(answers)) == 1 and answers[0].experience_ids == ("a",) and "read its doc first" in answers[0].text
+        assert (
+            len(set(answers)) == 1 and answers[0].experience_ids == ("a",) and "read its doc first" in answers[0].text
+        )
         assert (await opened.navigator.metrics())["exp_manager/retrievals"] == 1
 
 
@@ -201,7 +204,9 @@ async def test_a_guided_rollout_that_did_not_happen_was_no_use(tmp_path):
         opened.put(experience(id="a"))
         await opened.navigator.injected(("a",))
         await opened.navigator.injected(("a",))
-        await opened.navigator.record_step(1, [record(number=0, score=None, guidance=GUIDED), record(number=1, guidance=GUIDED)])
+        await opened.navigator.record_step(
+            1, [record(number=0, score=None, guidance=GUIDED), record(number=1, guidance=GUIDED)]
+        )
         assert (opened.get("a").uses, opened.get("a").successes) == (1, 1)
 
 
@@ -223,7 +228,12 @@ async def test_validation_rollouts_are_neither_counted_nor_learned_from(tmp_path
 
 @pytest.mark.parametrize(
     ("error", "left"),
-    [(outage(), ("t2",)), (BudgetExceeded("spent"), ("t2",)), (LLMFiltered("content filter"), ()), (RuntimeError("a fault"), ("t2",))],
+    [
+        (outage(), ("t2",)),
+        (BudgetExceeded("spent"), ("t2",)),
+        (LLMFiltered("content filter"), ()),
+        (RuntimeError("a fault"), ("t2",)),
+    ],
 )
 async def test_a_warm_start_tells_the_tasks_of_which_calls_were_lost_that_another_time_may_bring(tmp_path, error, left):
     llm = teller(success=lambda sections: error if sections["task"] == "do t2" else {"experiences": [lesson()]})
@@ -309,7 +319,9 @@ async def test_without_a_summariser_nothing_is_distilled_and_the_metrics_say_so(
 
 async def test_useless_experiences_are_pruned_at_their_step(tmp_path):
     async with Opened(tmp_path, pruning={"every_steps": 2, "min_uses": 4, "min_utility": 0.5}) as opened:
-        opened.put(experience(id="useless", uses=9, successes=1), experience(id="useful", content="x", uses=9, successes=8))
+        opened.put(
+            experience(id="useless", uses=9, successes=1), experience(id="useful", content="x", uses=9, successes=8)
+        )
         assert (await opened.navigator.record_step(1, []))["exp_manager/pool_size"] == 2
         metrics = await opened.navigator.record_step(2, [])
         assert metrics["exp_manager/pruned"] == 1 and metrics["exp_manager/pool_size"] == 1
@@ -335,7 +347,9 @@ async def test_pool_and_counts_come_back_as_they_were_saved_once_all_that_was_ha
         assert not await again.navigator.restore(tmp_path, tmp_path / "aside.sqlite")
 
 
-async def test_a_save_that_fails_leaves_the_one_of_before_and_what_is_damaged_is_named_and_changes_nothing(tmp_path, monkeypatch):
+async def test_a_save_that_fails_leaves_the_one_of_before_and_what_is_damaged_is_named_and_changes_nothing(
+    tmp_path, monkeypatch
+):
     async with Opened(tmp_path / "run") as opened:
         navigator, folder = opened.navigator, tmp_path / "checkpoint"
         folder.mkdir()
@@ -369,7 +383,9 @@ async def test_the_same_rollouts_teach_the_same_experiences_under_the_same_ids(t
     for seed in (1, 1, 2):
         async with Opened(tmp_path / str(len(pools)), llm=teller()) as opened:
             navigator = Navigator(opened.settings, opened.backend, seed=seed)
-            await navigator.record_step(1, [record(task, i, score=float(i % 2)) for task in ("t1", "t2") for i in range(4)])
+            await navigator.record_step(
+                1, [record(task, i, score=float(i % 2)) for task in ("t1", "t2") for i in range(4)]
+            )
             await navigator.settled()
             pools.append([experience.id for experience in opened.backend.pool.store.records("default")])
             await navigator.background.close()
@@ -403,7 +419,9 @@ async def test_a_tasks_training_prompts_keep_or_lose_the_guidance_as_the_mode_sa
     for mode, ratio, expected in (("alldiscard", 1.0, 0), ("allkeep", 0.0, 8), ("hybrid", 0.5, 4)):
         async with Opened(tmp_path / mode, train_sample_mode=mode, train_sample_keepratio=ratio) as opened:
             opened.put(experience(id="a"))
-            answers = [await opened.navigator.guide(question(task_id=str(i), place=i)) for i in range(8) for _ in range(2)]
+            answers = [
+                await opened.navigator.guide(question(task_id=str(i), place=i)) for i in range(8) for _ in range(2)
+            ]
             assert sum(answer.keep for answer in answers) == 2 * expected
             assert not (await opened.navigator.guide(question(validation=True))).keep
 

@@ -34,12 +34,16 @@ def test_a_union_holds_where_either_does_and_nowhere_else(one, other, third):
     both = places_of(union(one, other))
     everywhere = EVERYWHERE in places_of(one) | places_of(other)
     assert both == ({EVERYWHERE} if everywhere else places_of(one) | places_of(other))
-    assert union(one, one) == one and places_of(union(union(one, other), third)) == places_of(union(one, union(other, third)))
+    assert union(one, one) == one and places_of(union(union(one, other), third)) == places_of(
+        union(one, union(other, third))
+    )
 
 
 @settings(deadline=None)
 @given(
-    st.lists(SCOPES, max_size=6), SCOPES, st.lists(st.sampled_from(["site", "k7", "k8", "the", "站点七", "7"]), max_size=8).map(" ".join)
+    st.lists(SCOPES, max_size=6),
+    SCOPES,
+    st.lists(st.sampled_from(["site", "k7", "k8", "the", "站点七", "7"]), max_size=8).map(" ".join),
 )
 def test_scopes_by_number_are_found_as_one_by_one(scopes, asked, text):
     known, unique = Scopes(), list(dict.fromkeys(scopes))

@@ -53,7 +53,11 @@ def test_the_same_wording_about_other_places_is_one_experience_of_all_of_them(po
         pool.add(batch)
     (one,) = pool.store.records("default")
     assert (one.id, one.scope, one.support) == ("a", "site k7 | Site K8", 3)
-    assert [len(pool.search("q @0", 9, Where(context=f"You are at site {name}."))) for name in ("k7", "k8", "k9")] == [1, 1, 0]
+    assert [len(pool.search("q @0", 9, Where(context=f"You are at site {name}."))) for name in ("k7", "k8", "k9")] == [
+        1,
+        1,
+        0,
+    ]
     assert pool.add([at(0, "d")]).ids == ("a",) and pool.store.get("default", "a").scope == ""
     assert len(pool.search("q @0", 9, Where(context="You are at site k9."))) == 1
 

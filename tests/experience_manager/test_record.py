@@ -9,7 +9,17 @@ from experience_fakes import experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.experience import MAX_VARIANTS, PERSON, Category, Experience, RecordError, Variant, from_reme, join, to_reme
+from experience_manager.experience import (
+    MAX_VARIANTS,
+    PERSON,
+    Category,
+    Experience,
+    RecordError,
+    Variant,
+    from_reme,
+    join,
+    to_reme,
+)
 
 WORDS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 TEXTS = WORDS.filter(lambda text: text.strip())
@@ -18,11 +28,16 @@ COUNTS = st.integers(0, 2**40)
 NUMBERS = st.floats(-5, 5)
 RECORDS = st.builds(
     Experience,
-    when_to_use=TEXTS, content=TEXTS, scope=WORDS, category=st.sampled_from(Category), validation_score=NUMBERS, confidence=NUMBERS,
-    id=TEXTS, workspace=TEXTS, uses=COUNTS, successes=COUNTS, compared=COUNTS, lift_sum=NUMBERS, support=COUNTS, pinned=st.booleans(),
-    author=WORDS, created=st.floats(0, 4e9), modified=st.floats(0, 4e9), step=st.none() | COUNTS, task_query=WORDS, task_ids=NAMES,
-    trajectory_ids=NAMES, tags=NAMES, variants=st.lists(st.builds(Variant, TEXTS, TEXTS, COUNTS, NUMBERS), max_size=2).map(tuple),
-    metadata=st.dictionaries(st.sampled_from(["generalized_query", "tools_used", "x"]), WORDS | COUNTS | st.none(), max_size=2),
+    when_to_use=TEXTS, content=TEXTS, scope=WORDS, category=st.sampled_from(Category), validation_score=NUMBERS,
+    confidence=NUMBERS,
+    id=TEXTS, workspace=TEXTS, uses=COUNTS, successes=COUNTS, compared=COUNTS, lift_sum=NUMBERS, support=COUNTS,
+    pinned=st.booleans(),
+    author=WORDS, created=st.floats(0, 4e9), modified=st.floats(0, 4e9), step=st.none() | COUNTS, task_query=WORDS,
+    task_ids=NAMES,
+    trajectory_ids=NAMES, tags=NAMES, variants=st.lists(st.builds(Variant, TEXTS, TEXTS, COUNTS, NUMBERS),
+    max_size=2).map(tuple),
+    metadata=st.dictionaries(st.sampled_from(["generalized_query", "tools_used", "x"]), WORDS | COUNTS | st.none(),
+    max_size=2),
 )  # fmt: skip
 
 PUBLISHED = {
@@ -57,7 +72,12 @@ def test_a_record_survives_the_dump_format_whole(record):
 
 def test_a_published_pools_line_keeps_everything_that_it_says():
     record = from_reme(PUBLISHED)
-    assert (record.id, record.workspace, record.when_to_use, record.validation_score) == ("0f", "appworld", "When a login is needed", 0.9)
+    assert (record.id, record.workspace, record.when_to_use, record.validation_score) == (
+        "0f",
+        "appworld",
+        "When a login is needed",
+        0.9,
+    )
     assert (record.uses, record.successes, record.utility) == (6, 4, pytest.approx(2 / 3))
     assert record.category is Category.COMPARATIVE and record.tags == ("login", "auth") and record.confidence == 0.7
     assert record.task_query == "pay my rent" and record.metadata["generalized_query"] == "pay something"
@@ -70,7 +90,9 @@ def test_a_published_pools_line_keeps_everything_that_it_says():
 
 def test_a_dump_line_without_the_newer_fields_is_read_with_defaults():
     record = from_reme({"when_to_use": "a", "content": "b"}, "mine")
-    assert record.workspace == "mine" and record.id and record.uses == 0 and record.lift is None and record.utility is None
+    assert (
+        record.workspace == "mine" and record.id and record.uses == 0 and record.lift is None and record.utility is None
+    )
     assert not record.by_person
 
 
@@ -126,7 +148,9 @@ def test_a_wording_that_comes_more_often_takes_over_and_the_old_one_stays_as_a_v
     first = experience(content="never read the doc", author="one", validation_score=0.95)
     rival = experience(content="always read the doc", author="two", category=Category.FAILURE, validation_score=0.7)
     once = join(first, rival)
-    assert once.content == "never read the doc" and once.variants == (Variant(rival.when_to_use, rival.content, 1, 0.7),)
+    assert once.content == "never read the doc" and once.variants == (
+        Variant(rival.when_to_use, rival.content, 1, 0.7),
+    )
     twice = join(once, replace(rival, id="other"))
     assert twice.content == "always read the doc" and twice.support == 2 and twice.id == first.id
     assert (twice.author, twice.category, twice.validation_score) == ("two", Category.FAILURE, 0.7)

@@ -81,7 +81,9 @@ class Served:
 
     def __init__(self, store, llm):
         service = ExperienceService(ExperienceSettings(), store, SMALL, llm, author="m")
-        self._server = uvicorn.Server(uvicorn.Config(create_app(service, Access("127.0.0.1", "t0ken")), log_level="warning"))
+        self._server = uvicorn.Server(
+            uvicorn.Config(create_app(service, Access("127.0.0.1", "t0ken")), log_level="warning")
+        )
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
@@ -96,7 +98,9 @@ class Served:
         await self._task
 
 
-async def test_a_run_over_our_own_service_learns_guides_and_counts_like_one_with_a_store_of_its_own(tmp_path, monkeypatch):
+async def test_a_run_over_our_own_service_learns_guides_and_counts_like_one_with_a_store_of_its_own(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("EXPERIENCE_SERVICE_TOKEN", "t0ken")
     with Store(tmp_path / "s.sqlite") as store:
         async with Served(store, teller()) as served:
@@ -110,7 +114,8 @@ async def test_a_run_over_our_own_service_learns_guides_and_counts_like_one_with
             assert not await navigator.guide(question(validation=True))
             await navigator.injected(guidance.experience_ids)
             await navigator.record_step(
-                1, [record("t9", guidance=injection.to_dict()), record("t9", 1, score=0.0, guidance=injection.to_dict())]
+                1,
+                [record("t9", guidance=injection.to_dict()), record("t9", 1, score=0.0, guidance=injection.to_dict())],
             )
             (kept,) = store.records("default")
             assert (kept.uses, kept.successes) == (2, 1)
@@ -129,7 +134,11 @@ async def test_it_asks_as_the_original_client_does(monkeypatch):
     assert (body["top_k"], body["workspace_id"]) == (7, "w")
     assert summary_route == "summary_task_memory" and summary["workspace_id"] == "w"
     (sent,) = summary["trajectories"]
-    assert sent["score"] == 1.0 and [m["role"] for m in sent["messages"]] == ["system", "user", *["assistant", "user"] * 2]
+    assert sent["score"] == 1.0 and [m["role"] for m in sent["messages"]] == [
+        "system",
+        "user",
+        *["assistant", "user"] * 2,
+    ]
 
 
 async def test_the_original_preset_sends_all_messages_as_the_query():
@@ -187,7 +196,9 @@ async def test_a_service_that_is_not_there_is_named():
     with socket.create_server(("127.0.0.1", 0)) as held:
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
     backend = RemeBackend(configured(url, reme={"tries": 1}))
-    with pytest.raises(ServiceError, match=rf"{url}/retrieve_task_memory cannot be reached.*check exp_manager\.reme\.base_url"):
+    with pytest.raises(
+        ServiceError, match=rf"{url}/retrieve_task_memory cannot be reached.*check exp_manager\.reme\.base_url"
+    ):
         await backend.retrieve(question())
     await backend.aclose()
 
@@ -228,7 +239,11 @@ async def test_memories_are_sent_back_as_they_came_when_their_use_is_known():
         await backend.used(["m1"])
         await backend.settle([Settled(("m1",), True), Settled(("m1", "unknown"), False), Settled(("m1",), None)])
         await backend.aclose()
-    sent = {body["update_utility"]: body["memory_dicts"] for route, body, _ in fake.requests if route == "record_task_memory"}
+    sent = {
+        body["update_utility"]: body["memory_dicts"]
+        for route, body, _ in fake.requests
+        if route == "record_task_memory"
+    }
     assert sent == {True: [listed], False: [listed]}
 
 

@@ -53,7 +53,16 @@ def test_a_reply_of_another_shape_is_read_inside_of_prose_and_two_that_differ_ar
         *((0.8, 0.8), (0, 0.0), (1, 1.0), (-3, 0.0), (8, 0.5), (85, 0.85)),
         *(("0.8", 0.8), ("80%", 0.8), ("80 %", 0.8), ("8/10", 0.8), ("4 out of 5", 0.8), ("85 percent", 0.85)),
         *(("high", 0.85), ("Very  High", 0.95), ("medium", 0.6), ("low", 0.3)),
-        *(("I am sure", 0.5), (None, 0.5), (True, 0.5), ([], 0.5), (float("nan"), 0.5), ("1/0", 0.5), ("15/10", 0.5), (1000, 0.5)),
+        *(
+            ("I am sure", 0.5),
+            (None, 0.5),
+            (True, 0.5),
+            ([], 0.5),
+            (float("nan"), 0.5),
+            ("1/0", 0.5),
+            ("15/10", 0.5),
+            (1000, 0.5),
+        ),
     ],
 )
 def test_a_confidence_is_a_share_however_it_is_said(said, share):
@@ -62,7 +71,14 @@ def test_a_confidence_is_a_share_however_it_is_said(said, share):
 
 @pytest.mark.parametrize(
     ("said", "tags"),
-    [("a, b;c", ["a", "b", "c"]), ("#notes", ["notes"]), (["a ", 3, None, ""], ["a"]), (None, []), ({"a": 1}, []), (7, [])],
+    [
+        ("a, b;c", ["a", "b", "c"]),
+        ("#notes", ["notes"]),
+        (["a ", 3, None, ""], ["a"]),
+        (None, []),
+        ({"a": 1}, []),
+        (7, []),
+    ],
 )
 def test_tags_are_texts_however_they_are_written(said, tags):
     assert Proposal.model_validate(lesson(tags=said)).tags == tags
@@ -72,7 +88,11 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["experiences", "when_to_use", "content", "scope", "tags", "confidence", "x"]), inner, max_size=5)
+        | st.dictionaries(
+            st.sampled_from(["experiences", "when_to_use", "content", "scope", "tags", "confidence", "x"]),
+            inner,
+            max_size=5,
+        )
     ),
     max_leaves=12,
 )
@@ -90,7 +110,11 @@ def test_whatever_is_accepted_has_both_its_texts_and_was_in_the_reply(value):
     assert len(reply.experiences) + reply.left_out == len(given_entries)
     assert reply.experiences or given_entries == []
     for proposal in reply.experiences:
-        assert isinstance(proposal.when_to_use, str) and isinstance(proposal.content, str) and 0 <= proposal.confidence <= 1
+        assert (
+            isinstance(proposal.when_to_use, str)
+            and isinstance(proposal.content, str)
+            and 0 <= proposal.confidence <= 1
+        )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +128,9 @@ def test_junk_is_no_reply(junk):
 
 
 def verdicts(reply, count):
-    return [judgement and (judgement.valid, judgement.score) for judgement in Judgements.model_validate(reply).of(count)]
+    return [
+        judgement and (judgement.valid, judgement.score) for judgement in Judgements.model_validate(reply).of(count)
+    ]
 
 
 def test_judgements_go_to_their_experiences_by_number_or_in_order():

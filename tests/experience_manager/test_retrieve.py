@@ -62,7 +62,10 @@ async def test_the_bare_task_is_what_is_searched_for_unless_the_settings_say_mes
 
 
 async def test_an_experience_distilled_from_a_task_guides_its_training_but_never_its_evaluation(store):
-    own, other = experience(id="own", task_ids=("t0", "t1"), content="one"), experience(id="other", task_ids=("t2",), content="two")
+    own, other = (
+        experience(id="own", task_ids=("t0", "t1"), content="one"),
+        experience(id="other", task_ids=("t2",), content="two"),
+    )
     search = retriever(store, [own, other])
     assert set(ids(await search.retrieve(ask()))) == {"own", "other"}
     assert ids(await search.retrieve(ask(validation=True))) == ["other"]
@@ -82,7 +85,11 @@ async def test_joined_experiences_remember_every_task_that_they_came_from(store)
 
 async def test_a_dump_without_task_ids_is_known_by_the_wording_of_its_task(store):
     search = retriever(
-        store, [experience(id="own", task_query="Delete  the note"), experience(id="other", content="x", task_query="send it")]
+        store,
+        [
+            experience(id="own", task_query="Delete  the note"),
+            experience(id="other", content="x", task_query="send it"),
+        ],
     )
     assert set(ids(await search.retrieve(ask()))) == {"own", "other"}
     assert ids(await search.retrieve(ask(validation=True))) == ["other"]
@@ -108,7 +115,14 @@ async def test_experiences_of_other_places_are_left_out_unless_the_settings_say_
 
 async def test_equal_contents_take_one_place(store):
     records = [experience(f"when {i}", "the same advice", id=str(i)) for i in range(4)]
-    assert len((await retriever(store, [*records, experience("when", "another", id="x")]).retrieve(ask("when"))).experiences) == 2
+    assert (
+        len(
+            (
+                await retriever(store, [*records, experience("when", "another", id="x")]).retrieve(ask("when"))
+            ).experiences
+        )
+        == 2
+    )
 
 
 async def test_what_does_not_fit_is_left_out_whole_and_the_rest_is_shown(store):
@@ -130,9 +144,9 @@ async def test_texts_that_order_the_reader_about_are_not_shown_unless_a_person_w
 
 
 async def test_curly_braces_in_an_experience_are_text(store):
-    found = await retriever(store, [experience("a {0} {index}", "b {}", id="a")], item_template="{when_to_use}|{content}|{scope}").retrieve(
-        ask()
-    )
+    found = await retriever(
+        store, [experience("a {0} {index}", "b {}", id="a")], item_template="{when_to_use}|{content}|{scope}"
+    ).retrieve(ask())
     assert found.text == "a {0} {index}|b {}|"
 
 
@@ -143,20 +157,32 @@ async def test_the_model_chooses_among_the_candidates_and_gives_the_order(store)
     assert ids(found) == ["20", "0"] and found.notes == ()
     ((_, sections),) = llm.calls
     assert (
-        sections["task"] == "q @0" and sections["opening"] == "You are at site k7." and sections["experience"].count("when_to_use: ") == 4
+        sections["task"] == "q @0"
+        and sections["opening"] == "You are at site k7."
+        and sections["experience"].count("when_to_use: ") == 4
     )
 
 
 async def test_the_model_may_say_that_nothing_applies(store):
     assert (
-        await retriever(store, angles(0), ScriptedLLM(rerank={"order": []}), AngleEncoder(), rerank=True).retrieve(ask("q @0"))
+        await retriever(store, angles(0), ScriptedLLM(rerank={"order": []}), AngleEncoder(), rerank=True).retrieve(
+            ask("q @0")
+        )
     ).text == ""
-    found = await retriever(store, [], ScriptedLLM(rewrite={"text": " "}), AngleEncoder(), rewrite=True).retrieve(ask("q @0"))
+    found = await retriever(store, [], ScriptedLLM(rewrite={"text": " "}), AngleEncoder(), rewrite=True).retrieve(
+        ask("q @0")
+    )
     assert (found.text, found.experiences) == ("", ())
 
 
 async def test_the_models_text_is_used_if_it_may_be_shown(store):
-    search = retriever(store, angles(0, 10), ScriptedLLM(rewrite={"text": "read\u200b the doc first\r\n"}), AngleEncoder(), rewrite=True)
+    search = retriever(
+        store,
+        angles(0, 10),
+        ScriptedLLM(rewrite={"text": "read\u200b the doc first\r\n"}),
+        AngleEncoder(),
+        rewrite=True,
+    )
     found = await search.retrieve(ask("q @0"))
     assert found.text == "read the doc first" and ids(found) == ["0", "10"]
 

@@ -26,7 +26,9 @@ def unit(count, seed=0):
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     path = tmp_path_factory.mktemp("large") / "s.sqlite"
-    made = [experience(f"situation {i}", f"advice {i} " * 20, id=f"e{i}", task_ids=(f"t{i % 50}",)) for i in range(COUNT)]
+    made = [
+        experience(f"situation {i}", f"advice {i} " * 20, id=f"e{i}", task_ids=(f"t{i % 50}",)) for i in range(COUNT)
+    ]
     with Store(path) as store:
         store.add("default", made, unit(COUNT), STAMP, None)
     return path
@@ -107,10 +109,17 @@ RECORDS = st.lists(
 
 
 @settings(max_examples=40, deadline=None)
-@given(RECORDS, st.sampled_from([*KEYS]), st.integers(0, 6), st.none() | st.sampled_from(Category), st.none() | st.just("Site K7"))
+@given(
+    RECORDS,
+    st.sampled_from([*KEYS]),
+    st.integers(0, 6),
+    st.none() | st.sampled_from(Category),
+    st.none() | st.just("Site K7"),
+)
 def test_orders_and_sums_are_those_of_all_experiences(tmp_path_factory, rows, order, limit, category, scope):
     made = [
-        experience(f"w{i}", "c", id=f"e{i}", uses=uses, successes=min(uses, done), compared=compared, lift_sum=lift, category=kind,
+        experience(f"w{i}", "c", id=f"e{i}", uses=uses, successes=min(uses, done), compared=compared, lift_sum=lift,
+            category=kind,
                    scope=place, pinned=pinned, support=1 + done, created=1.0 + done, modified=2.0)
         for i, (uses, done, compared, lift, kind, place, pinned) in enumerate(rows)
     ]  # fmt: skip
@@ -119,9 +128,16 @@ def test_orders_and_sums_are_those_of_all_experiences(tmp_path_factory, rows, or
         whole = store.records("default")
         fitting = [e for e in whole if category in (None, e.category) and (scope is None or covers(e.scope, scope))]
         expected = sorted(fitting, key=KEYS[order], reverse=True)
-        assert store.ranked("default", order, limit, category=category, scope=scope) == (expected[:limit], len(expected))
+        assert store.ranked("default", order, limit, category=category, scope=scope) == (
+            expected[:limit],
+            len(expected),
+        )
         found, used = store.summary("default"), [e for e in whole if e.uses]
     assert found.kinds == {kind: n for kind in Category if (n := sum(e.category is kind for e in whole))}
-    assert (found.pinned, found.used, found.uses) == (sum(e.pinned for e in whole), len(used), sum(e.uses for e in used))
+    assert (found.pinned, found.used, found.uses) == (
+        sum(e.pinned for e in whole),
+        len(used),
+        sum(e.uses for e in used),
+    )
     assert (found.compared, found.lift) == (sum(e.compared for e in used), sum(e.lift_sum for e in used))
     assert found.places == len({place for e in whole for place in places_in(e.scope)})

@@ -23,7 +23,12 @@ def test_a_preset_fills_what_is_not_given(preset):
 
 
 @settings(deadline=None)
-@given(st.sampled_from(sorted(PRESETS)), st.sampled_from(sorted(PRESETS)), st.sampled_from(sorted(PRESETS["paper"])), st.booleans())
+@given(
+    st.sampled_from(sorted(PRESETS)),
+    st.sampled_from(sorted(PRESETS)),
+    st.sampled_from(sorted(PRESETS["paper"])),
+    st.booleans(),
+)
 def test_a_key_that_is_given_wins_over_the_preset_and_a_null_does_not(preset, other, name, null):
     value = None if null else PRESETS[other][name]
     section, _, key = name.rpartition(".")
@@ -43,7 +48,9 @@ def test_the_presets_differ_where_paper_and_original_code_do():
     assert (paper.query, original.query) == ("task", "messages")
     assert (paper.distillation.grouping, original.distillation.grouping) == ("task", "batch")
     assert verl_overrides("default") == {}
-    lows = {preset: verl_overrides(preset)["actor_rollout_ref.actor.clip_ratio_low"] for preset in ("paper", "original")}
+    lows = {
+        preset: verl_overrides(preset)["actor_rollout_ref.actor.clip_ratio_low"] for preset in ("paper", "original")
+    }
     assert lows == {"paper": 0.28, "original": 0.2}
     assert verl_overrides("paper")["actor_rollout_ref.actor.policy_loss.loss_mode"] == "trajectory"
     assert verl_overrides("original")["actor_rollout_ref.actor.loss_agg_mode"] == "token-mean"

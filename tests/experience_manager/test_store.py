@@ -12,18 +12,42 @@ from hypothesis import strategies as st
 
 from agentevolver.embeddings import HashingEncoder
 from experience_manager import snapshot as snapshots
-from experience_manager.errors import EncoderMismatch, StoreBusy, StoreCorrupt, StoreError, StoreUnwritable, UnknownExperience
+from experience_manager.errors import (
+    EncoderMismatch,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreUnwritable,
+    UnknownExperience,
+)
 from experience_manager.experience import Category
 from experience_manager.pool import Pool
 from experience_manager.snapshot import Where
 from experience_manager.store import Count, Stamp, Store
 
-WORDS = ("open", "close", "read", "write", "delete", "move", "copy", "find", "list", "send", "note", "file", "mail", "folder")
+WORDS = (
+    "open",
+    "close",
+    "read",
+    "write",
+    "delete",
+    "move",
+    "copy",
+    "find",
+    "list",
+    "send",
+    "note",
+    "file",
+    "mail",
+    "folder",
+)
 
 
 def texts(count):
     return [
-        experience(f"{WORDS[i % 14]} the {WORDS[(i * 5 + 3) % 14]} {i}", f"then {WORDS[(i * 3) % 14]} it {i}", id=f"e{i}")
+        experience(
+            f"{WORDS[i % 14]} the {WORDS[(i * 5 + 3) % 14]} {i}", f"then {WORDS[(i * 3) % 14]} it {i}", id=f"e{i}"
+        )
         for i in range(count)
     ]
 
@@ -84,9 +108,12 @@ def test_an_experience_of_a_place_is_found_where_that_place_is_named_in_whole_wo
 
 
 def test_an_experience_of_a_task_is_not_found_where_that_task_is_excluded(pool):
-    pool.put([experience(id="own", task_ids=("t1", "t2")), experience(id="other", task_ids=("t3",)), experience(id="manual")])
+    pool.put(
+        [experience(id="own", task_ids=("t1", "t2")), experience(id="other", task_ids=("t3",)), experience(id="manual")]
+    )
     found = {
-        tasks: {h.experience.id for h in pool.search("a note", 9, Where(not_from=tasks))} for tasks in (("t1",), ("t2", "t3"), ("t9",))
+        tasks: {h.experience.id for h in pool.search("a note", 9, Where(not_from=tasks))}
+        for tasks in (("t1",), ("t2", "t3"), ("t9",))
     }
     assert found == {("t1",): {"other", "manual"}, ("t2", "t3"): {"manual"}, ("t9",): {"own", "other", "manual"}}
 
@@ -119,7 +146,8 @@ def test_a_replacement_that_fails_leaves_everything_and_it_is_still_found(pool, 
     pool.put(texts(5))
     pool.search("anything", 1)
     monkeypatch.setattr(
-        "experience_manager.merge.Merge.write", lambda *_: (_ for _ in ()).throw(sqlite3.OperationalError("disk I/O error"))
+        "experience_manager.merge.Merge.write",
+        lambda *_: (_ for _ in ()).throw(sqlite3.OperationalError("disk I/O error")),
     )
     with pytest.raises(StoreError, match="disk I/O error"):
         pool.replace_all([experience(id="new")])
@@ -170,7 +198,14 @@ def test_counters_add_up_and_pass_over_ids_that_are_gone(pool):
     pool.count({"a": Count(uses=2, successes=1, compared=1, lift=0.5), "gone": Count(uses=1)})
     pool.count({"a": Count(uses=1, successes=1, compared=1, lift=-0.25), "b": Count(uses=-1)})
     a, b = pool.store.get("default", "a"), pool.store.get("default", "b")
-    assert (a.uses, a.successes, a.compared, a.lift_sum, a.utility, a.lift) == (3, 2, 2, 0.25, pytest.approx(2 / 3), 0.125)
+    assert (a.uses, a.successes, a.compared, a.lift_sum, a.utility, a.lift) == (
+        3,
+        2,
+        2,
+        0.25,
+        pytest.approx(2 / 3),
+        0.125,
+    )
     assert b.uses == 0
 
 
@@ -221,7 +256,9 @@ def test_a_store_that_is_still_what_its_copy_is_is_left_alone_and_a_counter_make
 
 
 @pytest.mark.parametrize("later", [0, 1, 9])
-def test_a_store_that_stays_open_elsewhere_finds_what_a_restore_has_left_however_many_changes_come_after_it(tmp_path, later):
+def test_a_store_that_stays_open_elsewhere_finds_what_a_restore_has_left_however_many_changes_come_after_it(
+    tmp_path, later
+):
     with Store(tmp_path / "s.sqlite") as store, Store(tmp_path / "s.sqlite") as page:
         insert(store, *texts(4))
         store.copy_to(tmp_path / "copy.sqlite")
@@ -316,7 +353,11 @@ class Model:
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["put", "delete", "replace", "count", "edit"]), st.lists(st.integers(0, 5), max_size=4), st.booleans()),
+        st.tuples(
+            st.sampled_from(["put", "delete", "replace", "count", "edit"]),
+            st.lists(st.integers(0, 5), max_size=4),
+            st.booleans(),
+        ),
         max_size=14,
     )
 )
@@ -354,7 +395,11 @@ def test_threads_share_one_store(pool):
 @pytest.mark.parametrize(
     ("encoder", "embedded_text", "words"),
     [
-        (HashingEncoder(32), "when_to_use+content", "holds 64-dimensional vectors of hashing-64 .* but the encoder is hashing-32"),
+        (
+            HashingEncoder(32),
+            "when_to_use+content",
+            "holds 64-dimensional vectors of hashing-64 .* but the encoder is hashing-32",
+        ),
         (SMALL, "when_to_use", "over when_to_use[+]content, but .* over when_to_use"),
     ],
 )
@@ -402,7 +447,8 @@ def test_a_stored_vector_of_the_wrong_length_is_named_as_damage(store):
 
 
 @pytest.mark.parametrize(
-    "content", [b"not a database at all, but long enough to be read as one" * 20, b"short", b"SQLite format 3\0" + b"\xff" * 500]
+    "content",
+    [b"not a database at all, but long enough to be read as one" * 20, b"short", b"SQLite format 3\0" + b"\xff" * 500],
 )
 def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path, content):
     (tmp_path / "s.sqlite").write_bytes(content)
@@ -486,7 +532,13 @@ def test_experiences_without_a_vector_each_are_refused(store):
 
 
 def test_categories_and_manual_marks_come_back_as_they_were(store):
-    insert(store, *(experience(id=category.value, category=category, pinned=category is Category.MANUAL) for category in Category))
+    insert(
+        store,
+        *(
+            experience(id=category.value, category=category, pinned=category is Category.MANUAL)
+            for category in Category
+        ),
+    )
     assert {e.id: e.category.value for e in store.records("default")} == {c.value: c.value for c in Category}
     assert [e.id for e in store.records("default") if e.pinned] == ["manual"]
     assert [e.id for e in store.records("default", limit=1, offset=1)] == ["failure"]

@@ -1,4 +1,5 @@
-"""The store where processes die, compete, and find no room: what was acknowledged is there, what was not has left nothing."""
+"""The store where processes die, compete, and find no room: what was acknowledged is there, what was not has left
+nothing."""
 
 import json
 import os
@@ -25,7 +26,9 @@ SCRIPT = Path(__file__).parent / "store_children.py"
 
 def child(mode, path, number):
     environment = {**os.environ, "PYTHONPATH": f"{SCRIPT.parents[2]}{os.pathsep}{SCRIPT.parent}"}
-    return subprocess.Popen([sys.executable, str(SCRIPT), mode, str(path), str(number)], stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), mode, str(path), str(number)], stdout=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def facts(process, timeout=120):
@@ -78,7 +81,11 @@ def test_eight_processes_that_write_and_read_at_once_lose_nothing_and_see_no_hal
     with Store(path) as store:
         store.check()
         shared = [e for e in store.records("default") if e.when_to_use == "when all say the same"]
-        assert len(shared) == 1 and shared[0].support == shared[0].uses == 8 * TURNS and shared[0].successes == 8 * TURNS // 2
+        assert (
+            len(shared) == 1
+            and shared[0].support == shared[0].uses == 8 * TURNS
+            and shared[0].successes == 8 * TURNS // 2
+        )
         there = batches(store)
         del there[shared[0].id]
         assert there == {f"{number}.{turn}": BATCH for number in range(8) for turn in range(TURNS)}
@@ -111,7 +118,9 @@ def tiny_disk(tmp_path):
     """A file system of 2 MB of its own."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, text=True)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, text=True
+    )
     if made.returncode:
         pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
     yield folder

@@ -23,14 +23,21 @@ def test_the_guidance_that_a_rollout_had_is_no_part_of_what_is_learned_from_it()
 
 
 def test_rollouts_that_did_not_happen_or_were_not_graded_are_left_out():
-    records = [record(number=0, score=None), record(number=1, stop_reason="llm_error"), record(number=2, outcome=None), record(number=3)]
+    records = [
+        record(number=0, score=None),
+        record(number=1, stop_reason="llm_error"),
+        record(number=2, outcome=None),
+        record(number=3),
+    ]
     assert [a.trajectory_id for a in read_attempts(records)] == ["t1_3"]
 
 
 def test_success_is_the_graders_word_or_a_threshold():
     graded = record(score=0.7)
     assert (
-        not read_attempts([graded])[0].success and read_attempts([graded], 0.7)[0].success and not read_attempts([graded], 0.71)[0].success
+        not read_attempts([graded])[0].success
+        and read_attempts([graded], 0.7)[0].success
+        and not read_attempts([graded], 0.71)[0].success
     )
 
 
@@ -57,7 +64,10 @@ def test_messages_alone_become_an_attempt_with_several_observations_joined():
 def test_tasks_without_an_id_are_told_apart_by_opening_and_task():
     talk = [*OPENING, {"role": "assistant", "content": "x"}]
     other = [{"role": "system", "content": "You are at site k8."}, *talk[1:]]
-    names = [from_messages(m, 1, success_threshold=1).task_id for m in (talk, [*talk, {"role": "user", "content": "y"}], other)]
+    names = [
+        from_messages(m, 1, success_threshold=1).task_id
+        for m in (talk, [*talk, {"role": "user", "content": "y"}], other)
+    ]
     assert names[0] == names[1] != names[2]
     assert from_messages(talk, 1, success_threshold=1, task_id="t9").task_id == "t9"
 
@@ -65,7 +75,9 @@ def test_tasks_without_an_id_are_told_apart_by_opening_and_task():
 def test_an_opening_of_one_message_or_none_has_a_task_all_the_same():
     assert opening_and_task([{"role": "user", "content": "do it"}]) == ("", "do it")
     assert opening_and_task([]) == ("", "")
-    assert opening_and_task([*OPENING, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}], "q") == (
+    assert opening_and_task(
+        [*OPENING, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}], "q"
+    ) == (
         "You are at site k7.",
         "q",
     )
@@ -79,4 +91,11 @@ def test_what_stands_beside_a_tasks_own_wording_is_part_of_the_opening():
 def test_groups_hold_one_task_each_and_are_bounded():
     attempts = [attempt(task, i) for i in range(5) for task in ("a", "b")]
     groups = group_by_task(attempts, 2)
-    assert [[a.task_id for a in group] for group in groups] == [["a"] * 2, ["a"] * 2, ["a"], ["b"] * 2, ["b"] * 2, ["b"]]
+    assert [[a.task_id for a in group] for group in groups] == [
+        ["a"] * 2,
+        ["a"] * 2,
+        ["a"],
+        ["b"] * 2,
+        ["b"] * 2,
+        ["b"],
+    ]

@@ -1,4 +1,5 @@
-"""A well-behaved answer in the clothes that a real model gives it: fences, prose, thinking, another shape, half of it, a tool call."""
+"""A well-behaved answer in the clothes that a real model gives it: fences, prose, thinking, another shape, half of it,
+a tool call."""
 
 from __future__ import annotations
 
@@ -12,11 +13,17 @@ from tests.llm.temperaments import Temper
 Answer = dict[str, Any] | str
 ToolCall = tuple[str, dict[str, Any]]
 
-_BEFORE = ("Sure! Here is what you asked for:", "Let me think about what was asked. My reply:", "Based on the sections above:")
+_BEFORE = (
+    "Sure! Here is what you asked for:",
+    "Let me think about what was asked. My reply:",
+    "Based on the sections above:",
+)
 _AFTER = ("Let me know if you need anything else.", "I hope this helps!", "Note that I kept to the format.")
 _THOUGHTS = (
-    "Okay, the user wants me to reply with JSON. Let me look at the sections one by one. The transcript is what counts.",
-    'Hmm. I should reply in the form {"thought": ..., "action": ...}, or whatever is asked for here. Wait, let me read that again.',
+    "Okay, the user wants me to reply with JSON. Let me look at the sections one by one. The transcript is what "
+    "counts.",
+    'Hmm. I should reply in the form {"thought": ..., "action": ...}, or whatever is asked for here. Wait, let me '
+    "read that again.",
     "First, what is the task? Then, what happened? I think that I have it now.",
 )
 _REFUSALS = (
@@ -50,7 +57,10 @@ def dress(answer: Answer, action_call: ToolCall | None, temper: Temper, rng: ran
         rng: draws them; the same number of draws whatever is drawn.
         max_tokens: of the request; a reply whose tokens all went into its thinking spends them all.
     """
-    drawn = {name: rng.random() for name in ("exhausted", "refusals", "tools", "shapes", "thinking", "prose", "fences", "cut")}
+    drawn = {
+        name: rng.random()
+        for name in ("exhausted", "refusals", "tools", "shapes", "thinking", "prose", "fences", "cut")
+    }
     kind = rng.random()
     ways = [name for name, draw in drawn.items() if draw < getattr(temper, name)]
     if "exhausted" in ways:
@@ -107,7 +117,10 @@ def _with_words(value: Any, rng: random.Random) -> Any:
             return [walk(part) for part in item]
         if not isinstance(item, dict):
             return item
-        return {k: _in_words(v, way) if k in _NUMBERS and isinstance(v, float) and 0 <= v <= 1 else walk(v) for k, v in item.items()}
+        return {
+            k: _in_words(v, way) if k in _NUMBERS and isinstance(v, float) and 0 <= v <= 1 else walk(v)
+            for k, v in item.items()
+        }
 
     return walk(value)
 
@@ -125,7 +138,11 @@ def _with_more_keys(value: Any, rng: random.Random) -> Any:
         return [_with_more_keys(part, rng) for part in value]
     if not isinstance(value, dict):
         return value
-    return {**{key: _with_more_keys(part, rng) for key, part in value.items()}, "notes": "as asked", "difficulty": "easy"}
+    return {
+        **{key: _with_more_keys(part, rng) for key, part in value.items()},
+        "notes": "as asked",
+        "difficulty": "easy",
+    }
 
 
 def _with_joined_tags(value: Any, rng: random.Random) -> Any:

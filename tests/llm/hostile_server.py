@@ -2,8 +2,9 @@
 
     python tests/llm/hostile_server.py --temper mild [--port 0] [--seed 0] [--wrong 0.15] [--key KEY] [--log FILE]
 
-serves `/v1/chat/completions`, `/v1/models` and `/counts` on loopback and prints its address. It reads the prompts of the roles as any model
-does. Every request goes into the log as a line of JSON: what was asked as a hash, of whom, what came of it, whether it was billed.
+serves `/v1/chat/completions`, `/v1/models` and `/counts` on loopback and prints its address. It reads the prompts of
+the roles as any model does. Every request goes into the log as a line of JSON: what was asked as a hash, of whom, what
+came of it, whether it was billed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class HostileServer:
     """The server's mind and memory.
 
     - `context`: prompts of more tokens are refused as providers do (400, with the limit in words); 0: no limit.
-    - `counts`: requests by what came of them (`answered`, `429`, `502`, ...), by `role/task of model`, and by way (`way fences`);
+    - `counts`: requests by what came of them (`answered`, `429`, `502`, ...), by `role/task of model`, and by way (`way
+        fences`);
       `asked`: what was asked (`fingerprint`), each with how often.
     """
 
@@ -93,13 +95,21 @@ class HostileServer:
         prompt_tokens = sum(len(str(m.get("content") or "")) for m in body["messages"]) // CHARS_PER_TOKEN + 1
         if self.context and prompt_tokens > self.context:
             text = (
-                f"This model's maximum context length is {self.context} tokens. However, your messages resulted in {prompt_tokens} tokens. "
+                f"This model's maximum context length is {self.context} tokens. However, your messages resulted in "
+                f"{prompt_tokens} tokens. "
                 "Please reduce the length of the messages."
             )
             return _refused(400, text, "context_length_exceeded"), "context", None
         # A filter looks at what is asked, which does not change, and at what is said, which does.
-        if random.Random(f"{self.seed}-filter-{fingerprint({'messages': body['messages']})}").random() < temper.filtered / 2:
-            said = _refused(400, "The response was filtered due to the prompt triggering content management policy.", "content_filter")
+        if (
+            random.Random(f"{self.seed}-filter-{fingerprint({'messages': body['messages']})}").random()
+            < temper.filtered / 2
+        ):
+            said = _refused(
+                400,
+                "The response was filtered due to the prompt triggering content management policy.",
+                "content_filter",
+            )
             return said, "filtered", None
         if rng.random() < temper.filtered / 2:
             return self._completed(body, Dressed("", "content_filter"), prompt_tokens, delay), "filtered", None
@@ -113,7 +123,8 @@ class HostileServer:
         return self._completed(body, dressed, prompt_tokens, delay), "answered", thought
 
     def _over_limit(self) -> float | None:
-        """Return how long the window stays full, None if there is room; refused requests take none, as with a token bucket."""
+        """Return how long the window stays full, None if there is room; refused requests take none, as with a token
+        bucket."""
         if not self.temper.requests:
             return None
         now = time.monotonic()
@@ -128,7 +139,9 @@ class HostileServer:
         kind = rng.choice(("502", "html", "reset"))
         if kind == "reset":
             return Said(manner="reset", delay_s=delay)
-        return Said(status=502 if kind == "502" else 200, body=_HTML, headers={"content-type": "text/html"}, delay_s=delay)
+        return Said(
+            status=502 if kind == "502" else 200, body=_HTML, headers={"content-type": "text/html"}, delay_s=delay
+        )
 
     def _completed(self, body: dict[str, Any], dressed: Dressed, prompt_tokens: int, delay: float) -> Said:
         message: dict[str, Any] = {"role": "assistant", "content": dressed.content}
@@ -155,9 +168,13 @@ class HostileServer:
 
     def _beside(self, request: Request) -> Said:
         if request.path.endswith("/models"):
-            return _json({"object": "list", "data": [{"id": "hostile", "object": "model", "created": 0, "owned_by": "tests"}]})
+            return _json(
+                {"object": "list", "data": [{"id": "hostile", "object": "model", "created": 0, "owned_by": "tests"}]}
+            )
         if request.path.endswith("/counts"):
-            return _json({**self.counts, "prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens})
+            return _json(
+                {**self.counts, "prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}
+            )
         return _refused(404, f"there is nothing at {request.path}", "not_found")
 
     def _note(self, asked: str, task: str, what: str, said: Said) -> None:
@@ -165,7 +182,10 @@ class HostileServer:
             # Everything that comes with a usage is paid for, a filtered reply included.
             billed = said.status == 200 and said.body is not None and b'"usage"' in said.body
             with self.log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"asked": asked, "task": task, "what": what, "billed": billed, "time": time.time()}) + "\n")
+                file.write(
+                    json.dumps({"asked": asked, "task": task, "what": what, "billed": billed, "time": time.time()})
+                    + "\n"
+                )
 
 
 class _Transport(FaultyServer):
@@ -198,7 +218,9 @@ def _task(body: dict[str, Any]) -> str:
 
 def _refused(status: int, text: str, code: str) -> Said:
     kind = "invalid_request_error" if status == 400 else "requests"
-    return Said(status=status, body=json.dumps({"error": {"message": text, "type": kind, "param": None, "code": code}}).encode())
+    return Said(
+        status=status, body=json.dumps({"error": {"message": text, "type": kind, "param": None, "code": code}}).encode()
+    )
 
 
 def _json(data: dict[str, Any]) -> Said:
@@ -214,10 +236,14 @@ async def _run(server: HostileServer, port: int) -> None:
 def main() -> None:
     """Serve until stopped."""
     parser = argparse.ArgumentParser("python tests/llm/hostile_server.py", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--temper", type=read_temper, default="calm", help="name, names joined by +, key=value joined by +")
+    parser.add_argument(
+        "--temper", type=read_temper, default="calm", help="name, names joined by +, key=value joined by +"
+    )
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--wrong", type=float, default=0.15, help="share of proposed tasks and experiences that are wrong on purpose")
+    parser.add_argument(
+        "--wrong", type=float, default=0.15, help="share of proposed tasks and experiences that are wrong on purpose"
+    )
     parser.add_argument("--key", help="the API key that is wanted; none if left out")
     parser.add_argument("--context", type=int, default=0, help="tokens of the longest prompt that is taken")
     parser.add_argument("--log", type=Path)

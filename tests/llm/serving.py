@@ -14,7 +14,9 @@ SCRIPT = Path(__file__).with_name("hostile_server.py")
 @contextmanager
 def served(*options: str) -> Iterator[str]:
     """Run the server with options of its command line; yields its address, without `/v1`."""
-    process = subprocess.Popen([sys.executable, str(SCRIPT), *options], cwd=SCRIPT.parents[2], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), *options], cwd=SCRIPT.parents[2], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -1,4 +1,5 @@
-"""The hostile server does what its temper says, as often as it says, and the same way each time; its minds are right about their worlds."""
+"""The hostile server does what its temper says, as often as it says, and the same way each time; its minds are right
+about their worlds."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ TASKS = {"tasks": [{"query": "q", "solution": ["a", "b"], "confidence": 0.9}]}
 
 def asked(number: int = 0, text: str = OPENING) -> dict[str, Any]:
     """A request for the next action in the python world."""
-    prompt = messages("verifier/solve", 'Reply with JSON: {"thought": "", "action": ""}', {"opening": text, "task": _sum(number)})
+    prompt = messages(
+        "verifier/solve", 'Reply with JSON: {"thought": "", "action": ""}', {"opening": text, "task": _sum(number)}
+    )
     return {"model": "m", "messages": prompt, "max_tokens": 100}
 
 
@@ -54,9 +57,15 @@ def test_a_way_is_taken_as_often_as_the_temper_says(name: str) -> None:
 
 
 def test_what_each_way_looks_like() -> None:
-    choices = {name: message_of(played(Temper(**{name: 1.0}), 1)[1][0]) for name in ("fences", "prose", "cut", "refusals", "tools")}
+    choices = {
+        name: message_of(played(Temper(**{name: 1.0}), 1)[1][0])
+        for name in ("fences", "prose", "cut", "refusals", "tools")
+    }
     assert choices["fences"]["message"]["content"].startswith("```")
-    assert not choices["prose"]["message"]["content"].startswith("{") and '{"thought"' in choices["prose"]["message"]["content"]
+    assert (
+        not choices["prose"]["message"]["content"].startswith("{")
+        and '{"thought"' in choices["prose"]["message"]["content"]
+    )
     assert not choices["cut"]["message"]["content"].endswith("}")
     assert "sorry" in choices["refusals"]["message"]["content"] or "AI" in choices["refusals"]["message"]["content"]
     assert choices["tools"]["message"]["content"] is None and choices["tools"]["finish_reason"] == "tool_calls"
@@ -104,7 +113,11 @@ def test_a_content_filter_takes_some_prompts_always_and_some_replies_once() -> N
     refused = [number for number, said in enumerate(first) if said.status == 400]
     assert 30 < len(refused) < 90 and all(again[number].status == 400 for number in refused)
     assert b"content_filter" in first[refused[0]].body
-    withheld = [n for n, said in enumerate(first) if said.status == 200 and message_of(said)["finish_reason"] == "content_filter"]
+    withheld = [
+        n
+        for n, said in enumerate(first)
+        if said.status == 200 and message_of(said)["finish_reason"] == "content_filter"
+    ]
     assert 30 < len(withheld) < 90
     answered = [n for n in withheld if again[n].status == 200 and message_of(again[n])["finish_reason"] == "stop"]
     assert len(answered) > 0.6 * len(withheld)
@@ -122,7 +135,11 @@ def test_a_prompt_that_is_too_long_is_refused_with_the_limit() -> None:
 
 def test_other_shapes_say_the_same() -> None:
     seen = {json.dumps(reshaped(TASKS, random.Random(seed))) for seed in range(60)}
-    assert json.dumps(TASKS["tasks"]) in seen and any('"high"' in text for text in seen) and any('"90%"' in text for text in seen)
+    assert (
+        json.dumps(TASKS["tasks"]) in seen
+        and any('"high"' in text for text in seen)
+        and any('"90%"' in text for text in seen)
+    )
     assert any("notes" in text for text in seen)
     learned = {"experiences": [{"content": "c", "tags": ["a", "b"], "confidence": 0.5}]}
     assert any('"a, b"' in json.dumps(reshaped(learned, random.Random(seed))) for seed in range(60))
@@ -164,7 +181,9 @@ def test_tempers_are_written_as_names_and_values(text: str, temper: Temper) -> N
     assert read_temper(text) == temper
 
 
-@pytest.mark.parametrize(("text", "message"), [("rude", "no temper 'rude'"), ("fence=1", "'fence' is nothing that a temper has")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("rude", "no temper 'rude'"), ("fence=1", "'fence' is nothing that a temper has")]
+)
 def test_what_is_no_temper_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_temper(text)
@@ -188,8 +207,12 @@ def test_a_prompt_of_no_world_or_role_is_400() -> None:
 
 
 def tried(env_class: Any, seed_task: str, steps: int, *, wrong: float) -> list[tuple[bool, bool, dict[str, Any]]]:
-    """Explore a world by the mind and have tasks made of it; each with whether it is right, whether the judge says so, and itself."""
-    minds, world = Minds(wrong=wrong), next(world for world in WORLDS if env_class.__module__.split(".")[2].startswith(world.env_type))
+    """Explore a world by the mind and have tasks made of it; each with whether it is right, whether the judge says so,
+    and itself."""
+    minds, world = (
+        Minds(wrong=wrong),
+        next(world for world in WORLDS if env_class.__module__.split(".")[2].startswith(world.env_type)),
+    )
     opening, env = opened(env_class, seed_task)
     walked: list[tuple[int, str, str]] = []
     for number in range(steps):
@@ -202,7 +225,9 @@ def tried(env_class: Any, seed_task: str, steps: int, *, wrong: float) -> list[t
     env.close()
     prompt = messages("synthesiser/tasks", "", {"opening": opening, "transcript": transcript(walked), "count": "8"})
     made = minds.answer(prompt, random.Random(seed_task)).answer["tasks"]
-    return [(world.right(seed_task, t["query"], t["solution"]), accepted(minds, env_class, seed_task, t), t) for t in made]
+    return [
+        (world.right(seed_task, t["query"], t["solution"]), accepted(minds, env_class, seed_task, t), t) for t in made
+    ]
 
 
 def opened(env_class: Any, seed_task: str) -> tuple[str, Any]:
@@ -261,7 +286,9 @@ def test_wrong_lessons_are_told_from_right_ones() -> None:
     for env_type in ("bfcl", "gymnasium", "mcp", "python", "appworld"):
         lessons = world_of_type(env_type).lessons
         assert len({lesson.content for lesson in lessons}) == len(lessons) >= 3
-        opening = {"python": OPENING, "gymnasium": "a frozen lake", "mcp": "note_list", "bfcl": "<tool_call>"}.get(env_type)
+        opening = {"python": OPENING, "gymnasium": "a frozen lake", "mcp": "note_list", "bfcl": "<tool_call>"}.get(
+            env_type
+        )
         texts = [text for lesson in lessons for text in (lesson.content, lesson.opposite)]
         listed = "\n".join(f"[{number}]\nwhen_to_use: x\ncontent: {text}" for number, text in enumerate(texts, 1))
         prompt = messages("summariser/validate", "", {"experience": listed, "opening": opening or "apis.supervisor"})

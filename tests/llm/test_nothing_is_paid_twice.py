@@ -1,5 +1,5 @@
-"""Kill -9 of a run that makes tasks with a server that behaves like a real one: of what was billed, no more is billed again than was
-under way."""
+"""Kill -9 of a run that makes tasks with a server that behaves like a real one: of what was billed, no more is billed
+again than was under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""install.sh against a stub of Python and pip: what it asks for, in which order, and what it says when something is missing."""
+"""install.sh against a stub of Python and pip: what it asks for, in which order, and what it says when something is
+missing."""
 
 import runpy
 import shutil
@@ -34,11 +35,22 @@ class Checkout:
 
     def environment(self, **env: str) -> dict[str, str]:
         path = f"{self.tools}:/usr/bin:/bin"
-        return {"PATH": path, "HOME": str(self.folder), "STUB_LOG": str(self.folder.parent / "calls"), **self.env, **env}
+        return {
+            "PATH": path,
+            "HOME": str(self.folder),
+            "STUB_LOG": str(self.folder.parent / "calls"),
+            **self.env,
+            **env,
+        }
 
     def install(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=60, env=self.environment(**env), check=False
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=self.environment(**env),
+            check=False,
         )
 
     def pip_calls(self) -> list[str]:
@@ -146,7 +158,10 @@ def test_pytorchs_own_index_is_asked_second_and_the_cuda_build_never(checkout: C
     _, first, second = (tail(call) for call in checkout.pip_calls())
     assert first == f"{HASHED} -r {checkout.folder}/.agentevolver/torch.lock"
     assert second == first.replace(" -r", " --extra-index-url https://download.pytorch.org/whl/cpu -r")
-    assert "no CPU build of torch found (torch==2.13.0+cpu," in done.stderr and "The CUDA build is not taken in its place" in done.stderr
+    assert (
+        "no CPU build of torch found (torch==2.13.0+cpu," in done.stderr
+        and "The CUDA build is not taken in its place" in done.stderr
+    )
 
 
 def test_the_cpu_build_from_pytorchs_index_is_good(checkout: Checkout) -> None:
@@ -164,18 +179,28 @@ def test_cuda_packages_in_a_cpu_environment_are_refused(checkout: Checkout) -> N
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ("NewConnectionError: Failed to establish a new connection: [Errno 111] Connection refused", "the package index cannot be reached"),
+        (
+            "NewConnectionError: Failed to establish a new connection: [Errno 111] Connection refused",
+            "the package index cannot be reached",
+        ),
         ("ReadTimeoutError: Read timed out.", "the package index cannot be reached"),
-        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "the disk filled up"),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            "the disk filled up",
+        ),
         (
             "ERROR: No matching distribution found for verl==0.9.1",
             "no build for this Python or platform: No matching distribution found for verl",
         ),
         (
-            "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n    six==1.17.0 from https://mirror/six.whl:",
+            "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n    six==1.17.0 from "
+            "https://mirror/six.whl:",
             "a file is not the one that was pinned: six==1.17.0",
         ),
-        ("ERROR: something else entirely", "pip failed while installing requirements/cpu.lock: ERROR: something else entirely"),
+        (
+            "ERROR: something else entirely",
+            "pip failed while installing requirements/cpu.lock: ERROR: something else entirely",
+        ),
     ],
 )
 def test_a_failure_of_pip_is_explained(message: str, said: str, checkout: Checkout) -> None:
@@ -237,7 +262,9 @@ def test_a_gpu_machine_without_compiler_is_told_which_package(checkout: Checkout
     assert done.returncode == 1 and "no C compiler" in done.stderr and "apt install build-essential" in done.stderr
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(["--cpu", "--cuda"], "exclude each other"), (["--gpu"], "unknown option --gpu")])
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["--cpu", "--cuda"], "exclude each other"), (["--gpu"], "unknown option --gpu")]
+)
 def test_options_that_make_no_sense_are_refused(arguments: list[str], said: str, checkout: Checkout) -> None:
     done = checkout.install(*arguments)
     assert done.returncode == 1 and said in done.stderr
@@ -273,7 +300,10 @@ def test_an_interrupted_run_stops_pip_and_the_next_one_continues(number: signal.
     assert subprocess.run(["pgrep", "-f", str(checkout.folder)], capture_output=True, check=False).stdout == b""
     done = checkout.install("--cpu")
     assert done.returncode == 0 and "an earlier run did not finish" in done.stdout
-    assert any(line.strip().endswith("venv_check.py mend") for line in (checkout.folder.parent / "calls").read_text().splitlines())
+    assert any(
+        line.strip().endswith("venv_check.py mend")
+        for line in (checkout.folder.parent / "calls").read_text().splitlines()
+    )
 
 
 def test_two_runs_at_once_do_the_work_once(checkout: Checkout) -> None:

@@ -32,8 +32,14 @@ def listed() -> list[re.Match[str]]:
 def test_every_pin_of_every_lock_is_listed_and_nothing_else(tool, listed) -> None:  # type: ignore[no-untyped-def]
     hashes = runpy.run_path(str(ROOT / "requirements" / "hashes.py"))
     entries, normalised = hashes["entries"], hashes["normalised"]
-    pinned = {(name, version, tool["label"](lock)) for lock in tool["LOCKS"] for name, (version, _) in entries(lock.read_text()).items()}
-    found = {(normalised(match["name"]), match["version"], lock) for match in listed for lock in match["locks"].split(", ")}
+    pinned = {
+        (name, version, tool["label"](lock))
+        for lock in tool["LOCKS"]
+        for name, (version, _) in entries(lock.read_text()).items()
+    }
+    found = {
+        (normalised(match["name"]), match["version"], lock) for match in listed for lock in match["locks"].split(", ")
+    }
     assert found == pinned
 
 
@@ -54,7 +60,10 @@ def test_what_is_installed_states_the_licence_that_is_listed(tool, listed) -> No
     ("stated", "licence"),
     [
         ({"license_expression": "MIT", "license": "text"}, "MIT"),
-        ({"classifier": ["License :: OSI Approved", "License :: OSI Approved :: MIT License", "Topic :: X"]}, "MIT License"),
+        (
+            {"classifier": ["License :: OSI Approved", "License :: OSI Approved :: MIT License", "Topic :: X"]},
+            "MIT License",
+        ),
         ({"license": "\n Apache 2.0\n and a long text"}, "Apache 2.0"),
         ({"license": "UNKNOWN"}, "none named in its metadata"),
         ({"license": "x" * 101}, "none named in its metadata"),

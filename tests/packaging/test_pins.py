@@ -1,4 +1,5 @@
-"""The pins are complete, agree with what the code declares and with what verl asks for, and hold no CUDA where there is none."""
+"""The pins are complete, agree with what the code declares and with what verl asks for, and hold no CUDA where there is
+none."""
 
 import runpy
 import sysconfig
@@ -44,10 +45,17 @@ def test_every_pin_says_which_files_may_be_installed(lock: Path) -> None:
 
 def test_a_line_that_is_no_pin_and_a_package_that_is_pinned_twice_are_refused() -> None:
     digest = "0" * 64
-    for wrong in ("six>=1\n", "six==1 --hash=md5:00\n", f"six==1 \\\n    --hash=sha256:{digest[1:]}\n", "Six==1\nsix==2\n"):
+    for wrong in (
+        "six>=1\n",
+        "six==1 --hash=md5:00\n",
+        f"six==1 \\\n    --hash=sha256:{digest[1:]}\n",
+        "Six==1\nsix==2\n",
+    ):
         with pytest.raises(ValueError, match="pin"):
             HASHES["entries"](wrong)
-    assert HASHES["entries"](f"# why\nA_b==1.0+cpu \\\n    --hash=sha256:{digest}\n") == {"a-b": ("1.0+cpu", frozenset([digest]))}
+    assert HASHES["entries"](f"# why\nA_b==1.0+cpu \\\n    --hash=sha256:{digest}\n") == {
+        "a-b": ("1.0+cpu", frozenset([digest]))
+    }
 
 
 def test_hashes_are_renewed_in_place_and_those_of_local_versions_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +64,9 @@ def test_hashes_are_renewed_in_place_and_those_of_local_versions_kept(monkeypatc
     assert HASHES["files_of"]({"packages": [package]}) == {"a-b": {wheel}}
     assert HASHES["files_of"]({"packages": [{**package, "wheels": []}]}) == {"a-b": {source}}
     renewed = HASHES["renewed"]
-    monkeypatch.setitem(renewed.__globals__, "ask", lambda pins: {"a-b": {wheel}} if pins == ["a-b==1"] else pytest.fail(str(pins)))
+    monkeypatch.setitem(
+        renewed.__globals__, "ask", lambda pins: {"a-b": {wheel}} if pins == ["a-b==1"] else pytest.fail(str(pins))
+    )
     text = f"# why\nA_b==1\ntorch==2+cpu \\\n    --hash=sha256:{old}\n"
     assert renewed(text) == f"# why\nA_b==1 \\\n    --hash=sha256:{wheel}\ntorch==2+cpu \\\n    --hash=sha256:{old}\n"
 
@@ -96,11 +106,15 @@ def test_the_cuda_lock_is_what_verl_asks_for() -> None:
 
 
 def test_what_is_installed_is_what_is_pinned() -> None:
-    pinned = {**pins("cpu.lock"), **pins("dev.lock")} if metadata.version("torch").endswith("+cpu") else pins("cuda.lock")
+    pinned = (
+        {**pins("cpu.lock"), **pins("dev.lock")} if metadata.version("torch").endswith("+cpu") else pins("cuda.lock")
+    )
     # setuptools, once imported, shows what it carries along as if it were installed.
     found = metadata.distributions(path=[sysconfig.get_path("purelib")])
     installed = {canonicalize_name(item.metadata["Name"]): item.version for item in found}
-    assert {name: (version, installed.get(name)) for name, version in pinned.items() if installed.get(name) != version} == {}
+    assert {
+        name: (version, installed.get(name)) for name, version in pinned.items() if installed.get(name) != version
+    } == {}
 
 
 def test_the_version_is_told_once(project: dict[str, object]) -> None:

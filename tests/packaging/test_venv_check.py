@@ -32,14 +32,21 @@ def distribution(folder: Path, name: str, record: str | None, **files: str) -> N
 
 def test_only_incomplete_packages_are_forgotten(check: ModuleType, tmp_path: Path) -> None:
     distribution(
-        tmp_path, "whole", "whole.py,sha256=x,4\nwhole-1.0.dist-info/RECORD,,\n__pycache__/whole.cpython-311.pyc,,\n", whole="abcd"
+        tmp_path,
+        "whole",
+        "whole.py,sha256=x,4\nwhole-1.0.dist-info/RECORD,,\n__pycache__/whole.cpython-311.pyc,,\n",
+        whole="abcd",
     )
     distribution(tmp_path, "cut_off", None)
     distribution(tmp_path, "short", "short.py,sha256=x,4\n", short="ab")
     distribution(tmp_path, "hollow", "hollow.py,sha256=x,4\n")
     (tmp_path / "~rch").mkdir()
     found = check.mend(tmp_path)
-    assert [line.partition(":")[0] for line in found] == ["cut_off-1.0.dist-info", "hollow-1.0.dist-info", "short-1.0.dist-info"]
+    assert [line.partition(":")[0] for line in found] == [
+        "cut_off-1.0.dist-info",
+        "hollow-1.0.dist-info",
+        "short-1.0.dist-info",
+    ]
     assert "RECORD is missing" in found[0] and "hollow.py is missing" in found[1] and "2 bytes instead of 4" in found[2]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["short.py", "whole-1.0.dist-info", "whole.py"]
 
@@ -58,13 +65,17 @@ class Named:
         (["torch", "nvidia-cudnn-cu13", "NVIDIA-cublas"], "2.13.0+cpu", ["nvidia-cublas", "nvidia-cudnn-cu13"]),
     ],
 )
-def test_cuda_is_noticed(names: list[str], torch: str, found: list[str], check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_noticed(
+    names: list[str], torch: str, found: list[str], check: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(metadata, "distributions", lambda: [Named(name) for name in names])
     monkeypatch.setattr(metadata, "version", lambda name: torch)
     assert check.cuda_distributions() == found
 
 
-def test_the_verdict_is_an_exit_code(check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verdict_is_an_exit_code(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(check, "cuda_distributions", list)
     assert check.main("no-cuda") == 0
     monkeypatch.setattr(check, "cuda_distributions", lambda: ["nvidia-cublas"])

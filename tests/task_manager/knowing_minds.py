@@ -1,7 +1,9 @@
-"""All roles of self-questioning on gymnasium and mcp, played by rules, with wrong references planted among the right ones.
+"""All roles of self-questioning on gymnasium and mcp, played by rules, with wrong references planted among the right
+ones.
 
-A mind knows how its world works and reads nothing but the prompt: the map stands in the opening, the notes in the observations. It keeps
-what it planted; `is_right` tells from the world itself, outside of any prompt, whether a solution does what its query asks.
+A mind knows how its world works and reads nothing but the prompt: the map stands in the opening, the notes in the
+observations. It keeps what it planted; `is_right` tells from the world itself, outside of any prompt, whether a
+solution does what its query asks.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ Json = dict[str, Any]
 
 
 class Mind:
-    """The language model of a run. `planted`: (world, query, solution) of each wrong reference; `asked`: prompts by name."""
+    """The language model of a run. `planted`: (world, query, solution) of each wrong reference; `asked`: prompts by
+    name."""
 
     def __init__(self, seed: int = 0, plants: int = 2) -> None:
         self._rng = random.Random(seed)
@@ -66,7 +69,11 @@ class Mind:
 
     def _verdict(self, sections: Json, steps: Sequence[StepText]) -> Json:
         accepted = self.holds(sections["task"], sections["opening"], steps)
-        return {"reason": "what was asked is compared with what the observations show", "accepted": accepted, "confidence": 0.9}
+        return {
+            "reason": "what was asked is compared with what the observations show",
+            "accepted": accepted,
+            "confidence": 0.9,
+        }
 
     def is_planted(self, seed: str, query: str, solution: Sequence[str]) -> bool:
         """Whether a reference is one of those that were made wrong on purpose."""
@@ -98,7 +105,8 @@ Square = tuple[int, int]
 MOVES = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 _HERE = re.compile(r"You are A, at row (\d+), column (\d+)")
 _SIGHT = re.compile(
-    r"The taxi T is at row (\d+), column (\d+) .*? The passenger (?:waits at (\w)|is in the taxi).* The destination is (\w)"
+    r"The taxi T is at row (\d+), column (\d+) .*? The passenger (?:waits at (\w)|is in the taxi).* The destination "
+    r"is (\w)"
 )
 _STANDS: tuple[str, ...] = ("R", "G", "Y", "B")
 _TAXI_ACTIONS = ("south", "north", "east", "west", "pick up", "drop off")
@@ -155,7 +163,14 @@ class GymnasiumMind(Mind):
     @staticmethod
     def kind(query: str) -> str:
         """Return the kind of a query."""
-        words = {"Walk": "walk", "Reach": "reach", "Drive": "drive", "Let": "fetch", "Bring": "deliver", "Carry": "carry"}
+        words = {
+            "Walk": "walk",
+            "Reach": "reach",
+            "Drive": "drive",
+            "Let": "fetch",
+            "Bring": "deliver",
+            "Carry": "carry",
+        }
         asks = {"holes": "holes", "moves": "moves", "safe": "safe", "wait": "waits", "want": "wants"}
         return words.get(query.split()[0]) or next(kind for word, kind in asks.items() if word in query)
 
@@ -178,9 +193,10 @@ class GymnasiumMind(Mind):
 
 def _fits(query: str, opening: str, told: str, last: str) -> bool:
     answer = last.removeprefix("action: done").strip() if last.startswith("action: done") else ""
-    wanted = {asked: solution[-1] for asked, solution in (_lake_goals(opening) if "You are A" in opening else _taxi_goals(opening))}.get(
-        query
-    )
+    wanted = {
+        asked: solution[-1]
+        for asked, solution in (_lake_goals(opening) if "You are A" in opening else _taxi_goals(opening))
+    }.get(query)
     if wanted is not None and wanted.startswith("action: done "):
         return answer == wanted.removeprefix("action: done ")
     if answer:
@@ -238,7 +254,10 @@ def _lake_goals(opening: str) -> list[tuple[str, list[str]]]:
     goal = next(square for square in ways if _cell(grid, square) == "G")
     walks = {square: way for square, way in ways.items() if len(way) >= 2 and square != goal}
     farthest = sorted(walks, key=lambda square: (len(walks[square]), square))[-3:]
-    made = [(f"Walk to row {r}, column {c}.", [*(f"action: {name}" for name in walks[r, c]), "action: done"]) for r, c in farthest]
+    made = [
+        (f"Walk to row {r}, column {c}.", [*(f"action: {name}" for name in walks[r, c]), "action: done"])
+        for r, c in farthest
+    ]
     made.append(("Reach the square with the G.", [f"action: {name}" for name in ways[goal]]))
     for query, answer in (
         ("How many holes does the lake have?", cells.count("H")),
@@ -261,14 +280,28 @@ def _taxi_goals(opening: str) -> list[tuple[str, list[str]]]:
     fetch = [*_drive(taxi, _stand(passenger)), "pick up"]
     made = [("Let the passenger get in.", fetch, ""), ("At which stand does the passenger wait?", [], passenger)]
     made.append(("To which stand does the passenger want to go?", [], wants))
-    made.append(("Bring the passenger where they want to go.", [*fetch, *_drive(_stand(passenger), _stand(wants)), "drop off"], ""))
+    made.append(
+        (
+            "Bring the passenger where they want to go.",
+            [*fetch, *_drive(_stand(passenger), _stand(wants)), "drop off"],
+            "",
+        )
+    )
     for name in _STANDS:
         if taxi != _stand(name):
             made.append((f"Drive the taxi without anybody in it to {name}.", _drive(taxi, _stand(name)), ""))
         if name not in (passenger, wants):
-            made.append((f"Carry the passenger to {name}.", [*fetch, *_drive(_stand(passenger), _stand(name)), "drop off"], ""))
+            made.append(
+                (f"Carry the passenger to {name}.", [*fetch, *_drive(_stand(passenger), _stand(name)), "drop off"], "")
+            )
     return [
-        (query, [*(f"action: {name}" for name in acts), *([] if query.startswith("Bring") else [f"action: done {answer}".strip()])])
+        (
+            query,
+            [
+                *(f"action: {name}" for name in acts),
+                *([] if query.startswith("Bring") else [f"action: done {answer}".strip()]),
+            ],
+        )
         for query, acts, answer in made
     ]
 
@@ -310,7 +343,9 @@ def write_note_worlds(folder: Any, count: int) -> Any:
     from env_service.environments.mcp_tools.config import EXAMPLE
 
     def task(number: int, split: str) -> Json:
-        setup = [{"tool": "note_write", "arguments": {"key": key, "text": text}} for key, text in notes_of(number).items()]
+        setup = [
+            {"tool": "note_write", "arguments": {"key": key, "text": text}} for key, text in notes_of(number).items()
+        ]
         question, check = f"What is in my {number} notes?", {"type": "exact", "answer": "nothing"}
         return {"id": f"notes.{number}", "split": split, "question": question, "setup": setup, "checks": [check]}
 
@@ -354,7 +389,10 @@ class NotesMind(Mind):
         *acts, last = solution
         if last.startswith("Answer: "):
             answer = last.removeprefix("Answer: ")
-            return "another answer", [*acts, f"Answer: {int(answer) + 1}" if answer.isdigit() else "Answer: a cup on shelf 3"]
+            return "another answer", [
+                *acts,
+                f"Answer: {int(answer) + 1}" if answer.isdigit() else "Answer: a cup on shelf 3",
+            ]
         sort = ("another text", "no such key", "too much", "one short")[self.sorts.total() % 4]
         name, arguments = _called(acts[-1]) or ("", {})
         if sort == "another text" and "text" in arguments:
@@ -366,7 +404,8 @@ class NotesMind(Mind):
         return "too much", [*acts, call("note_write", key="extra", text="one more"), last]
 
     def holds(self, query: str, opening: str, steps: Sequence[StepText]) -> bool:
-        """By the transcript: the calls that changed something are those that the query asks for, and the answer is what was read."""
+        """By the transcript: the calls that changed something are those that the query asks for, and the answer is what
+        was read."""
         calls = [(_called(step.action), step) for step in steps]
         if any("Error" in step.observation for found, step in calls if found is not None):
             return False
@@ -379,18 +418,28 @@ class NotesMind(Mind):
     @staticmethod
     def kind(query: str) -> str:
         """Return the kind of a query."""
-        firsts = {"Note": "write", "Throw": "delete", "Let": "replace", "Rename": "move", "What": "read", "Clear": "prune"}
+        firsts = {
+            "Note": "write",
+            "Throw": "delete",
+            "Let": "replace",
+            "Rename": "move",
+            "What": "read",
+            "Clear": "prune",
+        }
         return firsts.get(query.split()[0]) or ("search" if "mention" in query else "count")
 
     @staticmethod
     def is_right(seed: str, query: str, solution: Sequence[str]) -> bool:
-        """Whether the notes that a solution leaves and the answer that it gives are what the query asks for in the world of a seed."""
+        """Whether the notes that a solution leaves and the answer that it gives are what the query asks for in the
+        world of a seed."""
         start = notes_of(int(seed.removeprefix("notes.")))
         right = next((actions for asked, actions in _note_goals(start) if asked == query), None)
         if right is None:
             return False
         answers = [re.search(r"Answer: (.*)", actions[-1]) for actions in (right, solution)]
-        return _played(start, solution) == _played(start, right) and (answers[0] and answers[0][1]) == (answers[1] and answers[1][1])
+        return _played(start, solution) == _played(start, right) and (answers[0] and answers[0][1]) == (
+            answers[1] and answers[1][1]
+        )
 
 
 def _seen(steps: Sequence[StepText]) -> dict[str, str]:
@@ -415,7 +464,12 @@ def _note_goals(notes: dict[str, str]) -> list[tuple[str, list[str]]]:
         (f"Let the note {one} say: call Ana.", [call("note_write", key=one, text="call Ana", overwrite=True), done]),
         (
             f"Rename the note {two} to {free[1]}.",
-            [call("note_read", key=two), call("note_delete", key=two), call("note_write", key=free[1], text=notes[two]), done],
+            [
+                call("note_read", key=two),
+                call("note_delete", key=two),
+                call("note_write", key=free[1], text=notes[two]),
+                done,
+            ],
         ),
         (f"What does the note {one} say?", [call("note_read", key=one), f"Answer: {notes[one]}"]),
         ("How many notes are there?", [call("note_list"), f"Answer: {len(notes)}"]),
@@ -440,7 +494,9 @@ def _wanted(query: str, reads: dict[str, str]) -> tuple[list[tuple[str, Json]], 
     if kind == "delete":
         return [("note_delete", {"key": words[3]})], None
     if kind == "replace":
-        return [("note_write", {"key": words[3], "text": query.partition(": ")[2].rstrip("."), "overwrite": True})], None
+        return [
+            ("note_write", {"key": words[3], "text": query.partition(": ")[2].rstrip("."), "overwrite": True})
+        ], None
     if kind == "move":
         text = "\n".join(_lines(read("note_read", key=words[3])))
         return [("note_delete", {"key": words[3]}), ("note_write", {"key": words[5], "text": text})], None

@@ -1,7 +1,9 @@
-"""A questioning run of its own process, slow enough to be killed: `python questioning_driver.py FOLDER PAUSE_S` or `... FOLDER URL`.
+"""A questioning run of its own process, slow enough to be killed: `python questioning_driver.py FOLDER PAUSE_S` or `...
+FOLDER URL`.
 
-Every call of the model is noted in FOLDER/calls before it is answered, and the tasks are written when the run is through. With the URL of
-a language model's server the roles are played there, over the real client with a cache, in the real PocketWorld.
+Every call of the model is noted in FOLDER/calls before it is answered, and the tasks are written when the run is
+through. With the URL of a language model's server the roles are played there, over the real client with a cache, in the
+real PocketWorld.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ class SlowTutor(Tutor):
 
     async def _said(self, role, messages, sampling):
         with self._calls.open("a") as file:
-            file.write(json.dumps([messages[0]["content"].splitlines()[0], sampling.get("seed"), messages[1]["content"]]) + "\n")
+            file.write(
+                json.dumps([messages[0]["content"].splitlines()[0], sampling.get("seed"), messages[1]["content"]])
+                + "\n"
+            )
         await asyncio.sleep(self._pause_s)
         return await super()._said(role, messages, sampling)
 

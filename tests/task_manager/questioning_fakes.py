@@ -24,8 +24,31 @@ class Desk:
     """A world of notes, spoken to like PocketWorld but without its surprises: one episode of one task."""
 
     TAGS = ("home", "work", "fun", "new", "old")
-    KNOWN: ClassVar = {"n2": ("soap", "work"), "n1": ("rug", "work"), "n9": ("pen", "work"), "n7": ("desk", "work"), "n4": ("tea", "new")}
-    THINGS = ("milk", "bread", "book", "lamp", "rice", "cake", "hat", "mug", "key", "map", "fan", "cup", "box", "bag", "jam", "ink")
+    KNOWN: ClassVar = {
+        "n2": ("soap", "work"),
+        "n1": ("rug", "work"),
+        "n9": ("pen", "work"),
+        "n7": ("desk", "work"),
+        "n4": ("tea", "new"),
+    }
+    THINGS = (
+        "milk",
+        "bread",
+        "book",
+        "lamp",
+        "rice",
+        "cake",
+        "hat",
+        "mug",
+        "key",
+        "map",
+        "fan",
+        "cup",
+        "box",
+        "bag",
+        "jam",
+        "ink",
+    )
 
     def __init__(self, task_id, instance_id, params=None):
         params = dict(params or {})
@@ -55,7 +78,10 @@ class Desk:
 
     def get_init_state(self, params=None):
         query = "You have no task." if self.is_open else self.query_of(self.task_id)
-        state = [{"role": "system", "content": f"You are at site {self.task_id.split('.')[1]}"}, {"role": "user", "content": query}]
+        state = [
+            {"role": "system", "content": f"You are at site {self.task_id.split('.')[1]}"},
+            {"role": "user", "content": query},
+        ]
         return {"state": state, "info": {"query": query}}
 
     def step(self, action):
@@ -77,7 +103,10 @@ class Desk:
             self.answer = " ".join(args)
             return "bye"
         if tool == "note.list":
-            return " , ".join(f"{thing} {note}" for note, (thing, tag) in self.notes.items() if [tag] == list(args)) or "none"
+            return (
+                " , ".join(f"{thing} {note}" for note, (thing, tag) in self.notes.items() if [tag] == list(args))
+                or "none"
+            )
         if tool == "note.tag" and len(args) == 2:
             if args[0] not in self.notes:
                 return f"err no such id {args[0]}"
@@ -94,7 +123,10 @@ class Desk:
     def get_info(self, messages=None, params=None):
         if (params or {}).get("what") != "state":
             return {"tools": [{"type": "function", "function": {"name": "note.list"}}]}
-        facts = {"note": {note: list(row) for note, row in self.notes.items()}, "sent": {text: self.sent.count(text) for text in self.sent}}
+        facts = {
+            "note": {note: list(row) for note, row in self.notes.items()},
+            "sent": {text: self.sent.count(text) for text in self.sent},
+        }
         return {"facts": facts, "answer": self.answer, "finished": self.answer is not None, "exact": True}
 
 
@@ -132,7 +164,9 @@ class LocalDesk:
 
     async def create_instance(self, env_type, task_id, instance_id=None, params=None):
         self._called("/create")
-        env = self.world(task_id, instance_id, created_with(self.world, params) if issubclass(self.world, BaseEnv) else params)
+        env = self.world(
+            task_id, instance_id, created_with(self.world, params) if issubclass(self.world, BaseEnv) else params
+        )
         self.open[instance_id] = env
         return env.get_init_state()
 
@@ -166,7 +200,8 @@ class LocalPocket(LocalDesk):
 
 
 class Tutor:
-    """Plays every role by simple rules; `says` replaces replies of a task by texts that are parsed as a model's would be."""
+    """Plays every role by simple rules; `says` replaces replies of a task by texts that are parsed as a model's would
+    be."""
 
     def __init__(self, says=None):
         self.says = {task: list(texts) for task, texts in (says or {}).items()}
@@ -218,7 +253,9 @@ class Tutor:
     )
 
     def _explorer_act(self, sections):
-        done = {step.action for step in read_steps(sections["transcript"])} | set(sections.get("tried", "").splitlines())
+        done = {step.action for step in read_steps(sections["transcript"])} | set(
+            sections.get("tried", "").splitlines()
+        )
         left = [action for action in self._LOOKS if action not in done]
         return {"thought": "look", "action": left[0] if left else "note.list home"}
 
@@ -230,14 +267,24 @@ class Tutor:
                 continue
             new = {"home": "work", "work": "fun", "fun": "new", "new": "old", "old": "home"}[tag]
             for thing, note in re.findall(r"([a-z]+) (n\d+)", step.observation):
-                tasks.append({"query": f"file {thing} under {new}", "solution": [f"note.tag {note} {new}", "done"], "confidence": 0.9})
+                tasks.append(
+                    {
+                        "query": f"file {thing} under {new}",
+                        "solution": [f"note.tag {note} {new}", "done"],
+                        "confidence": 0.9,
+                    }
+                )
         return {"tasks": tasks}
 
     def _judge_accept(self, sections):
         wanted = re.findall(r"\w+", sections["task"])
         steps = read_steps(sections["transcript"])
         good = any(step.action.startswith("note.tag") and step.action.split()[-1] == wanted[-1] for step in steps)
-        return {"reason": "the tag is the one that was asked for" if good else "another tag", "accepted": good, "confidence": 0.9}
+        return {
+            "reason": "the tag is the one that was asked for" if good else "another tag",
+            "accepted": good,
+            "confidence": 0.9,
+        }
 
     def _judge_grade(self, sections):
         good = any(step.observation == "ok" for step in read_steps(sections["transcript"]))

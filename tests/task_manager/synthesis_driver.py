@@ -30,7 +30,8 @@ async def kept_tasks(
     check: Check | None = None,
     val_splits: tuple[str, ...] = ("val",),
 ) -> tuple[list[Task], Funnel, Any]:
-    """Return the tasks that are kept of so many worlds, the funnel, and what `check` says of the tasks while the service is there."""
+    """Return the tasks that are kept of so many worlds, the funnel, and what `check` says of the tasks while the
+    service is there."""
     from local_hosts import serving
 
     async with serving({env_type: BUILT_IN[env_type]}) as service:

@@ -33,7 +33,9 @@ class Told(Tutor):
 
 
 async def next_of(tutor, reply_format="text"):
-    return await Actor(Asker(tutor), Role.EXPLORER, format_of("pocket"), reply_format).next(prompt, opening="site k3", seed=5)
+    return await Actor(Asker(tutor), Role.EXPLORER, format_of("pocket"), reply_format).next(
+        prompt, opening="site k3", seed=5
+    )
 
 
 async def test_a_useless_reply_is_shown_to_the_model_with_what_is_wrong():

@@ -39,7 +39,11 @@ def reply(text, *calls, finish="stop", thinking="", cached=False):
         ('Sure! {"action": "note.list home"} Good luck.', "note.list home", ""),
         (json.dumps({"thought": "look", "action": CALL}), "note.tag n2 fun", "look"),
         (json.dumps(CALL), "note.tag n2 fun", ""),
-        (json.dumps({"function": {"name": "note.tag", "arguments": '{"id": "n2", "tag": "fun"}'}}), "note.tag n2 fun", ""),
+        (
+            json.dumps({"function": {"name": "note.tag", "arguments": '{"id": "n2", "tag": "fun"}'}}),
+            "note.tag n2 fun",
+            "",
+        ),
         (json.dumps({"name": "unknown", "arguments": {}}), '{"name": "unknown", "arguments": {}}', ""),
         ('[{"thought": "look", "action": "note.list home"}]', "note.list home", "look"),
         ('{"thought": "look", "action": "note.list home", "difficulty": "easy"}', "note.list home", "look"),
@@ -57,7 +61,9 @@ def test_a_message_is_what_the_environment_is_to_get(text, action, thought):
     assert (said.action, said.thought) == (action, thought)
 
 
-@pytest.mark.parametrize("text", [PYTHON, "I look first.\n" + PYTHON, '```\nx = {"action": "a"}\n```', 'x = {"action": "a"}'])
+@pytest.mark.parametrize(
+    "text", [PYTHON, "I look first.\n" + PYTHON, '```\nx = {"action": "a"}\n```', 'x = {"action": "a"}']
+)
 def test_where_messages_have_fences_of_their_own_nothing_is_unwrapped(text):
     assert read_action(reply(text), FORMAT, fenced=True).action == text
     wrapped = json.dumps({"thought": "", "action": text})
@@ -76,7 +82,9 @@ def test_a_native_call_is_an_action_and_the_text_beside_it_the_thought(arguments
 def test_the_reply_that_was_asked_for_may_come_as_the_arguments_of_a_call():
     said = read_action(reply("", ToolCall("reply", {"thought": "look", "action": PYTHON})), FORMAT, fenced=True)
     assert (said.action, said.thought) == (PYTHON, "look")
-    assert read_action(reply("", ToolCall("press", {"action": "left"})), FORMAT).action == "press left", "a tool's own parameter"
+    assert read_action(reply("", ToolCall("press", {"action": "left"})), FORMAT).action == "press left", (
+        "a tool's own parameter"
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,11 @@ def configuration_of(tmp_path, env_url, llm=None, **section):
         "unavailable_timeout_s": 0,
         "curriculum": {"enable": True, "synthesize_every_epochs": 2, "max_new_tasks": 5},
     }
-    tree = {"env_service": {"env_url": env_url}, "data": {"val_filter": {"n": 24}}, "task_manager": {**fields, **section}}
+    tree = {
+        "env_service": {"env_url": env_url},
+        "data": {"val_filter": {"n": 24}},
+        "task_manager": {**fields, **section},
+    }
     return Configuration.model_validate({**tree, "llm": llm or {}})
 
 
@@ -50,7 +54,10 @@ def test_a_round_is_due_every_so_many_epochs():
 async def test_rounds_make_new_tasks_with_new_ids_and_the_wishes_of_the_moment(tmp_path):
     from local_hosts import serving
 
-    async with serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service, served(FaultyEndpoint()) as llm:
+    async with (
+        serving({"pocket": "env_service.environments.pocket.env:PocketEnv"}) as service,
+        served(FaultyEndpoint()) as llm,
+    ):
         configuration = configuration_of(tmp_path, service.url, llm.settings)
         background = BackgroundQuestioning(configuration, tmp_path / "rounds")
         everything = []

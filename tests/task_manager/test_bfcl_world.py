@@ -36,7 +36,9 @@ def reference_actions(task_id):
     task = package.tasks[task_id]
     actions = []
     for call in map(parse_reference, task.truth[0]):
-        method = next(m for name in task.involved_classes if (m := getattr(package.classes[name], call.name, None)) is not None)
+        method = next(
+            m for name in task.involved_classes if (m := getattr(package.classes[name], call.name, None)) is not None
+        )
         bound = inspect.signature(method).bind(None, *call.positional, **call.arguments).arguments
         arguments = {key: value for key, value in bound.items() if key != "self"}
         actions.append(f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': arguments})}\n</tool_call>")

@@ -40,7 +40,9 @@ def test_the_originals_names_are_taken():
         },
     }
     settings = TaskManagerSettings.model_validate(section)
-    assert settings.store_path == Path("x.jsonl.d") and settings.mixture.needs_synthetic and not settings.mixture.is_hybrid
+    assert (
+        settings.store_path == Path("x.jsonl.d") and settings.mixture.needs_synthetic and not settings.mixture.is_hybrid
+    )
 
 
 def sections_of(kind):
@@ -66,7 +68,9 @@ def test_every_key_is_documented_and_read_somewhere():
 
 def test_sections_and_overrides_come_together(tmp_path):
     path = write(tmp_path, task_manager={"n": 2}, env_service={"env_type": "bfcl"})
-    made = from_settings_file(path, ["task_manager.n=3", "task_manager.mixture.synthetic_data_ratio=0.5", "data.val_splits=[val]"])
+    made = from_settings_file(
+        path, ["task_manager.n=3", "task_manager.mixture.synthetic_data_ratio=0.5", "data.val_splits=[val]"]
+    )
     assert (made.task_manager.n, made.env_service.env_type, made.data.val_splits) == (3, "bfcl", ["val"])
     assert made.task_manager.mixture.is_hybrid
 
@@ -75,7 +79,10 @@ def test_sections_and_overrides_come_together(tmp_path):
     ("sections", "message"),
     [
         ({"task_manager": {"bs": 3}}, r"s\.yaml: task_manager\.bs: extra inputs"),
-        ({"task_manager": {"strategy": "deduplication"}}, r"task_manager\.strategy: .*'random' or 'curious'.*found 'deduplication'"),
+        (
+            {"task_manager": {"strategy": "deduplication"}},
+            r"task_manager\.strategy: .*'random' or 'curious'.*found 'deduplication'",
+        ),
         ({"task_manager": {"n": -1}}, r"task_manager\.n: .*greater than or equal to 0"),
         ({"task_manager": {"mixture": {"use_original_tasks": False}}}, r"task_manager\.mixture: .*no task to train on"),
         ({"task_manager": {"strategy_args": {"breadth_steps": 0, "depth_steps": 0}}}, "at least one step"),
@@ -123,7 +130,9 @@ def test_a_later_round_takes_the_next_seeds():
 def test_what_goes_wrong_is_one_line_and_an_exit_status(tmp_path, monkeypatch, capsys, arguments, status, message):
     monkeypatch.chdir(tmp_path)
     path = write(
-        tmp_path, env_service={"env_url": "http://127.0.0.1:9"}, task_manager={"train_data_path": "t.jsonl", "unavailable_timeout_s": 0}
+        tmp_path,
+        env_service={"env_url": "http://127.0.0.1:9"},
+        task_manager={"train_data_path": "t.jsonl", "unavailable_timeout_s": 0},
     )
     assert main([argument.replace("{s}", str(path)) for argument in arguments]) == status
     errors = capsys.readouterr().err.strip().splitlines()

@@ -1,4 +1,5 @@
-"""The page on the task manager says what there is: its example is valid, its commands are understood, its names exist."""
+"""The page on the task manager says what there is: its example is valid, its commands are understood, its names
+exist."""
 
 import json
 import re
@@ -55,7 +56,11 @@ def test_the_profiles_that_are_named_are_shipped():
 def test_the_defaults_that_are_told_are_the_defaults():
     settings = TaskManagerSettings()
     rows = re.findall(r"^\| `(\w+)`.*? \| (.*?) \|", section("Settings"), re.MULTILINE)
-    told = [(name, key, yaml.safe_load(value)) for name, text in rows for key, value in re.findall(r"`(\w+): ([\w.]+)`", text)]
+    told = [
+        (name, key, yaml.safe_load(value))
+        for name, text in rows
+        for key, value in re.findall(r"`(\w+): ([\w.]+)`", text)
+    ]
     assert len(told) >= 6
     for name, key, value in told:
         assert getattr(getattr(settings, name), key) == value, f"{name}.{key}"

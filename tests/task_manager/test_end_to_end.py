@@ -58,11 +58,18 @@ class FaultyEndpoint:
         if fault == "cut":
             request.transport.close()
         text = self.teacher.answer(body["messages"], seed=body.get("seed"), temperature=body.get("temperature", 0.7))
-        said = {"empty": "", "prose": "I am happy to help with that!", "half": text[: len(text) // 2], "score": '{"score": 1}'}
+        said = {
+            "empty": "",
+            "prose": "I am happy to help with that!",
+            "half": text[: len(text) // 2],
+            "score": '{"score": 1}',
+        }
         message = {"role": "assistant", "content": said.get(fault, text)}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return web.json_response({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
+        return web.json_response(
+            {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+        )
 
 
 @contextlib.asynccontextmanager
@@ -149,7 +156,12 @@ def test_the_commands_go_from_nothing_to_verified_tasks(tmp_path):
         "env_service": {"env_type": "pocket", "env_url": f"http://127.0.0.1:{free_port()}"},
         "data": {"val_splits": ["dev"], "val_filter": {"n": 24}},
         "llm": {"teacher": {"url": f"http://127.0.0.1:{free_port()}/v1"}},
-        "task_manager": {"n": 1, "max_seed_tasks": 8, "train_data_path": "tasks.jsonl", "deduplication": {"semantic": False}},
+        "task_manager": {
+            "n": 1,
+            "max_seed_tasks": 8,
+            "train_data_path": "tasks.jsonl",
+            "deduplication": {"semantic": False},
+        },
     }
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
     made = run_command(tmp_path, "synthesize", "--settings", "s.yaml", "--with-services")
@@ -167,11 +179,15 @@ def test_the_commands_go_from_nothing_to_verified_tasks(tmp_path):
     spoilt = [json.loads(line) for line in (tmp_path / "tasks.jsonl").read_text().splitlines()]
     spoilt[1]["task"]["metadata"]["solution"] = ["note.tag n99 fun", "done"]
     (tmp_path / "spoilt.jsonl").write_text("".join(json.dumps(line) + "\n" for line in spoilt))
-    checked = run_command(tmp_path, "verify", "--settings", "s.yaml", "--with-services", "--tasks", "spoilt.jsonl", "--out", "good.jsonl")
+    checked = run_command(
+        tmp_path, "verify", "--settings", "s.yaml", "--with-services", "--tasks", "spoilt.jsonl", "--out", "good.jsonl"
+    )
     assert checked.returncode == 1 and f"{len(tasks) - 1} of {len(tasks)} reference solutions hold" in checked.stdout
     assert len(read_objectives(tmp_path / "good.jsonl")) == len(tasks) - 1
 
     url = tree["env_service"]["env_url"]
-    drafted = run_command(tmp_path, "profile", "--settings", "s.yaml", "--with-services", "--env-url", url, "--out", "p.json")
+    drafted = run_command(
+        tmp_path, "profile", "--settings", "s.yaml", "--with-services", "--env-url", url, "--out", "p.json"
+    )
     assert drafted.returncode == 0, drafted.stderr
     assert load_profile(tmp_path / "p.json").entities

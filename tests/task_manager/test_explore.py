@@ -22,7 +22,15 @@ ARGS = StrategySettings(breadth_steps=2, depth_steps=4, depth_window=2)
 
 
 def explorer(llm, client=None, strategy=None, args=ARGS, **keys):
-    return Explorer(client or LocalDesk(), llm, format_of("pocket"), shipped_profile("pocket"), strategy or RandomStrategy(), args, **keys)
+    return Explorer(
+        client or LocalDesk(),
+        llm,
+        format_of("pocket"),
+        shipped_profile("pocket"),
+        strategy or RandomStrategy(),
+        args,
+        **keys,
+    )
 
 
 def native(name, arguments, **fields):
@@ -57,14 +65,18 @@ async def test_an_exploration_survives_the_journal_and_its_instance_is_released(
 
 
 async def test_the_environment_may_end_it_early_and_the_explorer_only_if_it_insists():
-    found = await explorer(Tutor(says={"explorer/act": ["note.list home", "done", "shop.orders", "done", "done"]})).explore(WORLD, 0)
+    found = await explorer(
+        Tutor(says={"explorer/act": ["note.list home", "done", "shop.orders", "done", "done"]})
+    ).explore(WORLD, 0)
     assert found.ended and [step.action for step in found.steps] == ["note.list home", "shop.orders", "done"]
 
 
 async def test_nonsense_costs_a_try_then_the_rest_of_the_exploration_and_nonsense_alone_fails():
     once = await explorer(Tutor(says={"explorer/act": ["note.list home", "", "shop.orders"]})).explore(WORLD, 0)
     assert len(once.steps) == 6 and not once.stopped
-    half = await explorer(Tutor(says={"explorer/act": ["note.list home", "", '{"thought": "hm", "act']})).explore(WORLD, 0)
+    half = await explorer(Tutor(says={"explorer/act": ["note.list home", "", '{"thought": "hm", "act']})).explore(
+        WORLD, 0
+    )
     assert [step.action for step in half.steps] == ["note.list home"] and half.stopped == "reply"
     client = LocalDesk()
     with pytest.raises(LLMReplyError, match="the reply is empty"):
@@ -82,7 +94,9 @@ async def test_nonsense_costs_a_try_then_the_rest_of_the_exploration_and_nonsens
 )
 async def test_a_refused_call_ends_an_exploration_which_keeps_its_steps_and_a_first_one_fails_it(errors, stopped):
     client = LocalDesk()
-    found = await explorer(Tutor(says={"explorer/act": ["note.list home", "shop.orders", *errors]}), client).explore(WORLD, 0)
+    found = await explorer(Tutor(says={"explorer/act": ["note.list home", "shop.orders", *errors]}), client).explore(
+        WORLD, 0
+    )
     assert [step.action for step in found.steps] == ["note.list home", "shop.orders"] and found.stopped == stopped
     with pytest.raises(LLMRefused):
         await explorer(Tutor(says={"explorer/act": list(errors)}), client).explore(WORLD, 0)
@@ -123,9 +137,14 @@ async def test_a_long_observation_is_whole_in_every_prompt():
     tutor = Tutor()
     await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(WORLD, 0)
     last = read_steps(tutor.asked("explorer/act")[-1]["transcript"])
-    assert all("left out" not in step.observation and step.observation.endswith(" 1299") for step in last) and len(last) == 2
+    assert (
+        all("left out" not in step.observation and step.observation.endswith(" 1299") for step in last)
+        and len(last) == 2
+    )
     tutor = Tutor()
-    await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=2, depth_steps=0), max_chars=1000).explore(WORLD, 0)
+    await explorer(tutor, Wordy(), args=StrategySettings(breadth_steps=2, depth_steps=0), max_chars=1000).explore(
+        WORLD, 0
+    )
     assert "characters left out" in tutor.asked("explorer/act")[-1]["transcript"]
 
 
@@ -153,7 +172,10 @@ async def test_the_explorer_sees_what_it_thought():
     tutor = Tutor(says={"explorer/act": replies})
     found = await explorer(tutor).explore(WORLD, 0)
     assert [step.action for step in found.steps[:2]] == ["note.list home", "shop.orders"]
-    assert [step.thought for step in read_steps(tutor.asked("explorer/act")[2]["transcript"])] == ["what is at home?", "orders, then"]
+    assert [step.thought for step in read_steps(tutor.asked("explorer/act")[2]["transcript"])] == [
+        "what is at home?",
+        "orders, then",
+    ]
 
 
 async def test_the_explorer_calls_tools_natively_where_it_is_to():
@@ -168,13 +190,20 @@ async def test_the_explorer_calls_tools_natively_where_it_is_to():
         def action_of_call(self, name, arguments):
             return " ".join([name, *map(str, arguments.values())])
 
-    tutor = Tooled(says={"explorer/act": [native("note_list", {"tag": "home"}), native("note_list", '{"tag": "work"}'), "me.pin"]})
+    tutor = Tooled(
+        says={"explorer/act": [native("note_list", {"tag": "home"}), native("note_list", '{"tag": "work"}'), "me.pin"]}
+    )
     args = StrategySettings(breadth_steps=3, depth_steps=0)
-    one = Explorer(LocalDesk(), tutor, Writing("pocket"), shipped_profile("pocket"), RandomStrategy(), args, reply_format="tools")
+    one = Explorer(
+        LocalDesk(), tutor, Writing("pocket"), shipped_profile("pocket"), RandomStrategy(), args, reply_format="tools"
+    )
     found = await one.explore(WORLD, 0)
     assert [step.action for step in found.steps] == ["note.list home", "note.list work", "me.pin"]
     assert Tooled.given == [
-        {"type": "function", "function": {"name": "note_list", "description": "", "parameters": {"type": "object", "properties": {}}}}
+        {
+            "type": "function",
+            "function": {"name": "note_list", "description": "", "parameters": {"type": "object", "properties": {}}},
+        }
     ]
 
 
@@ -225,9 +254,13 @@ async def test_failures_go_to_the_caller_and_the_instance_is_released(error):
 
 async def test_the_curious_explorer_is_told_of_every_try_and_does_something_else():
     strategy = CuriousStrategy(format_of("pocket"), 40)
-    first = await explorer(Tutor(), strategy=strategy, args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(WORLD, 0)
+    first = await explorer(Tutor(), strategy=strategy, args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(
+        WORLD, 0
+    )
     tutor = Tutor()
-    second = await explorer(tutor, strategy=strategy, args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(WORLD, 1)
+    second = await explorer(tutor, strategy=strategy, args=StrategySettings(breadth_steps=3, depth_steps=0)).explore(
+        WORLD, 1
+    )
     assert not {step.action for step in first.steps} & {step.action for step in second.steps}
     random = [await explorer(Tutor()).explore(WORLD, number) for number in range(2)]
     assert [s.action for s in random[0].steps] == [s.action for s in random[1].steps]

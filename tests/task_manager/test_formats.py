@@ -62,7 +62,9 @@ def test_what_an_action_did_is_what_the_environment_says():
     assert fmt.refusal(result("err login first", refused=True)) == "err login first"
     assert fmt.refusal(result("three results", refused="the second call failed")) == "the second call failed"
     assert fmt.refusal(result("ok", refused=False)) is None
-    assert fmt.finished(result("bye", terminated=True, finished=True)) and not fmt.finished(result("late", terminated=True, finished=False))
+    assert fmt.finished(result("bye", terminated=True, finished=True)) and not fmt.finished(
+        result("late", terminated=True, finished=False)
+    )
     assert fmt.tells(result("ok", refused=False)) and fmt.tells(result("ok", finished=False))
     silent = result("you are over the hill", terminated=True)
     assert not fmt.tells(silent) and fmt.refusal(silent) is None and fmt.finished(silent)
@@ -71,7 +73,12 @@ def test_what_an_action_did_is_what_the_environment_says():
 @pytest.mark.parametrize(
     ("env_type", "name", "arguments", "action"),
     [
-        ("bfcl", "ls", {}, CALL.replace("><", ">").replace("<tool_call>", "<tool_call>\n").replace("</tool_call>", "\n</tool_call>")),
+        (
+            "bfcl",
+            "ls",
+            {},
+            CALL.replace("><", ">").replace("<tool_call>", "<tool_call>\n").replace("</tool_call>", "\n</tool_call>"),
+        ),
         ("appworld", "appworld", {"code": "print(1)"}, "```python\nprint(1)\n```"),
         ("appworld", "complete_task", {"answer": 3}, "```python\napis.supervisor.complete_task(answer=3)\n```"),
         ("appworld", "todoist.show_projects", {"page": 1}, "```python\nprint(apis.todoist.show_projects(page=1))\n```"),
@@ -98,7 +105,13 @@ async def test_a_state_is_read_where_one_is_told():
 
     told = {"facts": {"note": {"n1": [1, 2]}}, "answer": "3", "finished": True, "exact": True}
     state = await read_state(Client(told), "i")
-    assert (state.facts, state.answer, state.finished, state.exact, state.prose) == ({"note/n1": [1, 2]}, "3", True, True, False)
+    assert (state.facts, state.answer, state.finished, state.exact, state.prose) == (
+        {"note/n1": [1, 2]},
+        "3",
+        True,
+        True,
+        False,
+    )
     for nothing in (None, [], {"tools": []}, {"facts": 3}, EnvRequestError("there is no `what`")):
         assert await read_state(Client(nothing), "i") is None
     with pytest.raises(EnvCrashed):
@@ -123,11 +136,16 @@ def test_an_unknown_environment_is_read_by_the_contract_and_can_be_given_a_forma
 
 def test_a_format_is_found_by_its_entry_point(monkeypatch):
     point = EntryPoint("moon", "task_manager.known_formats:GymnasiumFormat", "agentevolver.action_formats")
-    monkeypatch.setattr("task_manager.actions.entry_points", lambda group, name: [point] if (group, name) == (point.group, "moon") else [])
+    monkeypatch.setattr(
+        "task_manager.actions.entry_points",
+        lambda group, name: [point] if (group, name) == (point.group, "moon") else [],
+    )
     assert isinstance(format_of("moon"), GymnasiumFormat)
 
 
-@pytest.mark.parametrize("spec", ["nowhere.at_all:Format", "task_manager.actions:StateClient", "task_manager.actions:Nothing", "formats"])
+@pytest.mark.parametrize(
+    "spec", ["nowhere.at_all:Format", "task_manager.actions:StateClient", "task_manager.actions:Nothing", "formats"]
+)
 def test_a_class_that_is_no_format_is_refused(spec):
     with pytest.raises(FormatError, match=spec):
         format_of("moon", spec)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agentevolver.builtin.teacher.prompt import Rates
 from agentevolver.builtin.teacher.service import Teacher
+from agentevolver.commands.task_manager import main
 from agentevolver.errors import ConfigError
 from agentevolver.golden.asking import GoldenAsker
 from agentevolver.golden.cases import read_cases, shipped_cases
@@ -24,7 +25,6 @@ from agentevolver.llm.errors import LLMFiltered, LLMReplyError
 from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import LLMSettings, Role
-from agentevolver.commands.task_manager import main
 
 CASES = shipped_cases()
 
@@ -50,7 +50,12 @@ class Model:
         return None
 
     def metrics(self):
-        return {"llm/judge/calls": 2.0, "llm/judge/prompt_tokens": 1200.0, "llm/judge/completion_tokens": 80.0, "llm/judge/cost": 0.0125}
+        return {
+            "llm/judge/calls": 2.0,
+            "llm/judge/prompt_tokens": 1200.0,
+            "llm/judge/completion_tokens": 80.0,
+            "llm/judge/cost": 0.0125,
+        }
 
 
 def teacher(**rates):
@@ -70,7 +75,9 @@ def test_every_role_has_cases_of_the_pocket_world_and_of_others():
 
 async def test_the_offline_teacher_passes_the_pocket_worlds_cases():
     quality = await asked(Model(teacher()), [case for case in CASES if case.world == "pocket"], repeats=3)
-    failed = {(one.case, name): one.reply for one in quality.answered for name, passed in one.passed.items() if not passed}
+    failed = {
+        (one.case, name): one.reply for one in quality.answered for name, passed in one.passed.items() if not passed
+    }
     assert not failed
 
 
@@ -88,9 +95,16 @@ def test_a_good_reply_passes_each_other_case_and_an_empty_or_a_strange_one_does_
 
 
 async def test_a_model_that_babbles_or_says_the_same_to_everything_passes_little():
-    for said in ("As an AI language model I would say that it depends.", json.dumps({"action": "done", "thought": ""}), "{}"):
+    for said in (
+        "As an AI language model I would say that it depends.",
+        json.dumps({"action": "done", "thought": ""}),
+        "{}",
+    ):
         quality = await asked(Model(lambda _, said=said: said), CASES)
-        assert [one.case for one in quality.answered if all(one.passed.values())] in ([], ["pocket-verifier-is-done"]), said
+        assert [one.case for one in quality.answered if all(one.passed.values())] in (
+            [],
+            ["pocket-verifier-is-done"],
+        ), said
         assert print_quality(quality, least=0.8) == 1
 
 
@@ -118,7 +132,9 @@ async def test_a_call_that_fails_fails_its_checks_and_says_why_and_no_others(cap
             raise LLMFiltered("the content filter\nof the server")
         return teacher()(messages)
 
-    quality = await asked(Model(answer), [case for case in CASES if case.world == "pocket" and case.role is Role.SUMMARISER])
+    quality = await asked(
+        Model(answer), [case for case in CASES if case.world == "pocket" and case.role is Role.SUMMARISER]
+    )
     lost = [one for one in quality.answered if one.problem]
     assert [one.case for one in lost] == ["pocket-judged-experiences"] and not any(lost[0].passed.values())
     assert lost[0].problem == "LLMFiltered: the content filter of the server"
@@ -149,7 +165,9 @@ def test_the_report_shows_shares_tokens_and_cost_and_the_status_follows_the_wors
     assert "1/2" in out and "1,200" in out and "0.0125" in out and "below 76%" in out and "judge b: not accepts" in out
     write_quality(quality, tmp_path / "q.json")
     written = json.loads((tmp_path / "q.json").read_text())
-    assert [one["case"] for one in written["answered"]] == ["a", "b", "c"] and ["judge", "accepts", 1, 2] in written["shares"]
+    assert [one["case"] for one in written["answered"]] == ["a", "b", "c"] and ["judge", "accepts", 1, 2] in written[
+        "shares"
+    ]
     assert print_quality(Quality(), least=0.5) == 1
 
 
@@ -195,10 +213,19 @@ def test_a_path_that_leads_nowhere_finds_nothing_and_never_fails(reply, path):
             "cases: [{name: a, asked: judge/accept, world: x, checks: [{name: n}]}]",
             "case a: checks.0: value error, asks nothing: give one of",
         ),
-        ("cases: [{name: a, asked: judge/accept, world: x, checks: []}]", "case a: checks: list should have at least 1"),
-        ("cases: [{name: a, asked: judge/accept, world: x, opening: $no, checks: []}]", "case a: there is no text 'no' in `texts`"),
+        (
+            "cases: [{name: a, asked: judge/accept, world: x, checks: []}]",
+            "case a: checks: list should have at least 1",
+        ),
+        (
+            "cases: [{name: a, asked: judge/accept, world: x, opening: $no, checks: []}]",
+            "case a: there is no text 'no' in `texts`",
+        ),
         ("cases: [{name: a, asked: judge/nothing, world: x}]", "case a: asked: input should be 'explorer/act'"),
-        ("cases: [{name: a, asked: judge/accept, world: x, checks: [{name: n, some: '('}]}]", "is no regular expression"),
+        (
+            "cases: [{name: a, asked: judge/accept, world: x, checks: [{name: n, some: '('}]}]",
+            "is no regular expression",
+        ),
         ("cases: [{asked: 1}]", "case 0: name: field required"),
         ("[]", "golden cases are a mapping with a list `cases`"),
         ("cases: [", "cannot be read"),
@@ -218,13 +245,18 @@ def test_the_command_asks_the_offline_teacher_over_http_and_its_status_is_the_ve
     rates = [f"--{name.replace('_', '-')}=0" for name in Rates.__dataclass_fields__]
     command = [sys.executable, "-m", "agentevolver.builtin.teacher", f"--port={port}", *rates]
     teacher_process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    (tmp_path / "s.yaml").write_text(f"llm: {{base_url: offline, teacher: {{url: 'http://127.0.0.1:{port}/v1'}}, price_in: 1.0}}\n")
+    (tmp_path / "s.yaml").write_text(
+        f"llm: {{base_url: offline, teacher: {{url: 'http://127.0.0.1:{port}/v1'}}, price_in: 1.0}}\n"
+    )
     asked = ["evaluate-llm", "--settings", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "q.json")]
     try:
         wait_for(port)
         assert main(asked) == 0
         out = capsys.readouterr().out
-        assert all(role.value in out for role in Role) and "cases were not asked: the built-in teacher knows the pocket world only" in out
+        assert (
+            all(role.value in out for role in Role)
+            and "cases were not asked: the built-in teacher knows the pocket world only" in out
+        )
         written = json.loads((tmp_path / "q.json").read_text())
         assert {one["case"].partition("-")[0] for one in written["answered"]} == {"pocket"}
         assert written["metrics"]["llm/judge/cost"] > 0

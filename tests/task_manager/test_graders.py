@@ -44,7 +44,12 @@ LONG = rollout(("note.list all", "n1 soap " * 2_000), ("note.tag n2 fun", "ok"),
 
 def verdict(score, achieved=None, relevant=True):
     return json.dumps(
-        {"reason": f"r{score}", "relevant": relevant, "achieved": score >= 60 if achieved is None else achieved, "score": score}
+        {
+            "reason": f"r{score}",
+            "relevant": relevant,
+            "achieved": score >= 60 if achieved is None else achieved,
+            "score": score,
+        }
     )
 
 
@@ -79,7 +84,12 @@ async def test_a_verdict_becomes_a_score_and_success_is_whether_the_goal_was_rea
     "said",
     [
         *("", "The assistant did well.", '{"reason": "good", "score"', "<reward>100</reward>", '{"score": 1}'),
-        *(verdict(50, achieved=False), verdict(50, achieved=True), verdict(90, achieved=False), verdict(20, achieved=True)),
+        *(
+            verdict(50, achieved=False),
+            verdict(50, achieved=True),
+            verdict(90, achieved=False),
+            verdict(20, achieved=True),
+        ),
         *(verdict(90, relevant=False), verdict(120, achieved=True), verdict(-5, achieved=False)),
         verdict(90) + "\n" + verdict(10),
     ],
@@ -189,7 +199,9 @@ async def test_the_environments_own_task_is_graded_by_the_environment():
     client = LocalDesk()
     await client.create_instance("pocket", "note_add.k3.7", "i")
     grader = make_grader("env", Bench(GraderSettings(), None))
-    assert await grader.grade(Task("note_add.k3.7", "pocket"), DONE, client, "i") == Outcome(0.0, False, "graded by the environment")
+    assert await grader.grade(Task("note_add.k3.7", "pocket"), DONE, client, "i") == Outcome(
+        0.0, False, "graded by the environment"
+    )
     with pytest.raises(GradingError, match="knows no goal"):
         await grader.grade(TASK, DONE, client, "i")
     with pytest.raises(EnvCrashed):

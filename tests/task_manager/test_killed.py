@@ -1,4 +1,5 @@
-"""Kill -9 while it explores, synthesises or verifies: nothing that was finished is done again, nothing is lost, nothing is doubled.
+"""Kill -9 while it explores, synthesises or verifies: nothing that was finished is done again, nothing is lost, nothing
+is doubled.
 
 Of what was paid for, at most the call is asked again that was under way in each exploration.
 """
@@ -95,10 +96,14 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, undisturbed, moments):
     assert explored
     asked_twice = Counter(explorers_calls(tmp_path))
     assert len(asked_twice) == 12 * STEPS
-    assert asked_twice.total() - len(asked_twice) <= AT_ONCE * len(moments), "nothing is asked again but what was under way"
+    assert asked_twice.total() - len(asked_twice) <= AT_ONCE * len(moments), (
+        "nothing is asked again but what was under way"
+    )
     assert sum(head == "role: synthesiser/tasks" for head, _, _ in again) == 12 - len(before.get("synthesis", {}))
 
-    assert Counter(task.query for task in tasks) == Counter(task.query for task in undisturbed), "no task is lost or doubled"
+    assert Counter(task.query for task in tasks) == Counter(task.query for task in undisturbed), (
+        "no task is lost or doubled"
+    )
     assert len({task.task_id for task in tasks}) == len(tasks)
     kept_before = {v["task"]["task_id"]: v["task"]["query"] for v in before.get("decision", {}).values() if v["task"]}
     assert kept_before.items() <= {task.task_id: task.query for task in tasks}.items(), "what was kept keeps its name"
@@ -120,7 +125,12 @@ def test_an_exploration_that_is_killed_goes_on_behind_its_last_step(tmp_path, mo
 def endpoint(tmp_path):
     """A language model's server that keeps account; yields its address and the log."""
     log = tmp_path / "asked.jsonl"
-    command = [sys.executable, str(ROOT / "tests/llm/hostile_server.py"), "--temper=latency_s=0.02-0.04", f"--log={log}"]
+    command = [
+        sys.executable,
+        str(ROOT / "tests/llm/hostile_server.py"),
+        "--temper=latency_s=0.02-0.04",
+        f"--log={log}",
+    ]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as server:
         yield f"{server.stdout.readline().strip()}/v1", log

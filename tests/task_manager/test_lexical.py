@@ -35,7 +35,9 @@ def test_an_index_that_never_saw_the_corpus_is_as_exact(texts, threshold):
 
 
 HAN = st.text(alphabet="请把的牛奶放到明天下午三点会议室里然后告诉小王小李", min_size=0, max_size=24)
-MIXED = st.lists(st.one_of(HAN, st.sampled_from(["Ann", " buy milk ", "、", "ที่บ้าน", "カレー", "42"])), max_size=4).map("".join)
+MIXED = st.lists(st.one_of(HAN, st.sampled_from(["Ann", " buy milk ", "、", "ที่บ้าน", "カレー", "42"])), max_size=4).map(
+    "".join
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -81,7 +83,11 @@ def test_english_words_are_what_they_were(text):
             "明日の午後四時までに牛乳とパンを会議室に届けてください!",
             "先週予約した新幹線の切符をキャンセルしてほしい",
         ),
-        ("ช่วยส่งนมและขนมปังไปที่ห้องประชุมก่อนบ่ายสามโมงวันพรุ่งนี้", "ช่วยส่งนมและขนมปังไปที่ห้องประชุมก่อนบ่ายสี่โมงวันพรุ่งนี้", "ยกเลิกตั๋วรถไฟที่จองไว้เมื่อวันศุกร์ที่แล้ว"),
+        (
+            "ช่วยส่งนมและขนมปังไปที่ห้องประชุมก่อนบ่ายสามโมงวันพรุ่งนี้",
+            "ช่วยส่งนมและขนมปังไปที่ห้องประชุมก่อนบ่ายสี่โมงวันพรุ่งนี้",
+            "ยกเลิกตั๋วรถไฟที่จองไว้เมื่อวันศุกร์ที่แล้ว",
+        ),
     ],
 )
 def test_near_copies_are_found_in_scripts_without_spaces_and_other_requests_are_not(one, near, far):

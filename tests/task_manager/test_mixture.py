@@ -1,4 +1,5 @@
-"""Epochs: what is in them, that no task is forgotten, that another is drawn each time, and that a resumed run goes on exactly."""
+"""Epochs: what is in them, that no task is forgotten, that another is drawn each time, and that a resumed run goes on
+exactly."""
 
 import json
 from collections import Counter
@@ -63,7 +64,9 @@ def test_without_shuffling_the_files_order_stays():
     assert made.draw() == [*ORIGINALS, *SYNTHETIC[5:10]]
 
 
-@pytest.mark.parametrize("fields", [{"synthetic_data_ratio": 1.0, "use_original_tasks": False}, {"synthetic_data_ratio": 1.0}])
+@pytest.mark.parametrize(
+    "fields", [{"synthetic_data_ratio": 1.0, "use_original_tasks": False}, {"synthetic_data_ratio": 1.0}]
+)
 def test_nothing_to_draw_from_is_an_error_that_says_so(fields):
     with pytest.raises(ValueError, match="the mixture is empty: 0 original and 0 synthetic"):
         Mixture(MixtureSettings(**fields), [], [])
@@ -93,7 +96,11 @@ def test_a_round_never_repeats_while_something_is_left(ids, counts, shuffle, see
 
 
 @settings(max_examples=200, deadline=None)
-@given(IDS, st.lists(st.tuples(st.integers(1, 15), st.sets(st.integers(0, 30).map(str))), min_size=2, max_size=10), st.data())
+@given(
+    IDS,
+    st.lists(st.tuples(st.integers(1, 15), st.sets(st.integers(0, 30).map(str))), min_size=2, max_size=10),
+    st.data(),
+)
 def test_a_round_goes_on_from_its_state_as_if_nothing_had_happened(ids, draws, data):
     cut = data.draw(st.integers(0, len(draws)))
     one, two = (Round("r", ids, 1, shuffle=True) for _ in range(2))
@@ -157,7 +164,9 @@ def test_synthetic_tasks_count_half_in_a_hybrid_mixture_and_fully_alone():
 
 def test_a_doubled_id_is_refused():
     with pytest.raises(ValueError, match="'o0' is there twice"):
-        MixedTasks(tasks("o", 2), tasks("o", 1), TaskManagerSettings.model_validate({"mixture": {"synthetic_data_ratio": 1}}))
+        MixedTasks(
+            tasks("o", 2), tasks("o", 1), TaskManagerSettings.model_validate({"mixture": {"synthetic_data_ratio": 1}})
+        )
 
 
 @pytest.mark.parametrize("batches_before", range(8))
@@ -209,7 +218,9 @@ def test_a_checkpoint_whose_tasks_are_gone_says_which():
     loader = dataset.loader(4, list)
     next(iter(loader))
     state = dataset.sampler.state_dict()
-    other = MixedTasks(tasks("o", 8), tasks("t", 9), TaskManagerSettings.model_validate({"mixture": {"synthetic_data_ratio": 0.5}}))
+    other = MixedTasks(
+        tasks("o", 8), tasks("t", 9), TaskManagerSettings.model_validate({"mixture": {"synthetic_data_ratio": 0.5}})
+    )
     with pytest.raises(ValueError, match="put their task file back"):
         other.sampler.load_state_dict(state)
 

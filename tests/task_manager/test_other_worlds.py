@@ -1,4 +1,5 @@
-"""Execution, state comparison and the grader `state` on gymnasium, mcp, python and an environment of one's own, by the contract alone."""
+"""Execution, state comparison and the grader `state` on gymnasium, mcp, python and an environment of one's own, by the
+contract alone."""
 
 from __future__ import annotations
 
@@ -42,7 +43,10 @@ class Door(BaseEnv):
         self.is_open, self.answer = False, None
 
     def get_init_state(self, params=None):
-        return {"state": [{"role": "user", "content": "Look around.\n\nThere is a door and a bell."}], "info": {"query": "Look around."}}
+        return {
+            "state": [{"role": "user", "content": "Look around.\n\nThere is a door and a bell."}],
+            "info": {"query": "Look around."},
+        }
 
     def step(self, action, params=None):
         self.left -= 1
@@ -62,7 +66,12 @@ class Door(BaseEnv):
     def get_info(self, messages=None, params=None):
         if (params or {}).get("what") != "state":
             return None
-        return {"facts": {"door": {"open": self.is_open}}, "answer": self.answer, "finished": self.answer is not None, "exact": True}
+        return {
+            "facts": {"door": {"open": self.is_open}},
+            "answer": self.answer,
+            "finished": self.answer is not None,
+            "exact": True,
+        }
 
     @staticmethod
     def get_query_list(split="train", params=None):
@@ -142,7 +151,8 @@ WORLDS = [
     pytest.param(
         World("door", "d"), Door,
         ["open", "leave"], ["ring", "open", "leave"],
-        {("open", "kick", "leave"): "was refused: nothing like that", ("ring", "leave"): "it changes nothing", ("ring", "leave 3"): None},
+        {("open", "kick", "leave"): "was refused: nothing like "
+                                    "that", ("ring", "leave"): "it changes nothing", ("ring", "leave 3"): None},
         id="one's own",
     ),
 ]  # fmt: skip
@@ -167,7 +177,8 @@ async def test_references_are_carried_out_checked_and_graded_by_state(world, env
             assert not all(holds for _, holds in done.check.judge(other.after)), actions
     assert not client.open
     task = Task("t#0", world.env_type, open_query=True, query="q", ground_truth="x", evaluator="state",
-                metadata={"seed_task_id": world.seed_task_id, "solution": reference, CHECK_KEY: done.check.to_dict()})  # fmt: skip
+                metadata={"seed_task_id": world.seed_task_id, "solution": reference,
+                CHECK_KEY: done.check.to_dict()})  # fmt: skip
     (finding,) = await recheck_tasks(client, [task], {}, 1)
     assert finding.flaw is None
     grader = make_grader("state", Bench(GraderSettings(), None))
@@ -191,7 +202,9 @@ async def graded(grader, client, world, task, actions):
 
 async def verified(env_class, solution, **settings):
     tutor = Tutor({"judge/accept": [json.dumps({"reason": "so it is", "accepted": True, "confidence": 1.0})]})
-    verifier = Verifier(Local(env_class), tutor, format_of("door"), VerificationSettings(resolve=False, second_opinions=0, **settings))
+    verifier = Verifier(
+        Local(env_class), tutor, format_of("door"), VerificationSettings(resolve=False, second_opinions=0, **settings)
+    )
     verdict = await verifier.verify(World("door", "d"), Proposal("Open it.", solution, 0.9), "There is a door.")
     return verdict, tutor
 
@@ -212,7 +225,12 @@ async def test_the_judge_is_told_what_was_carried_out_and_the_funnel_counts_it(e
     assert (verdict.check is not None) == (executed == "checked")
     funnel = Funnel()
     funnel.judged(verdict.to_dict())
-    assert (funnel.verified, funnel.executed, funnel.unchecked, funnel.passed) == (1, executed == "checked", executed != "checked", 1)
+    assert (funnel.verified, funnel.executed, funnel.unchecked, funnel.passed) == (
+        1,
+        executed == "checked",
+        executed != "checked",
+        1,
+    )
     assert funnel.metrics()["questioning/rate/passed"] == 1.0
     assert told in tutor.system
 

@@ -48,7 +48,8 @@ async def test_the_same_words_in_another_world_may_be_another_task(scope, is_new
 
 
 @pytest.mark.parametrize(
-    ("contamination", "same", "similar"), [("all", "evaluation", "evaluation"), ("exact", "evaluation", None), ("off", None, None)]
+    ("contamination", "same", "similar"),
+    [("all", "evaluation", "evaluation"), ("exact", "evaluation", None), ("off", None, None)],
 )
 async def test_evaluation_tasks_are_kept_out_in_every_world(contamination, same, similar):
     kept = pool([LONG], contamination=contamination, scope="world")

@@ -24,7 +24,9 @@ def test_the_profile_of_an_installed_environment_lies_beside_its_class(tmp_path,
     data = shipped_profile("pocket").model_dump()
     (tmp_path / "moon_base" / "profile.json").write_text(json.dumps({**data, "name": "Moon"}))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("task_manager.profile.known_environments", lambda: {"moon": "moon_base.env:MoonEnv", "gone": "no_such.env:Env"})
+    monkeypatch.setattr(
+        "task_manager.profile.known_environments", lambda: {"moon": "moon_base.env:MoonEnv", "gone": "no_such.env:Env"}
+    )
     assert shipped_profile("moon").name == "Moon"
     with pytest.raises(ProfileError, match="no profile is shipped for the environment 'gone'"):
         shipped_profile("gone")
@@ -49,7 +51,10 @@ def test_a_missing_field_is_named(tmp_path, field):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d["entities"][1]["opts"][0].pop("description"), r"entities\.1\.opts\.0\.description: field required"),
+        (
+            lambda d: d["entities"][1]["opts"][0].pop("description"),
+            r"entities\.1\.opts\.0\.description: field required",
+        ),
         (lambda d: d["task_preference"].update(relation_difficulty=4), r"task_preference\.relation_difficulty"),
         (lambda d: d.update(entities=[]), "entities: list should have at least 1 item"),
         (lambda d: d.update(colour="red"), "colour: extra inputs are not permitted"),

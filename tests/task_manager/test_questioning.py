@@ -51,7 +51,9 @@ def settings_of(**changes):
 
 
 def plan_of(settings, seeds=SEEDS, evaluation=(), models=MODELS, profile=PROFILE):
-    return Plan.of(settings, env_type="pocket", env_params={}, profile=profile, seeds=seeds, models=models, evaluation=evaluation)
+    return Plan.of(
+        settings, env_type="pocket", env_params={}, profile=profile, seeds=seeds, models=models, evaluation=evaluation
+    )
 
 
 def questioner(folder, llm, client=None, *, settings=None, evaluation=(), seeds=SEEDS):
@@ -151,7 +153,9 @@ async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
     kept = []
     for patience in range(4):
         # Worlds that have much in common, so that it matters which one's proposals are kept first.
-        settings = settings_of(n=2, num_explore_threads=3, num_verify_threads=4, deduplication={"jaccard": 0.7, "scope": "all"})
+        settings = settings_of(
+            n=2, num_explore_threads=3, num_verify_threads=4, deduplication={"jaccard": 0.7, "scope": "all"}
+        )
         run = questioner(tmp_path / str(patience), Slow(patience), settings=settings)
         kept.append([(task.task_id, task.query, task.metadata["solution"]) for task in await run.run()])
     assert len(kept[0]) > 3 and all(other == kept[0] for other in kept)
@@ -171,7 +175,10 @@ async def test_more_explorations_go_on_with_new_numbers(tmp_path):
         ({"deduplication": {"jaccard": 0.5}}, set()),
         ({"verification": {"min_judge_confidence": 0.5}}, {"judge/accept"}),
         ({"synthesis": {"max_tasks": 19}}, {"judge/accept", "synthesiser/tasks"}),
-        ({"strategy_args": {"breadth_steps": 4, "depth_steps": 2}}, {"judge/accept", "synthesiser/tasks", "explorer/act"}),
+        (
+            {"strategy_args": {"breadth_steps": 4, "depth_steps": 2}},
+            {"judge/accept", "synthesiser/tasks", "explorer/act"},
+        ),
     ],
 )
 async def test_a_changed_setting_redoes_what_follows_from_it_and_no_more(tmp_path, change, again):
@@ -208,7 +215,9 @@ async def test_evaluation_tasks_are_never_kept(tmp_path):
 async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
     tutor = Tutor()
     with Journal(tmp_path) as journal:
-        some = await questioner(journal, tutor, settings=settings_of(target_tasks=3, num_explore_threads=1, num_verify_threads=1)).run()
+        some = await questioner(
+            journal, tutor, settings=settings_of(target_tasks=3, num_explore_threads=1, num_verify_threads=1)
+        ).run()
     assert len(some) == 3 and len(tutor.asked("synthesiser/tasks")) < len(SEEDS)
     with Journal(tmp_path) as journal:
         more = await questioner(journal, Tutor(), settings=settings_of()).run()
@@ -238,7 +247,11 @@ async def test_what_a_model_says_wrongly_is_lost_and_the_rest_is_kept_and_tried_
 
 async def test_a_world_that_breaks_is_tried_again_and_an_instance_never_left_open(tmp_path):
     client = LocalDesk()
-    client.failures = [("/step", EnvCrashed("broke")), ("/create", EnvCrashed("broke")), ("/get_info", EnvCrashed("broke"))]
+    client.failures = [
+        ("/step", EnvCrashed("broke")),
+        ("/create", EnvCrashed("broke")),
+        ("/get_info", EnvCrashed("broke")),
+    ]
     run = questioner(tmp_path, Tutor(), client)
     tasks = await run.run()
     assert {task.query for task in tasks} == {task.query for task in await questioner(tmp_path / "x", Tutor()).run()}
@@ -299,13 +312,22 @@ async def test_an_endpoint_that_is_wrong_stops_the_run_with_one_line_that_says_h
     with pytest.raises(QuestioningFailed) as failed:
         await questioner(tmp_path, tutor, seeds=seeds).run()
     line = str(failed.value)
-    assert "\n" not in line and "(refused " in line and "everything paid for is kept" in line and line.endswith("no such key")
+    assert (
+        "\n" not in line
+        and "(refused " in line
+        and "everything paid for is kept" in line
+        and line.endswith("no such key")
+    )
 
 
 async def test_what_a_stopped_exploration_found_is_made_into_tasks(tmp_path):
     says = ["note.list home", "note.list work", LLMRefused("too much")]
-    run = questioner(tmp_path, Tutor({"explorer/act": says}), seeds=SEEDS[:1], settings=settings_of(num_explore_threads=1))
-    assert {task.query for task in await run.run()} == {f"file {thing} under fun" for thing in ("soap", "rug", "pen", "desk")}
+    run = questioner(
+        tmp_path, Tutor({"explorer/act": says}), seeds=SEEDS[:1], settings=settings_of(num_explore_threads=1)
+    )
+    assert {task.query for task in await run.run()} == {
+        f"file {thing} under fun" for thing in ("soap", "rug", "pen", "desk")
+    }
     ((_, kept),) = journal_of(tmp_path).items("exploration")
     assert len(kept["steps"]) == 2 and kept["stopped"] == "refused" and run.funnel().failed == 0
 
@@ -324,15 +346,23 @@ async def test_a_crashed_world_costs_no_call_again(tmp_path):
 
     client._called = called
     await run.run(explore_only=True)
-    assert not client.failures and len(tutor.asked("explorer/act")) == 7, "six steps, and the one that crashed once more"
+    assert not client.failures and len(tutor.asked("explorer/act")) == 7, (
+        "six steps, and the one that crashed once more"
+    )
 
 
 async def test_the_shorter_solution_is_the_tasks_reference(tmp_path):
     tutor = Tutor(
-        {"synthesiser/tasks": [json.dumps([{"query": "file soap under fun", "solution": ["note.list work", "note.tag n2 fun"]}])]}
+        {
+            "synthesiser/tasks": [
+                json.dumps([{"query": "file soap under fun", "solution": ["note.list work", "note.tag n2 fun"]}])
+            ]
+        }
     )
     tutor.says["verifier/solve"] = ["note.tag n2 fun", "done"]
-    (task,) = await questioner(tmp_path, tutor, settings=settings_of(verification={"resolve": True}), seeds=("note_add.k3.7",)).run()
+    (task,) = await questioner(
+        tmp_path, tutor, settings=settings_of(verification={"resolve": True}), seeds=("note_add.k3.7",)
+    ).run()
     assert task.metadata["solution"] == ["note.tag n2 fun", "done"] and task.ground_truth == "note.tag n2 fun\ndone"
     assert task.metadata["env_params"] == {"explore_steps": 3}
 

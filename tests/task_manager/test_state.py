@@ -12,12 +12,16 @@ from task_manager.state import StateCheck, WorldState, difference, flatten, same
 from task_manager.world import World, execute
 
 VALUES = st.recursive(
-    st.none() | st.integers(0, 3) | st.text(max_size=2), lambda v: st.dictionaries(st.text(max_size=3), v, max_size=3), max_leaves=8
+    st.none() | st.integers(0, 3) | st.text(max_size=2),
+    lambda v: st.dictionaries(st.text(max_size=3), v, max_size=3),
+    max_leaves=8,
 )
 FACTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3), max_size=5)
 
 
-@given(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), st.dictionaries(st.text(max_size=3), VALUES, max_size=3))
+@given(
+    st.dictionaries(st.text(max_size=3), VALUES, max_size=3), st.dictionaries(st.text(max_size=3), VALUES, max_size=3)
+)
 def test_different_trees_have_different_facts(one, other):
     assert (flatten(one) == flatten(other)) == (one == other)
 
@@ -45,7 +49,8 @@ def test_what_is_no_check_is_refused():
 
 
 async def checked(task_id, actions):
-    """What the check made of the task's own reference says of other actions, and what the environment's own grading says."""
+    """What the check made of the task's own reference says of other actions, and what the environment's own grading
+    says."""
     client, fmt = LocalPocket(), format_of("pocket")
     world = World("pocket", task_id)
     check = (await execute(client, world, fmt, oracle.reference(task_id))).check
@@ -56,7 +61,14 @@ async def checked(task_id, actions):
 @pytest.mark.parametrize("task_id", PocketEnv.get_query_list("dev", {"n": 48}))
 async def test_the_check_agrees_with_the_worlds_own_grading(task_id):
     reference = oracle.reference(task_id)
-    for actions in (reference, ["done"], ["done 7"], ["mail.send ann tea", *reference], reference[:-1], [*reference[:-1], "done wrong"]):
+    for actions in (
+        reference,
+        ["done"],
+        ["done 7"],
+        ["mail.send ann tea", *reference],
+        reference[:-1],
+        [*reference[:-1], "done wrong"],
+    ):
         ours, theirs = await checked(task_id, actions)
         if actions == [*reference[:-1], "done wrong"] and reference[-1] == "done":
             continue  # an answer that nobody asked for: both may shrug, the world does

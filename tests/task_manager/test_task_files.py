@@ -7,17 +7,35 @@ import pytest
 
 from agentevolver.types import Task
 from task_manager.background import all_synthetic_tasks, round_files
-from task_manager.tasks import env_params_of, read_objectives, read_tasks, seed_of, solution_of, write_objectives, write_tasks
+from task_manager.tasks import (
+    env_params_of,
+    read_objectives,
+    read_tasks,
+    seed_of,
+    solution_of,
+    write_objectives,
+    write_tasks,
+)
 
 OURS = Task(
-    "a.k1.2#0", "pocket", True, "q", "x\ndone", "state", {"seed_task_id": "a.k1.2", "solution": ["x", "done"], "env_params": {"n": 1}}
+    "a.k1.2#0",
+    "pocket",
+    True,
+    "q",
+    "x\ndone",
+    "state",
+    {"seed_task_id": "a.k1.2", "solution": ["x", "done"], "env_params": {"n": 1}},
 )
 
 
 def test_our_tasks_survive_their_file(tmp_path):
     write_objectives(tmp_path / "t.jsonl", [OURS])
     (task,) = read_objectives(tmp_path / "t.jsonl")
-    assert {**task.metadata, "synthetic": None, "confidence": None} == {**OURS.metadata, "synthetic": None, "confidence": None}
+    assert {**task.metadata, "synthetic": None, "confidence": None} == {
+        **OURS.metadata,
+        "synthetic": None,
+        "confidence": None,
+    }
     assert (seed_of(task), solution_of(task), env_params_of(task)) == ("a.k1.2", ["x", "done"], {"n": 1})
 
 
@@ -32,10 +50,16 @@ def test_files_of_the_original_are_read_and_their_tasks_get_ids_of_their_own(tmp
         "evaluator": "llm",
     }
     old = {"task_id": "s1", "env_type": "appworld", "query": "r", "evaluator": "llm", "metadata": None}
-    lines = [{"task": new, "confidence": 0.5, "reward": None}, {"task": old, "ground_truth": "h", "confidence": 1.0, "reward": 0.3}]
+    lines = [
+        {"task": new, "confidence": 0.5, "reward": None},
+        {"task": old, "ground_truth": "h", "confidence": 1.0, "reward": 0.3},
+    ]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     tasks = read_objectives(tmp_path / "t.jsonl")
-    assert [(t.task_id, t.ground_truth, t.open_query, seed_of(t)) for t in tasks] == [("s1#0", "g", True, "s1"), ("s1#1", "h", True, "s1")]
+    assert [(t.task_id, t.ground_truth, t.open_query, seed_of(t)) for t in tasks] == [
+        ("s1#0", "g", True, "s1"),
+        ("s1#1", "h", True, "s1"),
+    ]
     assert [solution_of(t) for t in tasks] == [["g"], ["h"]] and tasks[0].metadata["confidence"] == 0.5
 
 
@@ -78,7 +102,11 @@ def test_an_original_task_happens_in_its_own_world_and_has_no_reference():
 
 def test_rounds_are_read_in_their_order_and_unfinished_ones_are_not(tmp_path):
     path = tmp_path / "t.jsonl"
-    for number, name in enumerate(("t.jsonl", "t.jsonl.round2", "t.jsonl.round10", "t.jsonl.round1", "t.jsonl.round3.unfinished")):
-        write_objectives(tmp_path / name, [Task(f"a#{number}", "pocket", True, "q", "x", "state", {"seed_task_id": "a"})])
+    for number, name in enumerate(
+        ("t.jsonl", "t.jsonl.round2", "t.jsonl.round10", "t.jsonl.round1", "t.jsonl.round3.unfinished")
+    ):
+        write_objectives(
+            tmp_path / name, [Task(f"a#{number}", "pocket", True, "q", "x", "state", {"seed_task_id": "a"})]
+        )
     assert [file.name for file in round_files(path)] == ["t.jsonl.round1", "t.jsonl.round2", "t.jsonl.round10"]
     assert [task.task_id for task in all_synthetic_tasks(path)] == ["a#0", "a#3", "a#1", "a#2"]

@@ -82,7 +82,8 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
     assert len(runs) == 2, "tasks of another format are another run's"
     wrong = configuration_of(tmp_path, action_format="task_manager.actions:StateClient")
     with pytest.raises(
-        ConfigError, match=r"task_manager.action_format: the action format 'task_manager.actions:StateClient' is no subclass"
+        ConfigError,
+        match=r"task_manager.action_format: the action format 'task_manager.actions:StateClient' is no subclass",
     ):
         async with open_workshop(wrong, Tutor(), encoder=HashEncoder()):
             pytest.fail("it is refused")
@@ -151,7 +152,11 @@ def test_a_service_that_is_there_already_is_used_where_the_configuration_says_so
     tree = {"env_service": {"external": external}, "llm": {"base_url": "http://127.0.0.1:9/v1"}}
     with ExitStack() as stack:
         if not external:
-            stack.enter_context(pytest.raises(services.ServiceFailed, match=r"of pocket, started by launch another: choose another port"))
+            stack.enter_context(
+                pytest.raises(
+                    services.ServiceFailed, match=r"of pocket, started by launch another: choose another port"
+                )
+            )
         stack.enter_context(services.running(Configuration.model_validate(tree), tmp_path))
         assert external
     assert list(tmp_path.iterdir()) == []
@@ -159,7 +164,10 @@ def test_a_service_that_is_there_already_is_used_where_the_configuration_says_so
 
 def test_a_service_that_does_not_come_up_is_named_with_its_last_words(tmp_path, monkeypatch):
     monkeypatch.setattr(services, "START_TIMEOUT_S", 20)
-    tree = {"env_service": {"env_type": "no_such_world", "env_url": "http://127.0.0.1:9"}, "llm": {"base_url": "http://127.0.0.1:9/v1"}}
+    tree = {
+        "env_service": {"env_type": "no_such_world", "env_url": "http://127.0.0.1:9"},
+        "llm": {"base_url": "http://127.0.0.1:9/v1"},
+    }
     with (
         pytest.raises(services.ServiceFailed, match=r"(?s)env_service did not answer .*no_such_world"),
         services.running(Configuration.model_validate(tree), tmp_path),

@@ -1,4 +1,5 @@
-"""Training data of the seed policy: demonstrations as token ids with a mask, and the tokenizer's corpus. A seed reproduces both."""
+"""Training data of the seed policy: demonstrations as token ids with a mask, and the tokenizer's corpus. A seed
+reproduces both."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.prompts import opening
 from env_service.environments.pocket.quirks import N_SITES
 
-# Demonstrations come from the upper end of the train seeds, so that the tasks that RL trains on were never shown solved.
+# Demonstrations come from the upper end of the train seeds, so that the tasks that RL trains on were never shown
+# solved.
 FIRST_SEED = 20_000
 N_SEEDS = 30_000
 

@@ -1,8 +1,9 @@
 """A noisy demonstrator of PocketWorld: it knows the format and the tools, but not what is peculiar to a site.
 
-What it does at each call, with probabilities in `Habits`: follow its plan as far as it believes to know the site; slip (a random call, a
-changed argument, an early `done`); after an error, take the lesson or not. A hint, if shown, mostly becomes what it believes. It reads
-values it needs (ids, prices, PIN) only after the call that shows them, since its plan asks for them first.
+What it does at each call, with probabilities in `Habits`: follow its plan as far as it believes to know the site; slip
+(a random call, a changed argument, an early `done`); after an error, take the lesson or not. A hint, if shown, mostly
+becomes what it believes. It reads values it needs (ids, prices, PIN) only after the call that shows them, since its
+plan asks for them first.
 """
 
 from __future__ import annotations
@@ -21,13 +22,24 @@ from env_service.environments.pocket.quirks import Quirks, adapt, quirks_of, reo
 from env_service.environments.pocket.tools import TOOLS, Tool
 
 N_NAMES = 100
-_POLITE = ("please {}", "{} please", "{} now", "can you {}", "i want you to {}", "task : {}", "your task : {}", "hi , {}", "do this : {}")
+_POLITE = (
+    "please {}",
+    "{} please",
+    "{} now",
+    "can you {}",
+    "i want you to {}",
+    "task : {}",
+    "your task : {}",
+    "hi , {}",
+    "do this : {}",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Probabilities: of a slip at each call, of taking the lesson of an error and else of insisting on the same call, of being shown
-    a hint, of following it, of a polite wording, of an episode without a task, and of guessing a site's quirk other than the usual."""
+    """Probabilities: of a slip at each call, of taking the lesson of an error and else of insisting on the same call,
+    of being shown a hint, of following it, of a polite wording, of an episode without a task, and of guessing a site's
+    quirk other than the usual."""
 
     slip: float = 0.08
     fix: float = 0.2
@@ -43,7 +55,9 @@ class Habits:
 
         Copying names, ids and numbers is learnt from these in half the steps it takes among noise.
         """
-        return replace(self, slip=self.slip / 4, fix=max(self.fix, 0.7), hint=max(self.hint, 0.7), polite=self.polite / 3)
+        return replace(
+            self, slip=self.slip / 4, fix=max(self.fix, 0.7), hint=max(self.hint, 0.7), polite=self.polite / 3
+        )
 
 
 _USUAL = Quirks(guard="none", pay="name", login="open", plan="name", look="free")
@@ -67,9 +81,11 @@ _ERRORS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def demonstrate(task_id: str, rng: random.Random, habits: Habits) -> list[Message]:
-    """One episode of a task as a conversation that ends with an assistant message; `task_id` must have a reference solution.
+    """One episode of a task as a conversation that ends with an assistant message; `task_id` must have a reference
+    solution.
 
-    The site's name is replaced by a made-up one: what holds on a site must be read from a hint or an error, not learnt by name.
+    The site's name is replaced by a made-up one: what holds on a site must be read from a hint or an error, not learnt
+    by name.
     """
     if rng.random() < habits.explore:
         return _explore(task_id, rng)
@@ -87,7 +103,9 @@ def demonstrate(task_id: str, rng: random.Random, habits: Habits) -> list[Messag
     return _act(env, messages, rng, habits, replace(_USUAL, **believed))  # type: ignore[arg-type]
 
 
-def _act(env: PocketEnv, messages: list[Message], rng: random.Random, habits: Habits, believed: Quirks) -> list[Message]:
+def _act(
+    env: PocketEnv, messages: list[Message], rng: random.Random, habits: Habits, believed: Quirks
+) -> list[Message]:
     assert env.task is not None
     rest, done = list(env.task.plan), list[Call]()
     while True:
@@ -145,7 +163,12 @@ def random_call(env: PocketEnv, rng: random.Random) -> Call:
 def _random_argument(tool: Tool, index: int, env: PocketEnv, rng: random.Random) -> str:
     tables = env.world.tables
     kind = tool.params[index].kind
-    ids = {"note": list(tables.notes), "cal": list(tables.meetings), "mail": list(tables.mails), "shop": list(tables.orders)}
+    ids = {
+        "note": list(tables.notes),
+        "cal": list(tables.meetings),
+        "mail": list(tables.mails),
+        "shop": list(tables.orders),
+    }
     pools: dict[str, list[str]] = {
         "word": list(WORDS),
         "name": list(NAMES),

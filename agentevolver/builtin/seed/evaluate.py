@@ -1,4 +1,5 @@
-"""Measures a policy on PocketWorld by sampling: avg@n (mean success) and best@n (tasks with a success among n), by level and family.
+"""Measures a policy on PocketWorld by sampling: avg@n (mean success) and best@n (tasks with a success among n), by
+level and family.
 
 `python -m agentevolver.builtin.seed.evaluate --model DIR --split dev --n 4 [--hint]`. One thread, no server.
 """
@@ -99,7 +100,9 @@ def evaluate(
 
 def main() -> None:
     """Command line; see --help."""
-    parser = argparse.ArgumentParser(prog="python -m agentevolver.builtin.seed.evaluate", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.builtin.seed.evaluate", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--model", help="folder of a model and tokenizer; the shipped seed policy unless given")
     parser.add_argument("--split", default="dev", choices=("train", "dev", "test", "hard"))
     parser.add_argument("--n", type=int, default=4, help="episodes a task")

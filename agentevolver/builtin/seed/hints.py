@@ -1,7 +1,7 @@
 """How guidance reaches the seed policy, and the many ways the same guidance can be put.
 
-At run time guidance is whatever was summarised from real failures, so the seed policy is trained on hints in other words, other orders,
-in part, and beside advice that does not matter.
+At run time guidance is whatever was summarised from real failures, so the seed policy is trained on hints in other
+words, other orders, in part, and beside advice that does not matter.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ _PARAPHRASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("login", "open"): ("no login is needed", "bank and buy work without login", "do not login"),
     ("plan", "name"): ("plan takes name day hour", "use cal.add NAME DAY HOUR", "cal.add wants the name first"),
     ("plan", "day"): ("plan takes day hour name", "use cal.add DAY HOUR NAME", "cal.add wants the name last"),
-    ("look", "first"): ("use shop.find before shop.buy", "shop.buy needs shop.find first", "find a product before you buy it"),
+    ("look", "first"): (
+        "use shop.find before shop.buy",
+        "shop.buy needs shop.find first",
+        "find a product before you buy it",
+    ),
     ("look", "free"): ("shop.buy works at once", "no need to find before buy", "do not find before buy"),
 }
 _IDLE = (
@@ -64,7 +68,8 @@ def with_hint(task: str, hint: str) -> str:
 def draw_hint(rng: random.Random, task_id: str) -> tuple[str, frozenset[str]]:
     """Draw a hint that is true of a task's site, and which quirks it tells.
 
-    Three in five are the plain hint in full; the others vary in words, order, completeness, idle advice and how lines are joined.
+    Three in five are the plain hint in full; the others vary in words, order, completeness, idle advice and how lines
+    are joined.
     """
     parts = hint_parts(task_id)
     quirks = list(parts)

@@ -1,8 +1,8 @@
 """Builds the seed policy: a small Qwen2 that has imitated noisy demonstrations of PocketWorld.
 
-`python -m agentevolver.builtin.seed.policy --out DIR` writes what `from_pretrained` reads (config, generation config, weights in
-safetensors, tokenizer) and build.json with the command, the settings and what was measured. The same seed on the same build of torch
-gives the same weights.
+`python -m agentevolver.builtin.seed.policy --out DIR` writes what `from_pretrained` reads (config, generation config,
+weights in safetensors, tokenizer) and build.json with the command, the settings and what was measured. The same seed on
+the same build of torch gives the same weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Size of the model and of its training. `head_dim` is hidden / heads and must be 32 or 64, which vLLM's CPU attention wants.
+    """Size of the model and of its training. `head_dim` is hidden / heads and must be 32 or 64, which vLLM's CPU
+    attention wants.
 
     The first `clean_share` of the steps see demonstrations with hardly any slips (`Habits.at_first`).
     `other_weight` is the loss weight of tokens the assistant did not write: a little of it teaches copying faster.
@@ -98,7 +99,9 @@ def loss_of(model: Any, batch: list[Example], pad: int, other_weight: float) -> 
     """Mean weighted cross-entropy of a batch, in nats per unit of weight; the assistant's tokens weigh 1."""
     length = max(len(e.ids) for e in batch)
     ids = torch.tensor([e.ids + [pad] * (length - len(e.ids)) for e in batch])
-    weight = torch.tensor([[1.0 if a else other_weight for a in e.is_action] + [0.0] * (length - len(e.ids)) for e in batch])[:, 1:]
+    weight = torch.tensor(
+        [[1.0 if a else other_weight for a in e.is_action] + [0.0] * (length - len(e.ids)) for e in batch]
+    )[:, 1:]
     logits = model(input_ids=ids[:, :-1], use_cache=False).logits
     losses = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(weight)
     return (losses * weight).sum() / weight.sum()
@@ -114,10 +117,11 @@ def demonstrations(tokenizer: Any, recipe: Recipe, habits: Habits, seed: int) ->
 
 
 def train(model: Any, tokenizer: Any, recipe: Recipe, stream: Iterator[list[Example]]) -> float:
-    """Train in place on a stream of batches, with warm-up and cosine decay to a twentieth; returns the last smoothed loss.
+    """Train in place on a stream of batches, with warm-up and cosine decay to a twentieth; returns the last smoothed
+    loss.
 
-    Muon for the matrices, AdamW for embeddings, head, norms and biases: in 300 steps this reached a loss AdamW alone needs half as many
-    more for, and the build has minutes of one core.
+    Muon for the matrices, AdamW for embeddings, head, norms and biases: in 300 steps this reached a loss AdamW alone
+    needs half as many more for, and the build has minutes of one core.
     """
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "layers." in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "layers." not in name]
@@ -140,7 +144,9 @@ def train(model: Any, tokenizer: Any, recipe: Recipe, stream: Iterator[list[Exam
             optimizer.step()
         smooth += (loss.item() - smooth) * 0.02 if step > 50 else (loss.item() - smooth) * 0.2
         if step % 50 == 49:
-            logger.info("step %d of %d: loss %.3f, %.0f cpu seconds", step + 1, recipe.steps, smooth, time.process_time())
+            logger.info(
+                "step %d of %d: loss %.3f, %.0f cpu seconds", step + 1, recipe.steps, smooth, time.process_time()
+            )
     model.eval()
     return smooth
 
@@ -187,10 +193,14 @@ def build(
 
 def main() -> None:
     """Command line; see --help."""
-    parser = argparse.ArgumentParser(prog="python -m agentevolver.builtin.seed.policy", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.builtin.seed.policy", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "seed_policy_files", help="folder to write")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=Recipe().steps, help="training steps; fewer give a weaker policy, for a quick look")
+    parser.add_argument(
+        "--steps", type=int, default=Recipe().steps, help="training steps; fewer give a weaker policy, for a quick look"
+    )
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)

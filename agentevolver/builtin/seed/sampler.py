@@ -1,7 +1,9 @@
-"""Episodes of PocketWorld sampled from a causal LM in one process: torch only, one key-value cache, all sequences in lockstep.
+"""Episodes of PocketWorld sampled from a causal LM in one process: torch only, one key-value cache, all sequences in
+lockstep.
 
-Each sequence feeds one token a step, either one it was given (opening, observation) or the one just sampled, so position t is filled in
-every row at step t and plain causal attention is right without padding. For measuring and tests; training samples through vLLM.
+Each sequence feeds one token a step, either one it was given (opening, observation) or the one just sampled, so
+position t is filled in every row at step t and plain causal attention is right without padding. For measuring and
+tests; training samples through vLLM.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from env_service.environments.pocket import PocketEnv
 
 @dataclass(slots=True)
 class Rollout:
-    """One sampled episode: `ids` and, for each, whether it was sampled and its log-probability under the sampling distribution."""
+    """One sampled episode: `ids` and, for each, whether it was sampled and its log-probability under the sampling
+    distribution."""
 
     task_id: str
     ids: list[int]
@@ -61,7 +64,8 @@ class Sampler:
         params: dict[str, Any] | None = None,
         generator: torch.Generator | None = None,
     ) -> list[Rollout]:
-        """One episode for each task id, in order; temperature 0 takes the likeliest token. Log-probabilities are at `temperature`."""
+        """One episode for each task id, in order; temperature 0 takes the likeliest token. Log-probabilities are at
+        `temperature`."""
         rows = [self._start(t, h, params) for t, h in zip(task_ids, hints or [""] * len(task_ids), strict=True)]
         alive = list(rows)
         first = min(len(row.out.ids) for row in rows)
@@ -72,7 +76,11 @@ class Sampler:
             output = self.model(input_ids=feed, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache = output.past_key_values
             logprobs = torch.log_softmax(output.logits[:, -1].float() / (temperature or 1.0), -1)
-            chosen = torch.multinomial(logprobs.exp(), 1, generator=generator) if temperature else logprobs.argmax(-1, keepdim=True)
+            chosen = (
+                torch.multinomial(logprobs.exp(), 1, generator=generator)
+                if temperature
+                else logprobs.argmax(-1, keepdim=True)
+            )
             values = logprobs.gather(1, chosen)[:, 0].tolist()
             for row, token, value in zip(alive, chosen[:, 0].tolist(), values, strict=True):
                 if not row.over and position == len(row.out.ids) - 1:

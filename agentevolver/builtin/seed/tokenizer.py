@@ -1,7 +1,9 @@
 """The seed policy's tokenizer: byte-level BPE with ChatML, made from a corpus.
 
-Guarantees: any text round-trips byte for byte; a digit is always a token of its own, and so is a line break. Since no token reaches
-across a line break or a special token, the ids of a conversation are the ids of its turns put one after the other (`open_turn`).
+Guarantees: any text round-trips byte for byte; a digit is always a token of its own, and so is a line break. Since no
+    token reaches
+across a line break or a special token, the ids of a conversation are the ids of its turns put one after the other
+(`open_turn`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = VOCAB_SIZE) -> PreT
     """Learn merges from a corpus; raises ValueError if the corpus is too poor to fill `vocab_size` exactly."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(_SPLIT), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(_SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -42,7 +47,9 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = VOCAB_SIZE) -> PreT
     tokenizer.train_from_iterator(corpus, trainer)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIALS])
     if tokenizer.get_vocab_size() != vocab_size:
-        raise ValueError(f"the corpus gives {tokenizer.get_vocab_size()} tokens, not {vocab_size}; give more text or a smaller size")
+        raise ValueError(
+            f"the corpus gives {tokenizer.get_vocab_size()} tokens, not {vocab_size}; give more text or a smaller size"
+        )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END,
@@ -64,9 +71,11 @@ def open_turn(observation: str) -> str:
 
 
 def pieces(messages: Sequence[Message]) -> list[tuple[str, bool]]:
-    """A conversation as (text, is the assistant's) pieces, exactly what the chat template renders up to its last assistant turn.
+    """A conversation as (text, is the assistant's) pieces, exactly what the chat template renders up to its last
+    assistant turn.
 
-    The opening messages come before the first assistant message; afterwards assistant and user take turns. Raises ValueError otherwise.
+    The opening messages come before the first assistant message; afterwards assistant and user take turns. Raises
+    ValueError otherwise.
     """
     first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
     out = [(opening_text(messages[:first]), False)]

@@ -1,7 +1,7 @@
 """`python -m agentevolver.builtin.teacher`: serve the built-in teacher, a rule-based stand-in for a language model.
 
-Every option can also be set by an environment variable: `TEACHER_` and the option's name in capitals. With `TEACHER_TOKEN` set, callers
-must send it as their API key; beyond loopback it must be set.
+Every option can also be set by an environment variable: `TEACHER_` and the option's name in capitals. With
+`TEACHER_TOKEN` set, callers must send it as their API key; beyond loopback it must be set.
 """
 
 from __future__ import annotations
@@ -36,13 +36,23 @@ def parser() -> argparse.ArgumentParser:
     def add(name: str, kind: Callable[[str], object], default: str | None, text: str) -> None:
         # argparse converts and checks a default that is text, so a wrong variable is an error as a wrong option is.
         variable = "TEACHER_" + name.upper().replace("-", "_")
-        made.add_argument(f"--{name}", type=kind, default=os.environ.get(variable, default), help=f"{text} (default {default}; {variable})")
+        made.add_argument(
+            f"--{name}",
+            type=kind,
+            default=os.environ.get(variable, default),
+            help=f"{text} (default {default}; {variable})",
+        )
 
     add("host", str, "127.0.0.1", "address to listen on")
     add("port", int, "8093", "port to listen on")
     add("seed", int, "0", "of the draws and mistakes")
     for rate in fields(Rates):
-        add(rate.name.replace("_", "-"), _share, f"{rate.default:g}", f"share of {rate.name.replace('_', ' ')} on purpose")
+        add(
+            rate.name.replace("_", "-"),
+            _share,
+            f"{rate.default:g}",
+            f"share of {rate.name.replace('_', ' ')} on purpose",
+        )
     add("delay", float, "0", "seconds to wait before every reply")
     add("record", Path, None, "file that gets a JSON line for every mistake made on purpose")
     return made

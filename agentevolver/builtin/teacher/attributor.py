@@ -1,7 +1,9 @@
 """The attributor: GOOD or BAD for each step of a trajectory, from the task, the observations and the outcome.
 
-GOOD is a change towards the goal, a first look-up that the goal needs, what the site wants before such a change, and closing with
-everything done. BAD is everything else: refusals, repeats, look-ups nobody needed, changes nobody asked for, closing a failure. Of a
+GOOD is a change towards the goal, a first look-up that the goal needs, what the site wants before such a change, and
+closing with
+everything done. BAD is everything else: refusals, repeats, look-ups nobody needed, changes nobody asked for, closing a
+    failure. Of a
 failed trajectory only steps count whose result was used later, or changes that the task did ask for.
 """
 
@@ -80,7 +82,14 @@ def _wanted(intent: Intent, seen: Seen) -> tuple[set[Effect], set[Call]]:
 
 
 def _judge(
-    step: SeenStep, needed: set[Call], wanted: set[Effect], earlier: set[Call], later: list[SeenStep], seen: Seen, *, success: bool
+    step: SeenStep,
+    needed: set[Call],
+    wanted: set[Effect],
+    earlier: set[Call],
+    later: list[SeenStep],
+    seen: Seen,
+    *,
+    success: bool,
 ) -> Judgement:
     call = step.call
     if call is None or step.failed:

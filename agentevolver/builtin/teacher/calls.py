@@ -12,7 +12,8 @@ Signature = tuple[str, ...]
 """Kinds of a tool's arguments in order, in capitals; `yes` is a confirmation."""
 
 DAYS = ("mon", "tue", "wed", "thu", "fri")
-# Which of a tool's own arguments is which, in the usual order; the keys that JSON calls use are the kinds in lower case.
+# Which of a tool's own arguments is which, in the usual order; the keys that JSON calls use are the kinds in lower
+# case.
 USUAL: dict[str, Signature] = {
     "doc": ("TOOL",),
     "done": ("ANSWER",),
@@ -38,7 +39,9 @@ USUAL: dict[str, Signature] = {
     "shop.orders": (),
     "shop.ret": ("ID",),
 }
-LOOKUPS = frozenset({"note.find", "note.list", "cal.find", "cal.list", "mail.find", "shop.find", "shop.orders", "bank.bal", "me.pin"})
+LOOKUPS = frozenset(
+    {"note.find", "note.list", "cal.find", "cal.list", "mail.find", "shop.find", "shop.orders", "bank.bal", "me.pin"}
+)
 GUARDED = frozenset({"note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"})
 NEED_LOGIN = frozenset({"bank.bal", "bank.pay", "shop.buy"})
 CHANGES = frozenset(USUAL) - LOOKUPS - {"doc", "done", "bank.login"}
@@ -82,10 +85,17 @@ def _read_json(text: str) -> Call | None:
         data, _ = json.JSONDecoder().raw_decode(text.lstrip())
     except (ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not isinstance(data.get("arguments", {}), dict):
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("name"), str)
+        or not isinstance(data.get("arguments", {}), dict)
+    ):
         return None
     tool = data["name"].strip().lower().replace("_", ".")
-    given = {str(key).lower(): "yes" if value is True else str(value).strip() for key, value in data.get("arguments", {}).items()}
+    given = {
+        str(key).lower(): "yes" if value is True else str(value).strip()
+        for key, value in data.get("arguments", {}).items()
+    }
     if tool != "done":
         given = {key: value.lower() for key, value in given.items()}
     return Call(tool, tuple(given.values()))
@@ -95,12 +105,15 @@ def write_call(call: Call, syntax: Syntax) -> str:
     """Return a call as an assistant message."""
     if syntax == "compact":
         return str(call)
-    arguments = {key: int(arg) if key in ("amount", "qty", "hour") and arg.isdecimal() else arg for key, arg in _keyed(call)}
+    arguments = {
+        key: int(arg) if key in ("amount", "qty", "hour") and arg.isdecimal() else arg for key, arg in _keyed(call)
+    }
     return f"{_MARK}{json.dumps({'name': call.tool, 'arguments': arguments})}</tool_call>"
 
 
 def _keyed(call: Call) -> list[tuple[str, str]]:
-    """The arguments with their JSON keys, in the order given; where sites order them differently, the value tells which it is."""
+    """The arguments with their JSON keys, in the order given; where sites order them differently, the value tells which
+    it is."""
     if call.tool == "bank.pay":
         return [("amount" if arg.isdecimal() else "name", arg) for arg in call.args]
     if call.tool == "cal.add":
@@ -111,7 +124,8 @@ def _keyed(call: Call) -> list[tuple[str, str]]:
 
 
 def read_usage(text: str) -> dict[str, Signature]:
-    """Return the tools whose usage a text shows (an opening, a profile, a manual, an error) and the kinds of their arguments."""
+    """Return the tools whose usage a text shows (an opening, a profile, a manual, an error) and the kinds of their
+    arguments."""
     found: dict[str, Signature] = {}
     for tool, rest in _USAGE.findall(text):
         if tool not in USUAL:
@@ -125,7 +139,8 @@ def read_usage(text: str) -> dict[str, Signature]:
 
 
 def canonical(call: Call) -> tuple[str, ...]:
-    """Return what a call does, whatever the site's order of arguments and without a confirmation: the tool and its usual arguments."""
+    """Return what a call does, whatever the site's order of arguments and without a confirmation: the tool and its
+    usual arguments."""
     args = list(call.args)
     if call.tool in GUARDED and args[-1:] == ["yes"]:
         args = args[:-1]

@@ -78,7 +78,11 @@ def _explorers_choice(seen: Seen, phase: str, tried: set[Call], draws: Draws) ->
         return "first of all, what there is", _manual_walk(seen)
     done = {step.call for step in seen.steps if step.call is not None}
     # What the site is known to want is not found out by another refusal.
-    ready = [(prepared(c, seen), w) for c, w in _candidates(seen, phase) if c not in done and (c.tool in known or c.tool == "doc")]
+    ready = [
+        (prepared(c, seen), w)
+        for c, w in _candidates(seen, phase)
+        if c not in done and (c.tool in known or c.tool == "doc")
+    ]
     fresh = [(c, w) for c, w in ready if c not in done]
     untried = [(c, w) for c, w in fresh if c not in tried]
     choice = untried or fresh
@@ -93,13 +97,17 @@ def _pending(seen: Seen) -> Call | None:
     refused: set[Call] = set()
     for step in reversed(seen.steps):
         # What was refused before a manual, a login or a look-up may be allowed after it.
-        opened = any(later.index > step.index and not later.failed and later.call in _openers(seen) for later in seen.steps)
+        opened = any(
+            later.index > step.index and not later.failed and later.call in _openers(seen) for later in seen.steps
+        )
         if step.failed and step.call is not None and not opened:
             refused.add(step.call)
     for step in reversed(seen.steps):
         if step.failed and step.call is not None and step.call.tool in CHANGES | LOOKUPS and _teaches(seen, step):
             wanted = canonical(step.call)
-            if any(later.call is not None and not later.failed and canonical(later.call) == wanted for later in seen.steps):
+            if any(
+                later.call is not None and not later.failed and canonical(later.call) == wanted for later in seen.steps
+            ):
                 return None
             if any(word.isupper() for word in wanted):
                 return None
@@ -143,7 +151,9 @@ def _lookups(seen: Seen) -> Iterator[Weighted]:
     """Look-ups whose answers are not known, those that show more with more weight."""
     facts, words = seen.facts, seen.words
     met = {row[1] for row in facts.rows["cal"].values()}
-    things = {row[1] for table in ("note", "order") for row in facts.rows[table].values()} | {r[2] for r in facts.rows["mail"].values()}
+    things = {row[1] for table in ("note", "order") for row in facts.rows[table].values()} | {
+        r[2] for r in facts.rows["mail"].values()
+    }
     for tag in words.get("TAG", []):
         yield Call("note.list", (tag,)), 1.8
     for day in words.get("DAY", list(DAYS)):

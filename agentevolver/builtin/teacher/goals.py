@@ -1,7 +1,9 @@
-"""What a task comes to in a world that is partly known: the changes it asks for, its answer, and the next call on the way there.
+"""What a task comes to in a world that is partly known: the changes it asks for, its answer, and the next call on the
+way there.
 
-`goal` raises NeedLook where a look-up is missing and Impossible where the world has not what the task speaks of. `next_call` needs nothing
-but what was seen in the episode, so that it acts, and learns from errors, like somebody who meets the site for the first time.
+`goal` raises NeedLook where a look-up is missing and Impossible where the world has not what the task speaks of.
+`next_call` needs nothing but what was seen in the episode, so that it acts, and learns from errors, like somebody who
+meets the site for the first time.
 """
 
 from __future__ import annotations
@@ -150,7 +152,8 @@ TOOLS_OF: dict[str, frozenset[str]] = {
 
 
 def goal(intent: Intent, facts: Facts) -> Goal:
-    """Return what an intent comes to; raises NeedLook for the first look-up that is missing, Impossible if the world lacks it."""
+    """Return what an intent comes to; raises NeedLook for the first look-up that is missing, Impossible if the world
+    lacks it."""
     view = _View(facts)
     made = _GOALS[intent.kind](view, intent.slots)
     made.looked = view.looked
@@ -158,7 +161,8 @@ def goal(intent: Intent, facts: Facts) -> Goal:
 
 
 def next_call(intent: Intent, episode: Seen) -> Call:
-    """Return the next call of somebody who does a task with what the episode showed so far; raises Impossible if it cannot be done."""
+    """Return the next call of somebody who does a task with what the episode showed so far; raises Impossible if it
+    cannot be done."""
     try:
         wanted = goal(intent, episode.facts)
     except NeedLook as missing:
@@ -178,7 +182,11 @@ def prepared(call: Call, episode: Seen) -> Call:
         if look not in worked:
             return look
     if call.tool in NEED_LOGIN and rules.get("login") == "pin" and not episode.logged_in:
-        return Call("bank.login", (episode.facts.pin,)) if episode.facts.pin and Call("me.pin") in worked else Call("me.pin")
+        return (
+            Call("bank.login", (episode.facts.pin,))
+            if episode.facts.pin and Call("me.pin") in worked
+            else Call("me.pin")
+        )
     if call.tool in GUARDED and rules.get("guard") == "doc":
         manual = Call("doc", (call.tool,))
         if manual not in worked:

@@ -1,4 +1,5 @@
-"""Mistakes that a synthesiser makes on purpose: a solution that does not do what its query asks for, in one of six ways."""
+"""Mistakes that a synthesiser makes on purpose: a solution that does not do what its query asks for, in one of six
+ways."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from agentevolver.builtin.teacher.prompt import Draws
 
 _FREE_WORDS = ("TAG", "DAY", "NAME", "WORD")
 # Kinds whose wording names a thing that must exist, and the table where it would.
-_TABLE_OF = {"note_del": "note", "note_which": "note", "note_retag": "note", "refund": "order", "price": "product", "pay_price": "product"}
+_TABLE_OF = {
+    "note_del": "note",
+    "note_which": "note",
+    "note_retag": "note",
+    "refund": "order",
+    "price": "product",
+    "pay_price": "product",
+}
 _Changed = tuple[str | None, list[Call]]
 _Way = Callable[[Intent, list[Call], Seen, Draws], _Changed | None]
 
@@ -64,24 +72,32 @@ def _wrong_id(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _C
     key = _id_of(victim) if victim is not None else None
     if victim is None or key is None:
         return None
-    wrong = draws.rng.choice([f"{key[0]}{i}" for i in range(1, 30) if f"{key[0]}{i}" not in (key, *(_id_of(c) for c in calls))])
+    wrong = draws.rng.choice(
+        [f"{key[0]}{i}" for i in range(1, 30) if f"{key[0]}{i}" not in (key, *(_id_of(c) for c in calls))]
+    )
     return None, _replace(calls, victim, _swapped(victim, key, wrong))
 
 
 def _wrong_answer(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed:
     right = calls[-1].args[0]
     others = [w for words in seen.words.values() if right in words for w in words if w != right]
-    wrong = str(int(right) + draws.rng.choice((1, 2, 5))) if right.isdecimal() else draws.rng.choice(others or ["unknown"])
+    wrong = (
+        str(int(right) + draws.rng.choice((1, 2, 5))) if right.isdecimal() else draws.rng.choice(others or ["unknown"])
+    )
     return None, [*calls[:-1], Call("done", (wrong,))]
 
 
 def _wrong_value(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
     """The solution does it with another amount, hour, person, tag or day than the query says."""
-    victims = [(call, arg) for call in calls if call.tool in CHANGES for arg in call.args if arg in intent.slots.values()]
+    victims = [
+        (call, arg) for call in calls if call.tool in CHANGES for arg in call.args if arg in intent.slots.values()
+    ]
     if not victims:
         return None
     victim, right = draws.rng.choice(victims)
-    others = sorted({w for kind in _FREE_WORDS if right in seen.words.get(kind, []) for w in seen.words[kind] if w != right})
+    others = sorted(
+        {w for kind in _FREE_WORDS if right in seen.words.get(kind, []) for w in seen.words[kind] if w != right}
+    )
     wrong = str(int(right) + 1) if right.isdecimal() else draws.rng.choice(others) if others else None
     return None if wrong is None else (None, _replace(calls, victim, _swapped(victim, right, wrong)))
 
@@ -91,7 +107,9 @@ def _unseen(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Cha
     there = {table: {row[1] for row in rows.values()} for table, rows in seen.facts.rows.items()}
     there["product"] = {word for word, product in seen.facts.products.items() if product is not None}
     here = there.pop(_TABLE_OF[intent.kind])
-    elsewhere = sorted(set().union(*there.values(), {w for w, product in seen.facts.products.items() if product is None}) - here)
+    elsewhere = sorted(
+        set().union(*there.values(), {w for w, product in seen.facts.products.items() if product is None}) - here
+    )
     unseen = [word for word in seen.words.get("WORD", []) if word not in here]
     if not elsewhere and not unseen:
         return None

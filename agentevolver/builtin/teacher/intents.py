@@ -1,7 +1,7 @@
 """What a task asks for, read from English wordings and written in them.
 
-The teacher writes in the first two wordings of each kind only; the others it understands. A query in none of them is `None`, and the role
-that was asked about it answers 400.
+The teacher writes in the first two wordings of each kind only; the others it understands. A query in none of them is
+`None`, and the role that was asked about it answers 400.
 """
 
 from __future__ import annotations
@@ -37,27 +37,42 @@ KINDS: dict[str, Kind] = {
     "note_add": Kind(1, _ADD),
     "price": Kind(1, ("what is the price of {w}", "how much does {w} cost", "tell me the price of one {w}")),
     "note_which": Kind(1, ("what is the tag of note {w}", "which tag has note {w}", "tell me the tag of my note {w}")),
-    "cal_when": Kind(1, ("what day do i see {p}", "when do i meet {p}", "on what day do i meet {p}", "when do i see {p}")),
+    "cal_when": Kind(
+        1, ("what day do i see {p}", "when do i meet {p}", "on what day do i meet {p}", "when do i see {p}")
+    ),
     "mail_send": Kind(1, _SEND),
     "mail_what": Kind(1, ("what did {p} write", "what is in the mail from {p}", "tell me what {p} did write")),
     "note_retag": Kind(2, ("set tag of note {w} to {t}", "move note {w} to tag {t}", "give note {w} the tag {t}")),
     "cal_move": Kind(2, ("move {p} to {d}", "see {p} on {d} instead", "move my meeting with {p} to {d}")),
-    "note_count": Kind(2, ("how many notes have tag {t}", "count the notes with tag {t}", "how many {t} notes do i have")),
+    "note_count": Kind(
+        2, ("how many notes have tag {t}", "count the notes with tag {t}", "how many {t} notes do i have")
+    ),
     "cal_add": Kind(2, _PLAN),
-    "mail_pass": Kind(2, ("send the mail from {p} to {q}", "pass what {p} did write on to {q}", "mail {q} what {p} did write")),
+    "mail_pass": Kind(
+        2, ("send the mail from {p} to {q}", "pass what {p} did write on to {q}", "mail {q} what {p} did write")
+    ),
     "balance": Kind(2, ("what is my balance", "how much money do i have", "tell me my balance")),
     "pay": Kind(3, _GIVE),
     "note_del": Kind(3, ("delete note {w}", "remove the note {w}", "delete my note {w}", "delete the note {w}")),
-    "cal_del": Kind(3, ("cancel {p}", "cancel the meeting with {p}", "delete my meeting with {p}", "cancel my meeting with {p}")),
+    "cal_del": Kind(
+        3, ("cancel {p}", "cancel the meeting with {p}", "delete my meeting with {p}", "cancel my meeting with {p}")
+    ),
     "mail_del": Kind(3, ("delete the mail from {p}", "remove what {p} did write", "delete what {p} did write")),
     "refund": Kind(3, ("return {w}", "give back my order {w}", "return my order {w}")),
     "buy": Kind(3, ("buy {n} {w}", "order {n} {w} in the shop", "buy me {n} {w}")),
     "pay_price": Kind(4, ("pay {p} the price of {w}", "give {p} what {w} does cost", "pay {p} what {w} does cost")),
     "pay_met": Kind(
         4,
-        ("pay {n} to who i see on {d}", "give who i meet on {d} {n} coins", "pay who i see on {d} {n} coins", "pay who i meet on {d} {n}"),
+        (
+            "pay {n} to who i see on {d}",
+            "give who i meet on {d} {n} coins",
+            "pay who i see on {d} {n} coins",
+            "pay who i meet on {d} {n}",
+        ),
     ),
-    "del_tag": Kind(4, ("delete all notes with tag {t}", "remove every note tagged {t}", "delete every note with tag {t}")),
+    "del_tag": Kind(
+        4, ("delete all notes with tag {t}", "remove every note tagged {t}", "delete every note with tag {t}")
+    ),
     "if_price": Kind(
         4,
         (
@@ -116,7 +131,8 @@ def normal(query: str) -> str:
 
 
 def read_intent(query: str) -> Intent | None:
-    """Return what a query asks for, None if it is in no wording that is understood. Guidance above the last line is passed over."""
+    """Return what a query asks for, None if it is in no wording that is understood. Guidance above the last line is
+    passed over."""
     for text in dict.fromkeys((query, query.strip().rpartition("\n")[2])):
         plain = normal(text)
         for name, pattern in _PATTERNS:

@@ -1,7 +1,8 @@
 """The judge: whether a transcript did what a task asks for, from what the transcript itself shows.
 
-A change counts if it was answered with `ok`; a claim counts for nothing. What the task comes to is worked out from the look-ups of the
-transcript (and of the verifier's attempt, which has the same start). Where they do not tell, a reference solution does, if there is one.
+A change counts if it was answered with `ok`; a claim counts for nothing. What the task comes to is worked out from the
+look-ups of the transcript (and of the verifier's attempt, which has the same start). Where they do not tell, a
+reference solution does, if there is one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from agentevolver.llm.prompts import read_actions
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a transcript came to: the share of the wanted changes and answer that are there, and what is wrong, if anything is."""
+    """What a transcript came to: the share of the wanted changes and answer that are there, and what is wrong, if
+    anything is."""
 
     share: float
     problem: str | None
@@ -59,7 +61,12 @@ def grade(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     partly = max(1, round(10 + 28 * finding.share) - 3 * waste) if relevant else 0
     score = max(60, 98 - 8 * waste) if achieved else partly
     reason = "every change that was asked for happened" if finding.problem is None else finding.problem
-    return {"reason": f"{reason}; {waste} needless or refused steps", "relevant": relevant, "achieved": achieved, "score": min(score, 100)}
+    return {
+        "reason": f"{reason}; {waste} needless or refused steps",
+        "relevant": relevant,
+        "achieved": achieved,
+        "score": min(score, 100),
+    }
 
 
 def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
@@ -72,7 +79,8 @@ def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
 
 
 def find(intent: Intent, seen: Seen, reference: list[str] | None) -> Finding:
-    """Return what a transcript came to, measured against the task, or against a reference where the transcript does not tell."""
+    """Return what a transcript came to, measured against the task, or against a reference where the transcript does not
+    tell."""
     errors = sum(step.failed for step in seen.steps)
     relevant = is_relevant(intent, seen)
     try:
@@ -92,7 +100,9 @@ def find(intent: Intent, seen: Seen, reference: list[str] | None) -> Finding:
     return Finding(there / parts if parts else 1.0, problem, errors, relevant)
 
 
-def _problem(missing: Counter[Effect], extra: Counter[Effect], given: str | None, wanted: Goal, right_answer: bool) -> str | None:
+def _problem(
+    missing: Counter[Effect], extra: Counter[Effect], given: str | None, wanted: Goal, right_answer: bool
+) -> str | None:
     if missing:
         return f"this did not happen: {' '.join(next(iter(missing)))}"
     if extra:

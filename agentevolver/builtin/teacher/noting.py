@@ -1,6 +1,8 @@
-"""The keeper of notes for an agent whose context is too small: what it is asked now, what it learnt of the site, what it did so far.
+"""The keeper of notes for an agent whose context is too small: what it is asked now, what it learnt of the site, what
+it did so far.
 
-Lines as the seed policy knows them: `tip` and what the site wants, `so far` and the calls that worked for the present task with their
+Lines as the seed policy knows them: `tip` and what the site wants, `so far` and the calls that worked for the present
+    task with their
 answers, and at the end the task itself.
 """
 

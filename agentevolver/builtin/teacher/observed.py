@@ -1,7 +1,9 @@
-"""What a prompt shows of a pocket world: its tools and words, what was looked up, what was changed, and what is peculiar to the site.
+"""What a prompt shows of a pocket world: its tools and words, what was looked up, what was changed, and what is
+peculiar to the site.
 
-`Facts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a solution relies on holds in a
-fresh instance. Nothing is known that no text showed; asking for it raises `NeedLook` with the call that would show it.
+`Facts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a solution
+relies on holds in a fresh instance. Nothing is known that no text showed; asking for it raises `NeedLook` with the call
+that would show it.
 """
 
 from __future__ import annotations
@@ -12,12 +14,30 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentevolver.builtin.teacher.calls import CHANGES, GUARDED, LOOKUPS, USUAL, Call, Signature, Syntax, canonical, read_call, read_usage
+from agentevolver.builtin.teacher.calls import (
+    CHANGES,
+    GUARDED,
+    LOOKUPS,
+    USUAL,
+    Call,
+    Signature,
+    Syntax,
+    canonical,
+    read_call,
+    read_usage,
+)
 from agentevolver.builtin.teacher.rules import Rules
 from agentevolver.llm.prompts import StepText
 
 Row = tuple[str, ...]
-TABLES = {"note.find": "note", "note.list": "note", "cal.find": "cal", "cal.list": "cal", "mail.find": "mail", "shop.orders": "order"}
+TABLES = {
+    "note.find": "note",
+    "note.list": "note",
+    "cal.find": "cal",
+    "cal.list": "cal",
+    "mail.find": "mail",
+    "shop.orders": "order",
+}
 _TABLE_OF_APP = {"note": "note", "cal": "cal", "mail": "mail", "shop": "order"}
 # What a row is known by (the id comes first in every stored row) and which column a look-up's argument selects.
 _COLUMN = {"note.find": 1, "note.list": 2, "cal.find": 1, "cal.list": 2, "mail.find": 1}
@@ -35,7 +55,8 @@ class NeedLook(Exception):
 class Facts:
     """Rows by table and id, and which look-ups were answered in full.
 
-    Rows: note (id, thing, tag), cal (id, person, day, hour), mail (id, person, text), order (id, thing). A product is (price, left) by
+    Rows: note (id, thing, tag), cal (id, person, day, hour), mail (id, person, text), order (id, thing). A product is
+        (price, left) by
     thing, or None if the shop does not have it.
     """
 
@@ -60,7 +81,8 @@ class Facts:
         rows = list(self.rows[TABLES[call.tool]].values())
         if call.tool in _COLUMN:
             rows = [row for row in rows if row[_COLUMN[call.tool]] == call.args[0]]
-        # A row that another look-up showed answers `find`, since things and people are found by what they are called; a list may be longer.
+        # A row that another look-up showed answers `find`, since things and people are found by what they are called; a
+        # list may be longer.
         if call not in self.answered and not (rows and call.tool.endswith(".find")):
             raise NeedLook(call)
         return rows
@@ -165,7 +187,9 @@ class Seen:
         if step.observation.startswith("use ") or step.observation.startswith("err use "):
             self.tools.update(read_usage(step.observation))
         if step.observation.startswith("tools "):
-            self.tools.update({tool: USUAL[tool] for tool in step.observation.split()[1:] if tool in USUAL and tool not in self.tools})
+            self.tools.update(
+                {tool: USUAL[tool] for tool in step.observation.split()[1:] if tool in USUAL and tool not in self.tools}
+            )
         if step.failed:
             return
         if call.tool == "done":
@@ -211,7 +235,8 @@ class Seen:
         self.effects.append(effect)
 
     def net_effects(self) -> Counter[tuple[str, ...]]:
-        """Return what the changes come to: what was made and deleted again is gone, of several moves of a thing the last counts."""
+        """Return what the changes come to: what was made and deleted again is gone, of several moves of a thing the
+        last counts."""
         kept: list[tuple[str, ...] | None] = list(self.effects)
         last: dict[tuple[str, str], int] = {}
         for i, effect in enumerate(self.effects):
@@ -234,7 +259,9 @@ def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
     seen = Seen()
     site = re.search(r"\bsite (k\d+)\b", opening)
     seen.site = site[1] if site else ""
-    seen.syntax = "json" if '<tool_call>{"name"' in opening or any("<tool_call>" in step.action for step in steps) else "compact"
+    seen.syntax = (
+        "json" if '<tool_call>{"name"' in opening or any("<tool_call>" in step.action for step in steps) else "compact"
+    )
     seen.tools = {**_schema_tools(sections.get("tools", "")), **read_usage(told)}
     seen.words = {**_profile_words(told), **_schema_words(sections.get("tools", "")), **_opening_words(opening)}
     seen.follow(steps)
@@ -243,7 +270,9 @@ def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
 
 def _opening_words(text: str) -> dict[str, list[str]]:
     """The words of each kind, from lines like `- WORD: a thing, one of: milk bread`."""
-    return {kind: words.split() for kind, words in re.findall(r"^- ([A-Z]+): [^:\n]*one of: ([a-z ]+)$", text, re.MULTILINE)}
+    return {
+        kind: words.split() for kind, words in re.findall(r"^- ([A-Z]+): [^:\n]*one of: ([a-z ]+)$", text, re.MULTILINE)
+    }
 
 
 def _profile_words(text: str) -> dict[str, list[str]]:
@@ -260,7 +289,9 @@ def _schemas(text: str) -> list[dict[str, object]]:
         data = json.loads(text) if text.strip() else []
     except ValueError:
         return []
-    functions = [item.get("function", item) for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+    functions = (
+        [item.get("function", item) for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+    )
     return [f for f in functions if isinstance(f, dict)]
 
 

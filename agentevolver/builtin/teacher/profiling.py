@@ -9,7 +9,15 @@ from typing import Any
 from agentevolver.builtin.teacher.observed import see
 from agentevolver.builtin.teacher.prompt import Draws, NotUnderstood, Prompt
 
-_ENTITIES = {"note": "Note", "cal": "Meeting", "mail": "Mail", "bank": "Account", "shop": "Product", "me": "User", "doc": "Manual"}
+_ENTITIES = {
+    "note": "Note",
+    "cal": "Meeting",
+    "mail": "Mail",
+    "bank": "Account",
+    "shop": "Product",
+    "me": "User",
+    "doc": "Manual",
+}
 
 
 def profile(prompt: Prompt, draws: Draws) -> dict[str, Any]:
@@ -21,11 +29,19 @@ def profile(prompt: Prompt, draws: Draws) -> dict[str, Any]:
         raise NotUnderstood("synthesiser/profile: neither <tools> nor <opening> shows a tool of the pocket world")
     entities = []
     for app, name in _ENTITIES.items():
-        opts = [{"name": tool.rpartition(".")[2], "description": text} for tool, text in described.items() if tool.split(".")[0] == app]
+        opts = [
+            {"name": tool.rpartition(".")[2], "description": text}
+            for tool, text in described.items()
+            if tool.split(".")[0] == app
+        ]
         if opts:
-            kinds = {kind.lower() for tool in described if tool.split(".")[0] == app for kind in seen.tools.get(tool, ())}
+            kinds = {
+                kind.lower() for tool in described if tool.split(".")[0] == app for kind in seen.tools.get(tool, ())
+            }
             attrs = {kind: f"the {kind} in its calls" for kind in sorted(kinds)}
-            entities.append({"name": name, "description": f"What the {app} tools work on.", "attrs": attrs, "opts": opts})
+            entities.append(
+                {"name": name, "description": f"What the {app} tools work on.", "attrs": attrs, "opts": opts}
+            )
     return {
         "name": "Pocket",
         "background": f"Somebody at {'site ' + seen.site if seen.site else 'a site'} who works by short tool calls.",
@@ -36,7 +52,9 @@ def profile(prompt: Prompt, draws: Draws) -> dict[str, Any]:
 
 
 def _descriptions(prompt: Prompt) -> dict[str, str]:
-    found = dict(re.findall(r"^- ([a-z]+(?:\.[a-z]+)?)[^:\n]*: (.+)$", prompt.sections.get("opening", ""), re.MULTILINE))
+    found = dict(
+        re.findall(r"^- ([a-z]+(?:\.[a-z]+)?)[^:\n]*: (.+)$", prompt.sections.get("opening", ""), re.MULTILINE)
+    )
     try:
         listed = json.loads(prompt.sections.get("tools", "") or "[]")
     except ValueError:

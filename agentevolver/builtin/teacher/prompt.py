@@ -1,6 +1,7 @@
 """A role's prompt as the teacher reads it, and what it may draw on while it answers.
 
-Whatever the teacher does not understand becomes `NotUnderstood`, which the service answers with HTTP 400 and the message.
+Whatever the teacher does not understand becomes `NotUnderstood`, which the service answers with HTTP 400 and the
+message.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class NotUnderstood(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Role and task, the sections by name, and whether the reply to one who acts is the message itself instead of JSON with a thought."""
+    """Role and task, the sections by name, and whether the reply to one who acts is the message itself instead of JSON
+    with a thought."""
 
     task: str
     sections: dict[str, str]
@@ -35,7 +37,9 @@ class Prompt:
     def text(self, name: str) -> str:
         """Return a section that must be there; raises NotUnderstood."""
         if name not in self.sections:
-            raise NotUnderstood(f"{self.task}: the prompt has no section <{name}>; it has {sorted(self.sections) or 'none'}")
+            raise NotUnderstood(
+                f"{self.task}: the prompt has no section <{name}>; it has {sorted(self.sections) or 'none'}"
+            )
         return self.sections[name]
 
     def steps(self, name: str = "transcript") -> list[StepText]:
@@ -50,7 +54,10 @@ class Prompt:
         query = self.text("task")
         intent = read_intent(query)
         if intent is None:
-            raise NotUnderstood(f"{self.task}: the task {query[:120]!r} is in no wording that the stand-in knows; it is no language model")
+            raise NotUnderstood(
+                f"{self.task}: the task {query[:120]!r} is in no wording that the stand-in knows; it is no language "
+                "model"
+            )
         return intent
 
 
@@ -74,7 +81,8 @@ def read_prompt(messages: Any) -> Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Shares of mistakes that are made on purpose; docs of the options are those of `agentevolver.llm.TeacherSettings`."""
+    """Shares of mistakes that are made on purpose; docs of the options are those of
+    `agentevolver.llm.TeacherSettings`."""
 
     hallucinated: float = 0.15
     malformed: float = 0.02

@@ -1,7 +1,8 @@
 """The teacher as an HTTP service: `/v1/chat/completions`, `/v1/models`, `/healthz`.
 
-A reply follows from the seed, the prompt, and the request's `seed` or, without one, how often this prompt was sent before; at temperature
-0 from the seed and the prompt alone. Whatever is asked that it does not understand is HTTP 400 in OpenAI's form.
+A reply follows from the seed, the prompt, and the request's `seed` or, without one, how often this prompt was sent
+before; at temperature 0 from the seed and the prompt alone. Whatever is asked that it does not understand is HTTP 400
+in OpenAI's form.
 """
 
 from __future__ import annotations

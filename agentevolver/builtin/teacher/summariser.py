@@ -1,7 +1,8 @@
-"""The summariser: what a site wants, distilled from transcripts into short lines, then checked, ranked and put together for a task.
+"""The summariser: what a site wants, distilled from transcripts into short lines, then checked, ranked and put together
+for a task.
 
-The lines are worded as the seed policy was taught to follow them. A lesson is only drawn from what an observation shows: an error and the
-rule it states, a manual, a call that worked.
+The lines are worded as the seed policy was taught to follow them. A lesson is only drawn from what an observation
+shows: an error and the rule it states, a manual, a call that worked.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ def comparative(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     erred = {rule for rule, evidence in worse.rules.evidence.items() if evidence.by == "error"}
     told = [rule for rule, value in better.rules.values.items() if rule in erred or worse.rules.get(rule) != value]
     return {
-        "experiences": [_lesson(better, rule, better.rules.values[rule], draws) for rule in sorted(told, key=lambda r: r not in erred)][:2]
+        "experiences": [
+            _lesson(better, rule, better.rules.values[rule], draws)
+            for rule in sorted(told, key=lambda r: r not in erred)
+        ][:2]
     }
 
 
@@ -69,7 +73,8 @@ def _judged(content: str, known: dict[str, str]) -> dict[str, Any]:
 
 
 def rewrite(prompt: Prompt, draws: Draws) -> dict[str, Any]:
-    """`summariser/rewrite`: the lines that hold at this site and concern this task, joined; the majority where they disagree."""
+    """`summariser/rewrite`: the lines that hold at this site and concern this task, joined; the majority where they
+    disagree."""
     entries = [entry for entry, fits in _ranked(prompt) if fits > 0]
     votes: Counter[tuple[str, str]] = Counter()
     general = []
@@ -78,7 +83,11 @@ def rewrite(prompt: Prompt, draws: Draws) -> dict[str, Any]:
         votes.update(claims.items())
         if not claims and entry["content"].strip() in _GENERAL:
             general.append(entry["content"].strip())
-    best = {rule: max((n, v) for (r, v), n in votes.items() if r == rule)[1] for rule in RULES if any(r == rule for r, _ in votes)}
+    best = {
+        rule: max((n, v) for (r, v), n in votes.items() if r == rule)[1]
+        for rule in RULES
+        if any(r == rule for r, _ in votes)
+    }
     return {"text": " ; ".join([LINES[rule, value] for rule, value in best.items()] + list(dict.fromkeys(general)))}
 
 
@@ -123,7 +132,10 @@ def _faults(seen: Seen) -> list[dict[str, Any]]:
         found.append("use the id that find shows")
     if seen.steps and seen.answer is None:
         found.append("call done at the end")
-    return [{"when_to_use": _GENERAL[line], "content": line, "scope": "", "tags": ["general"], "confidence": 0.6} for line in found]
+    return [
+        {"when_to_use": _GENERAL[line], "content": line, "scope": "", "tags": ["general"], "confidence": 0.6}
+        for line in found
+    ]
 
 
 def _experiences(prompt: Prompt) -> list[dict[str, Any]]:
@@ -134,7 +146,9 @@ def _experiences(prompt: Prompt) -> list[dict[str, Any]]:
     for number, body in numbered:
         match = re.search(r"when_to_use: ?(.*?)\ncontent: ?(.*)", body, re.DOTALL)
         if match is None:
-            raise NotUnderstood(f"{prompt.task}: each entry of <experience> must have the lines 'when_to_use: ' and 'content: '")
+            raise NotUnderstood(
+                f"{prompt.task}: each entry of <experience> must have the lines 'when_to_use: ' and 'content: '"
+            )
         found.append({"number": int(number), "when_to_use": match[1].strip(), "content": match[2].strip()})
     return found
 

@@ -1,7 +1,7 @@
 """The synthesiser: tasks out of an exploration's transcript.
 
-Every value of a task's solution stands in the transcript, or is free to choose, and whatever the site wants of the calls in it was
-learnt there. A seeded share of the tasks is hallucinated.
+Every value of a task's solution stands in the transcript, or is free to choose, and whatever the site wants of the
+calls in it was learnt there. A seeded share of the tasks is hallucinated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def tasks(prompt: Prompt, draws: Draws) -> dict[str, Any]:
 
 
 def digest(transcript: str) -> str:
-    """Return what the record of mistakes calls a transcript by: the same query and solution may be right in another world."""
+    """Return what the record of mistakes calls a transcript by: the same query and solution may be right in another
+    world."""
     return hashlib.sha256(transcript.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -73,7 +74,9 @@ def _overlap(one: set[str], other: set[str]) -> float:
     return len(one & other) / len(one | other) if one | other else 1.0
 
 
-def _chosen(seen: Seen, existing: list[str], weights: tuple[float, ...], draws: Draws) -> Iterator[tuple[Intent, list[Call]]]:
+def _chosen(
+    seen: Seen, existing: list[str], weights: tuple[float, ...], draws: Draws
+) -> Iterator[tuple[Intent, list[Call]]]:
     """Yield grounded tasks, each of another kind while there are kinds left; kinds that exist already come later."""
     had = [intent.kind for query in existing if (intent := read_intent(query)) is not None]
     for _ in range(3):
@@ -139,7 +142,9 @@ def _free(**kinds: str) -> Callable[[Seen, Draws], Slots | None]:
     def draw(seen: Seen, draws: Draws) -> Slots | None:
         out: Slots = {}
         for slot, kind in kinds.items():
-            value = {"N": str(draws.rng.randint(2, 9)), "H": str(draws.rng.randint(1, 9))}.get(kind) or _any(seen, draws, kind)
+            value = {"N": str(draws.rng.randint(2, 9)), "H": str(draws.rng.randint(1, 9))}.get(kind) or _any(
+                seen, draws, kind
+            )
             if value is None:
                 return None
             out[slot] = value
@@ -149,7 +154,8 @@ def _free(**kinds: str) -> Callable[[Seen, Draws], Slots | None]:
 
 
 def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, Draws], Slots | None]:
-    """The thing or person of a seen row, and free words; a free tag or day differs from the row's, a free name from its person."""
+    """The thing or person of a seen row, and free words; a free tag or day differs from the row's, a free name from its
+    person."""
 
     def draw(seen: Seen, draws: Draws) -> Slots | None:
         row, rest = _row(seen, draws, table), _free(**others)(seen, draws)
@@ -183,7 +189,11 @@ def _if_price(seen: Seen, draws: Draws) -> Slots | None:
     product, tag = _product(seen, draws), _any(seen, draws, "TAG")
     if product is None or tag is None or product[2] < 1:
         return None
-    n = product[1] + draws.rng.randint(1, 4) if draws.rng.random() < 0.5 else max(1, product[1] - draws.rng.randint(0, 3))
+    n = (
+        product[1] + draws.rng.randint(1, 4)
+        if draws.rng.random() < 0.5
+        else max(1, product[1] - draws.rng.randint(0, 3))
+    )
     return {"w": product[0], "n": str(n), "t": tag}
 
 

@@ -11,8 +11,12 @@ from agentevolver.config.reference.page import PAGE, page
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the page; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m agentevolver.config.reference", description="write the configuration reference")
-    parser.add_argument("--out", default=str(PAGE), help="file to write, - for the console (default: docs/configuration.md)")
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.config.reference", description="write the configuration reference"
+    )
+    parser.add_argument(
+        "--out", default=str(PAGE), help="file to write, - for the console (default: docs/configuration.md)"
+    )
     options = parser.parse_args(arguments)
     text = page()
     if options.out == "-":

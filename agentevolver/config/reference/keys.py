@@ -99,7 +99,12 @@ def values_of(field: FieldInfo) -> str:
     kinds = list(get_args(field.annotation)) if _is_union(field.annotation) else [field.annotation]
     optional = type(None) in kinds
     words = ", ".join(_word(kind) for kind in kinds if kind is not type(None))
-    bounds = [f"{sign} {getattr(item, name)}" for name, sign in _BOUNDS for item in field.metadata if getattr(item, name, None) is not None]
+    bounds = [
+        f"{sign} {getattr(item, name)}"
+        for name, sign in _BOUNDS
+        for item in field.metadata
+        if getattr(item, name, None) is not None
+    ]
     return " ".join([words, " and ".join(bounds)]).strip() + (" or null" if optional else "")
 
 

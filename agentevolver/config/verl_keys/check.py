@@ -55,7 +55,8 @@ def check(layers: Sequence[Layer], config: DictConfig, defaults: DictConfig, our
             _check_value(path, value, source, defaults)
             if path == _SAVED and "hf_model" in items_of(value) and OmegaConf.select(config, _RANK):
                 raise ConfigError(
-                    f"{source}: {path}: hf_model does not go with {_RANK} above 0, verl would write the adapter's names into a model that "
+                    f"{source}: {path}: hf_model does not go with {_RANK} above 0, verl would write the adapter's "
+                    "names into a model that "
                     f"has none: leave it out, and merge a checkpoint with `python -m verl.model_merger`"
                 )
 
@@ -92,7 +93,10 @@ def _is_read(row: Ignored, strength: int, layers: Sequence[Layer], config: DictC
     if row.unless is None:
         return False
     switch, values = row.unless
-    switched_by = max((place for place, layer in enumerate(layers) if select(layer.content, switch, _MISSING) is not _MISSING), default=-1)
+    switched_by = max(
+        (place for place, layer in enumerate(layers) if select(layer.content, switch, _MISSING) is not _MISSING),
+        default=-1,
+    )
     return OmegaConf.select(config, switch) in values or (row.lenient and switched_by > strength)
 
 
@@ -119,5 +123,6 @@ def _check_loggers(names: Sequence[str], source: str) -> None:
         package = LOGGERS[name]
         if package is not None and importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"{source}: trainer.logger: {name} needs the package {package}, which is not installed: install it, or leave {name} out"
+                f"{source}: trainer.logger: {name} needs the package {package}, which is not installed: install it, "
+                f"or leave {name} out"
             )

@@ -1,4 +1,5 @@
-"""What kind of value a key of verl takes: as the dataclass says that verl will make of its section, else as its default shows.
+"""What kind of value a key of verl takes: as the dataclass says that verl will make of its section, else as its default
+shows.
 
 The dataclasses are read in verl's source, not imported: importing them takes torch and some ten seconds.
 """
@@ -19,7 +20,14 @@ from omegaconf import DictConfig, OmegaConf
 
 # Where verl declares what `_target_` names, within its package.
 SOURCES = ("workers/config", "trainer/config", "utils/profiler/config.py", "utils/skip/config.py", "base_config.py")
-_WORDS = {"int": "an integer", "float": "a number", "str": "text", "bool": "true or false", "list": "a list", "mapping": "a mapping"}
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "list": "a list",
+    "mapping": "a mapping",
+}
 _NAMES = {
     "int": "int",
     "float": "float",
@@ -54,7 +62,8 @@ class Kind:
         return cls(frozenset(names), null, items)
 
     def takes(self, value: Any) -> bool:
-        """Whether a value is of this kind. A number takes an integer, an integer no other number, and nothing takes `nan`."""
+        """Whether a value is of this kind. A number takes an integer, an integer no other number, and nothing takes
+        `nan`."""
         if not self.names:
             return True
         if value is None:
@@ -69,7 +78,9 @@ class Kind:
     @property
     def words(self) -> str:
         """What may be written, in words."""
-        parts = [_WORDS[name] for name in _WORDS if name in self.names and not (name == "int" and "float" in self.names)]
+        parts = [
+            _WORDS[name] for name in _WORDS if name in self.names and not (name == "int" and "float" in self.names)
+        ]
         if self.items is not None and self.items.names:
             parts = [f"{part} (each item {self.items.words})" if part == _WORDS["list"] else part for part in parts]
         return " or ".join([*parts, *(["null"] if self.null else [])])
@@ -110,7 +121,8 @@ def _name(value: Any) -> str:
     return type(value).__name__
 
 
-# -- verl's dataclasses -------------------------------------------------------------------------------------------------------------------
+# -- verl's dataclasses
+# -------------------------------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -138,7 +150,9 @@ def _class(name: str) -> ast.ClassDef | None:
 @functools.cache
 def _sources() -> tuple[tuple[Path, str], ...]:
     spec = importlib.util.find_spec("verl")
-    assert spec is not None and spec.submodule_search_locations is not None, "the defaults were composed from verl's files"
+    assert spec is not None and spec.submodule_search_locations is not None, (
+        "the defaults were composed from verl's files"
+    )
     root = Path(spec.submodule_search_locations[0])
     return tuple((path, path.read_text(encoding="utf-8")) for path in _files(root))
 

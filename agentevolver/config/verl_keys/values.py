@@ -52,8 +52,8 @@ LOGGERS: dict[str, str | None] = {
     "file": None,
     "rl_insight": "rl_insight",
 }
-# Of `algorithm.adv_estimator`, those that need what the synchronous trainer does not give them: a greedy rollout's reward, sum pi^2,
-# rewards of several names.
+# Of `algorithm.adv_estimator`, those that need what the synchronous trainer does not give them: a greedy rollout's
+# reward, sum pi^2, rewards of several names.
 ESTIMATORS_WITHOUT_DATA = ("remax", "optimal_token_baseline", "tir_optimal_token_baseline", "gdpo")
 _KL = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3")
 _KL_NAMES = (*_KL, *(f"{name}+" for name in _KL))
@@ -67,10 +67,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     f"{REF}.strategy": _STRATEGIES,
     "critic.strategy": _STRATEGIES,
     f"{ACTOR}.policy_loss.loss_mode": (
-        "vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro", "cispo", "bypass_mode",
+        "vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro", "cispo",
+        "bypass_mode",
         "trajectory",
     ),
-    f"{ACTOR}.loss_agg_mode": ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
+    f"{ACTOR}.loss_agg_mode": (
+        *("token-mean", "token-sum"),
+        *("seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
+    ),
     f"{ACTOR}.kl_loss_type": _KL_NAMES,
     f"{ACTOR}.fsdp_config.model_dtype": _PRECISION,
     f"{REF}.fsdp_config.model_dtype": _PRECISION,
@@ -81,13 +85,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     f"{ROLLOUT}.mode": ("async",),
     f"{ROLLOUT}.dtype": ("auto", "half", "float16", "bfloat16", "float", "float32"),
     f"{ROLLOUT}.load_format": (
-        "auto", "hf", "dummy", "fastsafetensors", "instanttensor", "mistral", "modelexpress", "npcache", "pt", "runai_streamer",
+        "auto", "hf", "dummy", "fastsafetensors", "instanttensor", "mistral", "modelexpress", "npcache", "pt",
+        "runai_streamer",
         "runai_streamer_sharded", "safetensors", "sharded_state", "tensorizer",
     ),
     f"{ROLLOUT}.logprobs_mode": ("processed_logprobs", "raw_logprobs", "processed_logits", "raw_logits"),
     f"{ROLLOUT}.scheduling_policy": ("fcfs", "priority"),
     "algorithm.adv_estimator": (
-        "grpo", "gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "rloo", "opo", "grpo_passk", "gpg", "rloo_vectorized",
+        "grpo", "gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "rloo", "opo", "grpo_passk", "gpg",
+        "rloo_vectorized",
         "grpo_vectorized",
     ),
     "algorithm.kl_penalty": _KL_NAMES,
@@ -157,16 +163,27 @@ _BOUNDS: tuple[tuple[Bound, tuple[str, ...]], ...] = (
             "algorithm.kl_ctrl.kl_coef",
         ),
     ),
-    (SHARE, (rf"{ACTOR}\.clip_ratio_low", r"algorithm\.(gamma|lam)", r".*\.optim\.(min_lr_ratio|lr_warmup_steps_ratio)")),
+    (
+        SHARE,
+        (rf"{ACTOR}\.clip_ratio_low", r"algorithm\.(gamma|lam)", r".*\.optim\.(min_lr_ratio|lr_warmup_steps_ratio)"),
+    ),
     (SHARE_ABOVE_ZERO, (f"{ROLLOUT}.gpu_memory_utilization", f"{ROLLOUT}.top_p", f"{ROLLOUT}.val_kwargs.top_p")),
     (BELOW_ONE, (r".*\.optim\.betas",)),
     (ABOVE_ONE, (f"{ACTOR}.clip_ratio_c",)),
     (
         COUNT_OR_ALL,
-        ("data.train_max_samples", "data.val_max_samples", f"{ROLLOUT}.top_k", f"{ROLLOUT}.val_kwargs.top_k", r".*\.fsdp_size"),
+        (
+            "data.train_max_samples",
+            "data.val_max_samples",
+            f"{ROLLOUT}.top_k",
+            f"{ROLLOUT}.val_kwargs.top_k",
+            r".*\.fsdp_size",
+        ),
     ),
 )
-BOUNDS: tuple[tuple[Bound, re.Pattern[str]], ...] = tuple((bound, re.compile("|".join(patterns))) for bound, patterns in _BOUNDS)
+BOUNDS: tuple[tuple[Bound, re.Pattern[str]], ...] = tuple(
+    (bound, re.compile("|".join(patterns))) for bound, patterns in _BOUNDS
+)
 
 
 def bound_of(path: str) -> Bound | None:

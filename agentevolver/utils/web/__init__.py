@@ -1,5 +1,6 @@
 """HTTP server of the project's four services.
 
-Who may ask: `access`. What is refused before the application sees it: `shield`. Limits of a connection: `protocol`. uvicorn with them:
+Who may ask: `access`. What is refused before the application sees it: `shield`. Limits of a connection: `protocol`.
+    uvicorn with them:
 `server`.
 """

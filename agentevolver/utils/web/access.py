@@ -1,7 +1,7 @@
 """Access rules of an HTTP server: names it answers to, origins it refuses, the token it asks for.
 
-A server bound to loopback answers to loopback names only, so that no web page can make its own name point here (DNS rebinding); a server
-bound beyond loopback answers to any name and must have a token, which such a page does not know.
+A server bound to loopback answers to loopback names only, so that no web page can make its own name point here (DNS
+rebinding); a server bound beyond loopback answers to any name and must have a token, which such a page does not know.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def host_name(authority: str) -> str | None:
-    """Return the name or address in a `Host` header, without port and brackets; None if it is no valid one (RFC 9110, section 7.2)."""
+    """Return the name or address in a `Host` header, without port and brackets; None if it is no valid one (RFC 9110,
+    section 7.2)."""
     found = _AUTHORITY.fullmatch(authority)
     return found["name"].strip("[]") if found else None
 
@@ -54,7 +55,8 @@ class Access:
     - `token`: what callers send as `Authorization: Bearer`; may be empty on loopback only.
     - `variable`: environment variable that callers find the token in, for the text of a refusal.
     - `open_reading`: whether GET and HEAD need no token while it is bound to loopback.
-    - `cookie`: cookie that carries the token of a browser, for GET and HEAD; `?token=...` sets it once. Empty: there is none.
+    - `cookie`: cookie that carries the token of a browser, for GET and HEAD; `?token=...` sets it once. Empty: there is
+        none.
 
     Raises ValueError for a server that is bound beyond loopback and has no token.
     """
@@ -67,11 +69,16 @@ class Access:
 
     def __post_init__(self) -> None:
         if not self.token and not self.local:
-            raise ValueError(f"{self.host} can be reached from elsewhere: set {self.variable} to a long random text, or bind 127.0.0.1")
+            raise ValueError(
+                f"{self.host} can be reached from elsewhere: set {self.variable} to a long random text, or bind "
+                "127.0.0.1"
+            )
         bad = set(self.token) - _TOKEN_CHARACTERS | (set(self.token) & set('",;\\') if self.cookie else set())
         if bad:
             where = "an HTTP header" + (" and a cookie" if self.cookie else "")
-            raise ValueError(f"{self.variable} travels in {where}: it must be ASCII, and cannot hold {sorted(bad)[0]!r}")
+            raise ValueError(
+                f"{self.variable} travels in {where}: it must be ASCII, and cannot hold {sorted(bad)[0]!r}"
+            )
 
     @property
     def local(self) -> bool:
@@ -79,19 +86,24 @@ class Access:
         return is_loopback(self.host)
 
     def check_names(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Refused for a `Host` that does not mean this server (421) and for an `Origin` that is not its own (403)."""
+        """Raise Refused for a `Host` that does not mean this server (421) and for an `Origin` that is not its own
+        (403)."""
         host = headers.get(b"host", b"").decode("latin-1")
         name = host_name(host)
         if name is None or (self.local and not is_loopback(name)):
             raise Refused(
-                421, "this server answers to 127.0.0.1 and localhost only" if self.local else "the Host header is missing or wrong"
+                421,
+                "this server answers to 127.0.0.1 and localhost only"
+                if self.local
+                else "the Host header is missing or wrong",
             )
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host.lower():
             raise Refused(403, "this request comes from a web page of another origin")
 
     def check_token(self, method: str, path: str, query: bytes, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Refused (401) for a request that lacks the token it needs; for a browser that logs in, with the way on (303)."""
+        """Raise Refused (401) for a request that lacks the token it needs; for a browser that logs in, with the way on
+        (303)."""
         if not self._needs_token(method, path):
             return
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
@@ -101,7 +113,9 @@ class Access:
             self._check_browser(path, query, headers)
             return
         said = f", the value of {self.variable}" if self.variable else ""
-        raise Refused(401, f"send the service's token: Authorization: Bearer <token>{said}", ((b"www-authenticate", b"Bearer"),))
+        raise Refused(
+            401, f"send the service's token: Authorization: Bearer <token>{said}", ((b"www-authenticate", b"Bearer"),)
+        )
 
     def _needs_token(self, method: str, path: str) -> bool:
         if not self.token or path in HEALTH_PATHS:

@@ -1,8 +1,8 @@
 """HTTP/1.1 connections with limits that hold before any application, and so any token check, is asked.
 
-uvicorn's httptools protocol bounds neither the size of a request's head (request line and header fields) nor the time it takes to arrive,
-and its h11 protocol the size alone. Here both are bounded, by connection and over all connections of the server, and a request that cannot
-be read is answered in JSON.
+uvicorn's httptools protocol bounds neither the size of a request's head (request line and header fields) nor the time
+it takes to arrive, and its h11 protocol the size alone. Here both are bounded, by connection and over all connections
+of the server, and a request that cannot be read is answered in JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-# What anybody can cause as often as they like (a request that cannot be read, an upgrade that is not made) is not logged.
+# What anybody can cause as often as they like (a request that cannot be read, an upgrade that is not made) is not
+# logged.
 _quiet = logging.getLogger(__name__)
 _quiet.setLevel(logging.ERROR)
 ErrorBody = Callable[[int, str], dict[str, Any]]
@@ -39,7 +40,8 @@ class Limits:
     - `head_s`: seconds from the first byte of a request, or from the connection's start, to the end of the head.
     - `body_bytes`, `body_s`: size of a body, and seconds from the end of the head to the end of the body.
     - `idle_s`: seconds that a connection may wait for its next request.
-    - `connections`: open connections, three quarters of the open files at most; beyond it, whoever has waited longest for a head is closed.
+    - `connections`: open connections, three quarters of the open files at most; beyond it, whoever has waited longest
+        for a head is closed.
     - `waiting_bytes`: bytes of unfinished heads over all connections; beyond it the same.
     """
 
@@ -65,7 +67,8 @@ class Waiting:
         self._bytes = 0
 
     def hold(self, connection: LimitedProtocol, count: int, connections: int) -> None:
-        """Set how many bytes a connection holds, of how many connections; close the longest waiting ones beyond a limit."""
+        """Set how many bytes a connection holds, of how many connections; close the longest waiting ones beyond a
+        limit."""
         self._bytes += count - self._held.get(connection, 0)
         self._held[connection] = count
         while self._held and (self._bytes > self._waiting_bytes or connections - len(self._ending) > self._connections):
@@ -85,7 +88,8 @@ class Waiting:
 
 
 class LimitedConfig(uvicorn.Config):
-    """uvicorn's configuration of a server whose connections have limits; `error_body` makes the JSON of what cannot be read."""
+    """uvicorn's configuration of a server whose connections have limits; `error_body` makes the JSON of what cannot be
+    read."""
 
     def __init__(self, app: Any, limits: Limits, error_body: ErrorBody = plain_error, **options: Any) -> None:
         super().__init__(app, http=LimitedProtocol, ws="none", timeout_keep_alive=round(limits.idle_s), **options)
@@ -107,7 +111,8 @@ class _TooLarge(Exception):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. Every message must be complete in time: its head within `head_s`, its body within `body_s` after that."""
+    """One connection. Every message must be complete in time: its head within `head_s`, its body within `body_s` after
+    that."""
 
     def __init__(
         self,
@@ -143,7 +148,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, then set the clock by what is still missing: none runs for a request that comes in one piece."""
+        """Parse what came, then set the clock by what is still missing: none runs for a request that comes in one
+        piece."""
         super().data_received(data)
         if self.transport.is_closing():
             return
@@ -201,8 +207,8 @@ class LimitedProtocol(HttpToolsProtocol):
     # -- limits
 
     def _head_is_unfinished(self, size: int) -> None:
-        # What came with the head's beginning may have held an earlier request too; what came later is all of this head, and of it the
-        # parser keeps a field that has not ended to itself.
+        # What came with the head's beginning may have held an earlier request too; what came later is all of this head,
+        # and of it the parser keeps a field that has not ended to itself.
         self._raw += 0 if self._began else size
         self._began = False
         if self._raw > self._limits.head_bytes:
@@ -213,7 +219,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def _head_limit(self) -> str:
-        return f"the request line and header fields must not exceed {self._limits.head_bytes} bytes and {self._limits.head_fields} fields"
+        return (
+            f"the request line and header fields must not exceed {self._limits.head_bytes} bytes and "
+            f"{self._limits.head_fields} fields"
+        )
 
     def _time(self, phase: _Phase) -> None:
         """Let the clock of a phase run, unless it does already; NONE stops it."""
@@ -223,7 +232,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer.cancel()
         self._timed, self._timer = phase, None
         if phase is not _Phase.NONE:
-            self._timer = self.loop.call_later(self._limits.head_s if phase is _Phase.HEAD else self._limits.body_s, self._expire)
+            self._timer = self.loop.call_later(
+                self._limits.head_s if phase is _Phase.HEAD else self._limits.body_s, self._expire
+            )
 
     def _expire(self) -> None:
         if self.transport.is_closing():

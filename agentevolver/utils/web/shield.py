@@ -1,6 +1,7 @@
 """Shield of an HTTP application: what is refused before the application sees it, and errors as JSON.
 
-In this order: names (`Host`, `Origin`), the size of the body as announced, the token, the rest of the request's form. A refusal reads
+In this order: names (`Host`, `Origin`), the size of the body as announced, the token, the rest of the request's form. A
+    refusal reads
 nothing but a small body that is already on its way, and closes the connection. What passes has its body read whole.
 """
 
@@ -28,7 +29,8 @@ logger = logging.getLogger(__name__)
 Headers = Sequence[tuple[bytes, bytes]]
 # Of these a second one is refused, as whoever stands before the server may have read the other.
 _SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-length", b"content-type", b"transfer-encoding"})
-# A refusal reads a body of so many bytes, for so long: a connection that is closed over unread data may lose the answer.
+# A refusal reads a body of so many bytes, for so long: a connection that is closed over unread data may lose the
+# answer.
 _DRAINED_BYTES, _DRAINED_S = 64 * 1024, 1.0
 
 
@@ -40,8 +42,8 @@ class Shield:
         access: who may ask.
         body_bytes: size of the largest body.
         error_body: makes the JSON of an error from status and detail.
-        check_json: whether bodies are checked to be JSON that can be written again (no lone surrogates, no NaN); an application that
-            reads them with orjson does so itself.
+        check_json: whether bodies are checked to be JSON that can be written again (no lone surrogates, no NaN); an
+            application that reads them with orjson does so itself.
         headers: header fields of every answer.
         on_refusal: is told path and status of what was refused.
     """
@@ -104,7 +106,9 @@ class Shield:
         if b"transfer-encoding" in headers or not announced.isdigit():
             raise Refused(411, "the request must say the length of its body in Content-Length")
         if len(announced) > 18 or int(announced) > self._body_bytes:
-            raise Refused(413, f"the body must not exceed {self._body_bytes} bytes, and this one has {announced[:30].decode()}")
+            raise Refused(
+                413, f"the body must not exceed {self._body_bytes} bytes, and this one has {announced[:30].decode()}"
+            )
         path, query = scope["path"], scope["query_string"]
         self._access.check_token(scope["method"], path, query, headers)
         if not path.isprintable() or b"%00" in query:
@@ -157,7 +161,8 @@ async def send_json(send: Send, status: int, content: Any, headers: Headers = ()
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """Return the whole body, None if the client went away before its end. Its announced size was checked; uvicorn lets no more pass."""
+    """Return the whole body, None if the client went away before its end. Its announced size was checked; uvicorn lets
+    no more pass."""
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -171,7 +176,12 @@ async def _read(receive: Receive) -> bytes | None:
 async def _drain(headers: Mapping[bytes, bytes], receive: Receive) -> None:
     """Read what little body a refused request has."""
     announced = headers.get(b"content-length", b"0")
-    if b"transfer-encoding" in headers or not announced.isdigit() or len(announced) > 18 or not 0 < int(announced) <= _DRAINED_BYTES:
+    if (
+        b"transfer-encoding" in headers
+        or not announced.isdigit()
+        or len(announced) > 18
+        or not 0 < int(announced) <= _DRAINED_BYTES
+    ):
         return
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DRAINED_S):
@@ -179,7 +189,8 @@ async def _drain(headers: Mapping[bytes, bytes], receive: Receive) -> None:
 
 
 def answer_errors(app: FastAPI, error_body: ErrorBody = plain_error, *, invalid: int = 400) -> None:
-    """Let a FastAPI application answer its own errors (404, 405, a body or parameter that does not fit) as JSON in one line."""
+    """Let a FastAPI application answer its own errors (404, 405, a body or parameter that does not fit) as JSON in one
+    line."""
 
     def answer(status: int, detail: str, headers: Any = None) -> JSONResponse:
         return JSONResponse(error_body(status, detail), status_code=status, headers=headers)
@@ -191,7 +202,9 @@ def answer_errors(app: FastAPI, error_body: ErrorBody = plain_error, *, invalid:
     async def unfit(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        return answer(invalid, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].removeprefix('Value error, ')}")
+        return answer(
+            invalid, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].removeprefix('Value error, ')}"
+        )
 
     app.add_exception_handler(HTTPException, known)
     app.add_exception_handler(RequestValidationError, unfit)

@@ -1,9 +1,9 @@
 """Finds the code in an assistant message.
 
-All blocks fenced as python are taken, in order; the last one may lack its closing fence, because sampling may have stopped there.
-Text inside `<think>...</think>` is thought, not action, and blocks in it are not taken. Tool calls named `appworld` with an argument
-`code` count as blocks too, and come instead of the text. What cannot be executed becomes a `problem` that the agent reads, never an
-exception.
+All blocks fenced as python are taken, in order; the last one may lack its closing fence, because sampling may have
+stopped there. Text inside `<think>...</think>` is thought, not action, and blocks in it are not taken. Tool calls named
+`appworld` with an argument `code` count as blocks too, and come instead of the text. What cannot be executed becomes a
+`problem` that the agent reads, never an exception.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from env_service.base import Message
 TOOL_NAME = "appworld"
 # A fence opens a line, or follows text if it names python: ```x``` in a sentence opens nothing.
 _OPENING = re.compile(
-    r"^[ \t]*```[ \t]*(?P<start>[\w+-]*)[^\n`]*\n|```[ \t]*(?P<inline>python3?|py)[ \t]*\r?\n", re.MULTILINE | re.IGNORECASE
+    r"^[ \t]*```[ \t]*(?P<start>[\w+-]*)[^\n`]*\n|```[ \t]*(?P<inline>python3?|py)[ \t]*\r?\n",
+    re.MULTILINE | re.IGNORECASE,
 )
 _CLOSING = re.compile(r"```[ \t]*(?=\r?\n|\Z)")
 _PYTHON = frozenset({"python", "py", "python3"})
@@ -26,7 +27,8 @@ _PYTHON = frozenset({"python", "py", "python3"})
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Code blocks to execute in order, and what is wrong with the message if there are none or if parts of it cannot be used."""
+    """Code blocks to execute in order, and what is wrong with the message if there are none or if parts of it cannot be
+    used."""
 
     blocks: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

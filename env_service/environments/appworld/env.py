@@ -1,10 +1,11 @@
 """AppWorld as an environment: one instance is one episode of one task, in a worker process of its own.
 
-The instance itself runs no agent's code, so the service may hold many in one process (`isolation="shared"`): the isolation is here, in
-`workers`, whose fork server must outlive single instances.
+The instance itself runs no agent's code, so the service may hold many in one process (`isolation="shared"`): the
+isolation is here, in `workers`, whose fork server must outlive single instances.
 
-Everything an agent may write leads to an observation, an endless loop and a KeyboardInterrupt included. What the caller asks wrongly
-raises ValueError; a worker that dies, or an AppWorld that fails, raises `workers.WorkerError`, and the episode is lost: it gets no grade.
+Everything an agent may write leads to an observation, an endless loop and a KeyboardInterrupt included. What the caller
+asks wrongly raises ValueError; a worker that dies, or an AppWorld that fails, raises `workers.WorkerError`, and the
+episode is lost: it gets no grade.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class AppworldEnv(BaseEnv):
     explore_steps: ClassVar[str] = "max_interactions"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Check the ids and parameters; raises ValueError for wrong ones, AppworldNotInstalled if AppWorld is missing."""
+        """Check the ids and parameters; raises ValueError for wrong ones, AppworldNotInstalled if AppWorld is
+        missing."""
         super().__init__(task_id, instance_id, params)
         self._settings = AppworldParams().updated(params)
         self._installation = Installation.find()
@@ -46,7 +48,8 @@ class AppworldEnv(BaseEnv):
         self._interactions = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Open the world and return the opening messages; `params` count on top of those of the constructor and restart the episode."""
+        """Open the world and return the opening messages; `params` count on top of those of the constructor and restart
+        the episode."""
         self._settings = settings = self._settings.updated(params)
         self.close()
         self._stop_reason, self._interactions = None, 0
@@ -60,7 +63,9 @@ class AppworldEnv(BaseEnv):
             random_seed=settings.random_seed,
             confinement=confinement(),
         )
-        state = prompts.opening(facts, is_simple=settings.simple, with_prompt=settings.prompt, is_open_query=settings.is_open_query)
+        state = prompts.opening(
+            facts, is_simple=settings.simple, with_prompt=settings.prompt, is_open_query=settings.is_open_query
+        )
         info = {
             "instance_id": self.instance_id,
             "task_id": self.task_id,
@@ -76,9 +81,9 @@ class AppworldEnv(BaseEnv):
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Execute all code blocks of a message in order, until one fails or completes the task.
 
-        The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether one failed,
-        `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and `stop_reason`
-        (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
+        The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether
+        one failed, `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and
+        `stop_reason` (finished, max_interactions, code_timeout or None). Raises ValueError if the episode is over.
         """
         worker = self._running()
         settings = self._settings.updated(params)
@@ -89,7 +94,9 @@ class AppworldEnv(BaseEnv):
         problems = [*found.problems, *self._notices(results, len(found.blocks), settings)]
         is_tool_call = bool(action.get("tool_calls"))
         if found.blocks:
-            text = prompts.executed([r["output"] for r in results], len(found.blocks), problems, is_simple=settings.simple)
+            text = prompts.executed(
+                [r["output"] for r in results], len(found.blocks), problems, is_simple=settings.simple
+            )
         else:
             text = prompts.nothing_executed(problems, is_simple=settings.simple, is_tool_call=is_tool_call)
         failed = next((result["output"] for result in results if result["failed"]), None)
@@ -114,11 +121,14 @@ class AppworldEnv(BaseEnv):
         if self._worker is None:
             raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
         if self._stop_reason:
-            raise ValueError(f"the episode of task {self.task_id!r} is over ({self._stop_reason}); create a new instance")
+            raise ValueError(
+                f"the episode of task {self.task_id!r} is over ({self._stop_reason}); create a new instance"
+            )
         return self._worker
 
     def _execute(self, worker: Worker, blocks: list[str], settings: AppworldParams) -> list[dict[str, Any]]:
-        """Return the results of the blocks that were executed; the last one may have failed, timed out, or completed the task."""
+        """Return the results of the blocks that were executed; the last one may have failed, timed out, or completed
+        the task."""
         deadline = time.monotonic() + settings.timeout_s
         max_chars = max(200, settings.max_output_chars // max(1, len(blocks)))
         results: list[dict[str, Any]] = []
@@ -128,7 +138,10 @@ class AppworldEnv(BaseEnv):
                 result = worker.ask("execute", limit + KILL_AFTER_S, code=code, limit_s=limit, max_chars=max_chars)
             except WorkerTimeout:
                 self._stop_reason = "code_timeout"
-                text = f"Execution failed. The code did not stop when its {settings.timeout_s:g} seconds were over; the session was ended."
+                text = (
+                    f"Execution failed. The code did not stop when its {settings.timeout_s:g} seconds were over; "
+                    "the session was ended."
+                )
                 result = {"output": text, "failed": True, "completed": False}
             results.append(result)
             if result["completed"]:
@@ -150,8 +163,8 @@ class AppworldEnv(BaseEnv):
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the saved state of the world: 1 if all checks pass, else 0; 0 if there was no task.
 
-        With `sparse` false: (passes - baseline) / (checks - baseline), at least 0, where the baseline is how many checks pass if the task
-        is called completed at once. So doing nothing is worth 0 and a solution 1.
+        With `sparse` false: (passes - baseline) / (checks - baseline), at least 0, where the baseline is how many
+        checks pass if the task is called completed at once. So doing nothing is worth 0 and a solution 1.
         """
         if self._folder is None:
             raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
@@ -176,14 +189,23 @@ class AppworldEnv(BaseEnv):
 
         - "apis" or "tools" (default): descriptions of all APIs by app.
         - "docs": the full documentation of the app `params["app_name"]`.
-        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: that a table changed, not how; the
+        - "state": what has changed since the start, as names of tables (`base.StateInfo`, not exact: that a table
+            changed, not how; the
           answer is not told), and `changed_models`, `completed`, `api_calls`.
-        - "checks": the requirements of the task that the state fulfils (`passes`) and those it does not (`failures`); not for the agent.
+        - "checks": the requirements of the task that the state fulfils (`passes`) and those it does not (`failures`);
+            not for the agent.
         """
         wanted = dict(params or {})
         what, app_name = wanted.pop("what", "apis"), wanted.pop("app_name", None)
-        if wanted or what not in ("apis", "tools", "docs", "state", "checks") or (what == "docs") != (app_name is not None):
-            raise ValueError(f"get_info of appworld understands what=tools|apis|state|checks, or what=docs with app_name; got {params!r}")
+        if (
+            wanted
+            or what not in ("apis", "tools", "docs", "state", "checks")
+            or (what == "docs") != (app_name is not None)
+        ):
+            raise ValueError(
+                "get_info of appworld understands what=tools|apis|state|checks, or what=docs with app_name; got "
+                f"{params!r}"
+            )
         if self._worker is None:
             raise ValueError(f"the episode of task {self.task_id!r} has not begun; call get_init_state first")
         if what == "checks":
@@ -193,7 +215,13 @@ class AppworldEnv(BaseEnv):
         if what != "state":
             return result
         changed = {model: True for model in result["changed_models"]}
-        return {"facts": {"changed": changed}, "answer": None, "finished": bool(result["completed"]), "exact": False, **result}
+        return {
+            "facts": {"changed": changed},
+            "answer": None,
+            "finished": bool(result["completed"]),
+            "exact": False,
+            **result,
+        }
 
     def close(self) -> None:
         """Kill the worker and delete the folder of the episode."""
@@ -206,7 +234,8 @@ class AppworldEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev (or val), test_normal (or test), test_challenge; `difficulty` 1, 2 or 3 narrows the list."""
+        """Return the task ids of train, dev (or val), test_normal (or test), test_challenge; `difficulty` 1, 2 or 3
+        narrows the list."""
         name, difficulty = split_name(split), difficulty_of(params)
         return Installation.find().task_ids(name, difficulty)
 

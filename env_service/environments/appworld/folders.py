@@ -1,7 +1,8 @@
-"""Folders on disk: one for this user's sockets and logs, and in it one for each episode, deleted when the episode is closed.
+"""Folders on disk: one for this user's sockets and logs, and in it one for each episode, deleted when the episode is
+closed.
 
-An episode's folder is locked by the process that owns it. If that process is killed, the kernel frees the lock, and `sweep`, which runs
-whenever a fork server starts, deletes the folder.
+An episode's folder is locked by the process that owns it. If that process is killed, the kernel frees the lock, and
+`sweep`, which runs whenever a fork server starts, deletes the folder.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _LOCK = "owner.lock"
 
 
 def runtime_folder() -> Path:
-    """Return the folder for sockets, logs and episodes, made for this user alone; raises PermissionError if it is not."""
+    """Return the folder for sockets, logs and episodes, made for this user alone; raises PermissionError if it is
+    not."""
     root = Path(tempfile.gettempdir()).resolve()
     if len(str(root)) > MAX_ROOT_CHARS:
         root = Path("/tmp")

@@ -1,7 +1,7 @@
 """Where AppWorld is on this machine: the Python of its venv, and the root that holds its data.
 
-Both come from the person who starts the service (`APPWORLD_PYTHON`, `APPWORLD_ROOT`, or what setup.sh makes by default), never from a
-request. What is missing raises `AppworldNotInstalled`, whose message is the remedy.
+Both come from the person who starts the service (`APPWORLD_PYTHON`, `APPWORLD_ROOT`, or what setup.sh makes by
+default), never from a request. What is missing raises `AppworldNotInstalled`, whose message is the remedy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ CONFINEMENTS = ("namespaces", "landlock", "none")
 
 
 def confinement() -> str:
-    """Return what keeps an agent's code in (`APPWORLD_CONFINEMENT`, by default namespaces); raises AppworldMisconfigured."""
+    """Return what keeps an agent's code in (`APPWORLD_CONFINEMENT`, by default namespaces); raises
+    AppworldMisconfigured."""
     kind = os.environ.get("APPWORLD_CONFINEMENT") or CONFINEMENTS[0]
     if kind not in CONFINEMENTS:
         raise AppworldMisconfigured(f"APPWORLD_CONFINEMENT={kind!r} is unknown; use one of {', '.join(CONFINEMENTS)}")
@@ -49,7 +50,11 @@ class Installation:
     def find(cls) -> Installation:
         """Return the installation that the environment variables or the defaults name; raises AppworldNotInstalled."""
         python = Path(os.environ.get("APPWORLD_PYTHON") or _REPOSITORY / ".venvs" / "appworld" / "bin" / "python")
-        root = Path(os.environ.get("APPWORLD_ROOT") or Path.home() / ".cache" / "agentevolver" / "appworld").expanduser().resolve()
+        root = (
+            Path(os.environ.get("APPWORLD_ROOT") or Path.home() / ".cache" / "agentevolver" / "appworld")
+            .expanduser()
+            .resolve()
+        )
         if not os.access(python, os.X_OK):
             raise AppworldNotInstalled(
                 f"AppWorld is not installed: there is no {python}. Run `{SETUP}`, "
@@ -63,10 +68,11 @@ class Installation:
         return cls(python.absolute(), root)
 
     def task_ids(self, split: str, difficulty: int | None = None) -> list[str]:
-        """Return the task ids of a data set in the order of its file, or those of one difficulty; raises ValueError if there is no file.
+        """Return the task ids of a data set in the order of its file, or those of one difficulty; raises ValueError if
+        there is no file.
 
-        Read from the data as the package does (`appworld.load_task_ids`), but without its interpreter: a list of tasks starts nothing and
-        leaves nothing behind.
+        Read from the data as the package does (`appworld.load_task_ids`), but without its interpreter: a list of tasks
+        starts nothing and leaves nothing behind.
         """
         file = self.root / "data" / "datasets" / f"{split}.txt"
         if not file.is_file():

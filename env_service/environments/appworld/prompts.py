@@ -8,19 +8,23 @@ from typing import Any
 from env_service.base import Message
 
 _SYSTEM = Template("""\
-You are an assistant who gets everyday jobs done by writing Python. You act for your supervisor, $first_name $last_name (email \
+You are an assistant who gets everyday jobs done by writing Python. You act for your supervisor, $first_name \
+$last_name (email \
 $email, phone number $phone_number), who will not answer questions: decide everything yourself.
 
 # How it works
-You write a message, the Python code in it is executed, and you get its output as the next message. The session is like a notebook: \
-variables, functions and imports of earlier messages stay. Only what you `print` is shown. The date and time in this world is \
+You write a message, the Python code in it is executed, and you get its output as the next message. The session is \
+like a notebook: \
+variables, functions and imports of earlier messages stay. Only what you `print` is shown. The date and time in this \
+world is \
 $datetime.
 
 Put code into blocks fenced like this:
 ```python
 print("hello")
 ```
-All such blocks of a message are executed in their order; after one that fails, the rest of the message is not executed. Text \
+All such blocks of a message are executed in their order; after one that fails, the rest of the message is not \
+executed. Text \
 outside the blocks is for your own thoughts.
 
 # The apps
@@ -36,7 +40,8 @@ print(apis.api_docs.show_api_doc(app_name="todoist", api_name="show_projects"))
 The first lists the apps, the second the APIs of one app, and the third tells the arguments and the answer of one API.
 
 # Signing in
-Most APIs want an access token, which the `login` API of the same app gives. The supervisor app knows the passwords; the user name \
+Most APIs want an access token, which the `login` API of the same app gives. The supervisor app knows the passwords; \
+the user name \
 is the email address, except for the phone app, which wants the phone number:
 ```python
 passwords = {entry["account_name"]: entry["password"] for entry in apis.supervisor.show_account_passwords()}
@@ -45,32 +50,45 @@ print(apis.todoist.show_projects(access_token=todoist))
 ```
 
 # Rules
-1. Work in small steps: one or two calls, look at the output, then go on. A call that fails raises an exception with the reason in it.
-2. Read the documentation of an API before its first use. Do not guess arguments, and do not make up ids, tokens, names or amounts.
-3. Answers with many entries come in pages (`page_index` counts from 0, `page_limit` has a maximum). Go through all pages before you \
+1. Work in small steps: one or two calls, look at the output, then go on. A call that fails raises an exception with \
+the reason in it.
+2. Read the documentation of an API before its first use. Do not guess arguments, and do not make up ids, tokens, \
+names or amounts.
+3. Answers with many entries come in pages (`page_index` counts from 0, `page_limit` has a maximum). Go through all \
+pages before you \
 say how many, which or none.
-4. The supervisor's own data (addresses, cards, passwords) is in the supervisor app; friends, family and colleagues are contacts in \
+4. The supervisor's own data (addresses, cards, passwords) is in the supervisor app; friends, family and colleagues \
+are contacts in \
 the phone app. "My account", "my notes" and the like mean the supervisor's.
 5. Files are those of the file_system app. The disk of this computer, the network and most modules are closed to you.
 6. Do what was asked and nothing else: what you change beyond that counts as a mistake.
-7. When you are done, call `apis.supervisor.complete_task()`. If the task asks a question, pass the bare answer, a number, a name, a \
-word: `apis.supervisor.complete_task(answer=3)`. If it cannot be done, call `apis.supervisor.complete_task(status="fail")`. After \
+7. When you are done, call `apis.supervisor.complete_task()`. If the task asks a question, pass the bare answer, a \
+number, a name, a \
+word: `apis.supervisor.complete_task(answer=3)`. If it cannot be done, call \
+`apis.supervisor.complete_task(status="fail")`. After \
 this call the episode is over.
 """)
 
 _SIMPLE = Template("""\
-Write Python code that does the task for $first_name $last_name (email $email, phone number $phone_number). Reply with code only; it \
-is executed in a notebook-like session whose output you get back. Call apps as apis.<app_name>.<api_name>(...). Apps: $app_names.
-Look up: apis.api_docs.show_api_descriptions(app_name=...), apis.api_docs.show_api_doc(app_name=..., api_name=...). Passwords: \
-apis.supervisor.show_account_passwords(). Only printed text is shown. At the end call apis.supervisor.complete_task(answer=...), \
+Write Python code that does the task for $first_name $last_name (email $email, phone number $phone_number). Reply \
+with code only; it \
+is executed in a notebook-like session whose output you get back. Call apps as apis.<app_name>.<api_name>(...). Apps: \
+$app_names.
+Look up: apis.api_docs.show_api_descriptions(app_name=...), apis.api_docs.show_api_doc(app_name=..., api_name=...). \
+Passwords: \
+apis.supervisor.show_account_passwords(). Only printed text is shown. At the end call \
+apis.supervisor.complete_task(answer=...), \
 without answer if none is asked for.""")
 
 EXPLORE = """\
-There is no task this time. Explore the world of your supervisor: find out which apps and APIs there are, sign in, look at the data, \
-and try out what can be done with it, also across apps. Call apis.supervisor.complete_task() when you have seen enough."""
+There is no task this time. Explore the world of your supervisor: find out which apps and APIs there are, sign in, \
+look at the data, \
+and try out what can be done with it, also across apps. Call apis.supervisor.complete_task() when you have seen \
+enough."""
 
 _HOW_TO = """\
-Nothing was executed: $problem Put Python code into a block that starts with ```python and ends with ```. If the task is done, call \
+Nothing was executed: $problem Put Python code into a block that starts with ```python and ends with ```. If the task \
+is done, call \
 apis.supervisor.complete_task() in such a block."""
 _HOW_TO_SIMPLE = "Nothing was executed: $problem Reply with Python code."
 _HOW_TO_TOOL = "Nothing was executed: $problem"
@@ -102,6 +120,10 @@ def executed(outputs: list[str], total: int, problems: list[str], *, is_simple: 
     """Return the observation for the outputs of the first blocks out of `total`."""
     shown = [output.strip("\n") for output in outputs]
     if not is_simple:
-        heads = ["Output:"] if total == 1 else [f"Output of block {number} of {total}:" for number in range(1, len(shown) + 1)]
+        heads = (
+            ["Output:"]
+            if total == 1
+            else [f"Output of block {number} of {total}:" for number in range(1, len(shown) + 1)]
+        )
         shown = [f"{head}\n```\n{output}\n```" for head, output in zip(heads, shown, strict=True)]
     return "\n\n".join([*shown, *problems])

@@ -1,4 +1,5 @@
-"""The parameters of an AppWorld instance, checked on arrival: an unknown key or a wrong value raises ValueError and names the fix."""
+"""The parameters of an AppWorld instance, checked on arrival: an unknown key or a wrong value raises ValueError and
+names the fix."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ MAX_TIMEOUT_S = 100.0
 
 @dataclass(frozen=True, slots=True)
 class AppworldParams:
-    """- `simple`: a short system message that asks for nothing but code; a message without a fence is executed as it is.
+    """- `simple`: a short system message that asks for nothing but code; a message without a fence is executed as it
+    is.
     - `prompt`: whether there is a system message at all.
     - `is_open_query`: explore the world of this task id without being given its task; graded 0.
     - `sparse`: whether the score is 0 or 1, or the dense share of checks.
@@ -49,7 +51,8 @@ class AppworldParams:
         made = replace(self, **(params or {}))
         if made.max_interactions < 1 or made.max_output_chars < 200:
             raise ValueError(
-                f"max_interactions={made.max_interactions} must be 1 or more, max_output_chars={made.max_output_chars} 200 or more"
+                f"max_interactions={made.max_interactions} must be 1 or more, "
+                f"max_output_chars={made.max_output_chars} 200 or more"
             )
         if not 1 <= made.timeout_s <= MAX_TIMEOUT_S:
             raise ValueError(f"timeout_s={made.timeout_s} must be between 1 and {MAX_TIMEOUT_S:g}")

@@ -1,8 +1,9 @@
 """Worker processes of the AppWorld venv, seen from the service: start, ask with a time limit, end.
 
-A fork server (`worker/forkserver.py`) is shared by all processes of this user on this machine that use the same installation; the first
-one starts it, and it ends some seconds after the last one has gone. `Worker` is one forked process on one connection. Closing it kills the
-process and all it started, and returns when they are gone. A worker that dies or does not answer raises `WorkerDied` or `WorkerTimeout`.
+A fork server (`worker/forkserver.py`) is shared by all processes of this user on this machine that use the same
+installation; the first one starts it, and it ends some seconds after the last one has gone. `Worker` is one forked
+process on one connection. Closing it kills the process and all it started, and returns when they are gone. A worker
+that dies or does not answer raises `WorkerDied` or `WorkerTimeout`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CLOSE_TIMEOUT_S = 10.0
 GRACE_S = 10.0
 _WORKER_FOLDER = Path(__file__).resolve().parent / "worker"
 _SANDBOX_FOLDER = _WORKER_FOLDER.parents[1] / "python_tool" / "sandbox"
-# What the worker needs of our environment. Everything else stays out of reach of the agent's code: keys and tokens above all.
+# What the worker needs of our environment. Everything else stays out of reach of the agent's code: keys and tokens
+# above all.
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
 
@@ -85,7 +87,9 @@ class ForkServer:
                     return _dial(self.socket_path, "worker")
                 except _ServerGone:
                     self._drop_lease()
-        raise WorkerError(f"the AppWorld fork server at {self.socket_path} ended three times while connecting; see {self.log_path}")
+        raise WorkerError(
+            f"the AppWorld fork server at {self.socket_path} ended three times while connecting; see {self.log_path}"
+        )
 
     def stop(self) -> None:
         """End the server and all its workers, whoever uses them."""
@@ -119,7 +123,13 @@ class ForkServer:
         started = time.monotonic()
         sweep()
         read_end, write_end = os.pipe()
-        command = [str(self._installation.python), "-I", str(_WORKER_FOLDER / "start.py"), "--socket", str(self.socket_path)]
+        command = [
+            str(self._installation.python),
+            "-I",
+            str(_WORKER_FOLDER / "start.py"),
+            "--socket",
+            str(self.socket_path),
+        ]
         with self.log_path.open("wb") as log_file, open(read_end, "rb", closefd=True) as ready:
             try:
                 process = subprocess.Popen(
@@ -137,9 +147,13 @@ class ForkServer:
             process.wait(START_TIMEOUT_S)
             report = _read_report(ready.fileno(), started + START_TIMEOUT_S)
         if not report.get("ok"):
-            detail = report.get("error") or self.log_path.read_text(errors="replace")[-800:].strip() or "it said nothing"
+            detail = (
+                report.get("error") or self.log_path.read_text(errors="replace")[-800:].strip() or "it said nothing"
+            )
             raise WorkerError(f"AppWorld did not start ({detail}); see {self.log_path}")
-        log.info("AppWorld %s ready after %.1f s (process %s)", report["version"], time.monotonic() - started, report["pid"])
+        log.info(
+            "AppWorld %s ready after %.1f s (process %s)", report["version"], time.monotonic() - started, report["pid"]
+        )
 
 
 class Worker:
@@ -156,7 +170,9 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -167,7 +183,8 @@ class Worker:
     def ask(self, operation: str, timeout_s: float = REPLY_TIMEOUT_S, **fields: Any) -> Any:
         """Return the result of an operation of `worker/session.py`.
 
-        Raises ValueError for what the worker calls a wrong request, WorkerTimeout (the worker is killed), WorkerDied, WorkerError.
+        Raises ValueError for what the worker calls a wrong request, WorkerTimeout (the worker is killed), WorkerDied,
+        WorkerError.
         """
         if not self._is_open:
             raise WorkerDied("the AppWorld worker of this episode has ended")
@@ -183,10 +200,14 @@ class Worker:
             reply = self._channel.receive(timeout_s)
         except TimeoutError as error:
             self.close()
-            raise WorkerTimeout(f"the AppWorld worker did not answer `{operation}` within {timeout_s:g} s and was killed") from error
+            raise WorkerTimeout(
+                f"the AppWorld worker did not answer `{operation}` within {timeout_s:g} s and was killed"
+            ) from error
         except (ChannelClosed, ValueError) as error:
             self.close()
-            raise WorkerDied(f"the AppWorld worker ended during `{operation}` ({error}); was it killed, or out of memory?") from error
+            raise WorkerDied(
+                f"the AppWorld worker ended during `{operation}` ({error}); was it killed, or out of memory?"
+            ) from error
         if reply["ok"]:
             return reply["result"]
         if reply["kind"] == "value":
@@ -200,7 +221,11 @@ class Worker:
         self._is_open = False
         with self._channel.sock as sock:
             if not _wait_for_end(sock, CLOSE_TIMEOUT_S):
-                log.error("the fork server did not report the end of AppWorld worker %s within %g s", self.pid, CLOSE_TIMEOUT_S)
+                log.error(
+                    "the fork server did not report the end of AppWorld worker %s within %g s",
+                    self.pid,
+                    CLOSE_TIMEOUT_S,
+                )
 
 
 def ask_once(installation: Installation, operation: str, timeout_s: float = REPLY_TIMEOUT_S, **fields: Any) -> Any:

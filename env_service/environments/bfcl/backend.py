@@ -1,11 +1,13 @@
 """The simulated APIs of one episode: instances of its own, called by method name.
 
-A call runs a public method of the task's APIs with the given arguments and answers with the text the package itself would
-give, errors included, because the package's response check compares these texts. The package keeps its instances in module
-globals and lets its long variants hand out module-level objects; here every instance is a deep copy, so that episodes of one
-process cannot see each other. Where the package changes interpreter-wide settings (number precision), they are put back.
+A call runs a public method of the task's APIs with the given arguments and answers with the text the package itself
+would give, errors included, because the package's response check compares these texts. The package keeps its instances
+in module globals and lets its long variants hand out module-level objects; here every instance is a deep copy, so that
+episodes of one process cannot see each other. Where the package changes interpreter-wide settings (number precision),
+they are put back.
 
-Arguments that would keep the processor busy for minutes are answered without computing (`_GUARDS`): a process holds many episodes.
+Arguments that would keep the processor busy for minutes are answered without computing (`_GUARDS`): a process holds
+many episodes.
 """
 
 from __future__ import annotations
@@ -46,8 +48,11 @@ class Backend:
         for name in task.involved_classes:
             instance = package.classes[name]()
             if name not in package.stateless_classes:
-                instance._load_scenario(copy.deepcopy(task.initial_config.get(name, {})), long_context=task.long_context)
-            # Loading stores references to module-level tables (credit cards, bookings); without this copy episodes would share them.
+                instance._load_scenario(
+                    copy.deepcopy(task.initial_config.get(name, {})), long_context=task.long_context
+                )
+            # Loading stores references to module-level tables (credit cards, bookings); without this copy episodes
+            # would share them.
             instance = copy.deepcopy(instance)
             self.instances[name] = instance
             members = inspect.getmembers(instance, predicate=inspect.ismethod)
@@ -81,7 +86,9 @@ class Backend:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the public state of every API as JSON-ready data (what the package's state check compares)."""
-        return {name: {key: plain(value) for key, value in _public(instance)} for name, instance in self.instances.items()}
+        return {
+            name: {key: plain(value) for key, value in _public(instance)} for name, instance in self.instances.items()
+        }
 
 
 def is_error(result: str) -> bool:
@@ -149,7 +156,8 @@ def _kept(numbers: Any) -> Iterator[None]:
 
 
 def _harmless(call: Call, method: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments, changed where that saves work without changing the result; raise where the work is absurd."""
+    """Return the arguments, changed where that saves work without changing the result; raise where the work is
+    absurd."""
     guard = _GUARDS.get(call.name)
     if guard is None:
         return call.positional, dict(call.arguments)
@@ -169,7 +177,8 @@ def _guard_power(_: Any, arguments: dict[str, Any]) -> None:
     if exponent > 4 * limit or exponent * math.log10(abs(base)) > limit + 1:
         # The power would be computed at length only to fail with these words when it is turned into text.
         raise ValueError(
-            f"Exceeds the limit ({limit} digits) for integer string conversion; use sys.set_int_max_str_digits() to increase the limit"
+            f"Exceeds the limit ({limit} digits) for integer string conversion; use sys.set_int_max_str_digits() to "
+            "increase the limit"
         )
 
 
@@ -187,7 +196,8 @@ def _guard_precision(_: Any, arguments: dict[str, Any]) -> None:
 
 
 def _guard_copy(file_system: Any, _: dict[str, Any]) -> None:
-    """Copies share their children, so folders copied into each other grow exponentially; refuse once the tree is huge."""
+    """Copies share their children, so folders copied into each other grow exponentially; refuse once the tree is
+    huge."""
     stack, seen = [file_system.root], 0
     while stack:
         seen += 1

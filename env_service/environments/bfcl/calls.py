@@ -1,8 +1,8 @@
 """Tool calls out of text: what the model wrote in tags, and the package's reference calls.
 
-Neither is ever evaluated. A model's call is one JSON object `{"name": ..., "arguments": {...}}` between `<tool_call>` and
-`</tool_call>`; whatever is in the tags and is not that becomes a `Malformed` with the reason, in its place among the calls, and
-never an exception. A reference call is parsed by `ast` and may hold literals only.
+Neither is ever evaluated. A model's call is one JSON object `{"name": ..., "arguments": {...}}` between `<tool_call>`
+and `</tool_call>`; whatever is in the tags and is not that becomes a `Malformed` with the reason, in its place among
+the calls, and never an exception. A reference call is parsed by `ast` and may hold literals only.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ class Malformed:
 
 
 def parse_action(action: Mapping[str, Any]) -> list[Call | Malformed]:
-    """Return the calls of an assistant message, in order; an empty list means that the message is an answer to the user.
+    """Return the calls of an assistant message, in order; an empty list means that the message is an answer to the
+    user.
 
-    `tool_calls`, where the message has them, count instead of the text. Raises ValueError if the message is not one of an assistant.
+    `tool_calls`, where the message has them, count instead of the text. Raises ValueError if the message is not one of
+    an assistant.
     """
     if not isinstance(action, Mapping) or action.get("role") != "assistant":
         raise ValueError(f"an action is a message of the role `assistant`; got {str(action)[:200]!r}")
@@ -49,12 +51,18 @@ def parse_action(action: Mapping[str, Any]) -> list[Call | Malformed]:
         raise ValueError(f"`tool_calls` of an action is a list; got {type(structured).__name__}")
     found = [_from_structured(item) for item in structured] if structured else parse_text(content or "")
     if len(found) > MAX_CALLS_PER_MESSAGE:
-        return [Malformed(f"one message may hold at most {MAX_CALLS_PER_MESSAGE} calls, this one holds {len(found)}; none was executed")]
+        return [
+            Malformed(
+                f"one message may hold at most {MAX_CALLS_PER_MESSAGE} calls, this one holds {len(found)}; none was "
+                "executed"
+            )
+        ]
     return found
 
 
 def parse_text(text: str) -> list[Call | Malformed]:
-    """Return the calls in a model's text. Reasoning (up to `</think>`, or from an unclosed `<think>` on) is not searched."""
+    """Return the calls in a model's text. Reasoning (up to `</think>`, or from an unclosed `<think>` on) is not
+    searched."""
     text = text.rpartition("</think>")[2].partition("<think>")[0]
     found: list[Call | Malformed] = []
     position = 0
@@ -78,7 +86,9 @@ def _read_block(text: str, start: int) -> tuple[Call | Malformed, int]:
     except (ValueError, RecursionError) as error:
         close, again = text.find(CLOSE, start), text.find(OPEN, start)
         if close >= 0 and (again < 0 or close < again):
-            return Malformed(f"the text between the tags is not valid JSON ({_explain(error, begin)})"), close + len(CLOSE)
+            return Malformed(f"the text between the tags is not valid JSON ({_explain(error, begin)})"), close + len(
+                CLOSE
+            )
         return Malformed(f"a {OPEN} is not closed with {CLOSE}"), again if again >= 0 else len(text)
     end = _end_of_blank(text, end)
     if text.startswith(CLOSE, end):
@@ -133,7 +143,8 @@ def _is_bare_call(text: str) -> bool:
 
 
 def parse_reference(text: str) -> Call:
-    """Parse one of the package's reference calls, `f(1, b='x')`; raise ValueError if it is anything but a call with literals."""
+    """Parse one of the package's reference calls, `f(1, b='x')`; raise ValueError if it is anything but a call with
+    literals."""
     node = ast.parse(text, mode="eval").body
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError(f"the reference call {text!r} is not a plain function call")
@@ -157,7 +168,15 @@ def _explain(error: Exception, begin: int) -> str:
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "object", list: "list", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
+    names = {
+        dict: "object",
+        list: "list",
+        str: "string",
+        bool: "boolean",
+        int: "number",
+        float: "number",
+        type(None): "null",
+    }
     return names.get(type(value), type(value).__name__)
 
 

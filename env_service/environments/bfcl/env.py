@@ -1,11 +1,15 @@
-"""The BFCL v3 multi-turn environment: a user with several requests in a row, simulated APIs, and the benchmark's own verdict.
+"""The BFCL v3 multi-turn environment: a user with several requests in a row, simulated APIs, and the benchmark's own
+verdict.
 
-An assistant message with calls is answered with their results; one without a call ends the turn, and the user's next request
-follows, or `[CONVERSATION_COMPLETED]` and the end. A call that cannot be read is answered with what is wrong with it and
-changes nothing; it counts as a step, not as a call. More steps in a turn than allowed end the episode unsolved, as in the benchmark.
+An assistant message with calls is answered with their results; one without a call ends the turn, and the user's next
+request follows, or `[CONVERSATION_COMPLETED]` and the end. A call that cannot be read is answered with what is wrong
+with it and changes nothing; it counts as a step, not as a call. More steps in a turn than allowed end the episode
+unsolved, as in the benchmark.
 
-Instances share a process: each holds its own copies of the simulated APIs (pure Python on dictionaries; no files, no network),
-model text is parsed as JSON and never evaluated, and arguments that would block the process are answered without computing.
+Instances share a process: each holds its own copies of the simulated APIs (pure Python on dictionaries; no files, no
+    network),
+model text is parsed as JSON and never evaluated, and arguments that would block the process are answered without
+computing.
 """
 
 from __future__ import annotations
@@ -33,8 +37,8 @@ _INFO_KINDS = ("task", "tools", "state", "report")
 class BfclEnv(BaseEnv):
     """One conversation of one BFCL multi-turn task.
 
-    Parameters of `create`: `is_open_query` (an episode without the task's own requests: it ends with the first answer without a
-    call and is not graded), `max_steps_per_turn` (20, as in the benchmark).
+    Parameters of `create`: `is_open_query` (an episode without the task's own requests: it ends with the first answer
+    without a call and is not graded), `max_steps_per_turn` (20, as in the benchmark).
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
@@ -42,7 +46,8 @@ class BfclEnv(BaseEnv):
     explore_steps: ClassVar[str] = "max_steps_per_turn"
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Load the task's APIs twice, for the agent and for the reference; raises ValueError for a wrong id or parameter."""
+        """Load the task's APIs twice, for the agent and for the reference; raises ValueError for a wrong id or
+        parameter."""
         super().__init__(task_id, instance_id, params)
         check_names(self.params, _CREATE_PARAMS, "create")
         self._open = read_flag(self.params, "is_open_query", False)
@@ -62,7 +67,8 @@ class BfclEnv(BaseEnv):
         self._said: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the tool prompt and the user's first request, or an invitation to look around if `is_open_query` is set."""
+        """Return the tool prompt and the user's first request, or an invitation to look around if `is_open_query` is
+        set."""
         asked = dict(params or {})
         check_names(asked, _CREATE_PARAMS, "create")
         if read_flag(asked, "is_open_query", self._open) != self._open:
@@ -70,12 +76,16 @@ class BfclEnv(BaseEnv):
         tools = self._tools()
         request = prompts.open_request(tools) if self._open else str(self._task.questions[0])
         return {
-            "state": [{"role": "system", "content": prompts.system_prompt(tools)}, {"role": "user", "content": request}],
+            "state": [
+                {"role": "system", "content": prompts.system_prompt(tools)},
+                {"role": "user", "content": request},
+            ],
             "info": {"instance_id": self.instance_id, "query": request, **self._facts()},
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Execute the message's calls, or end the turn if it has none; raise ValueError if the episode is over or the message is none."""
+        """Execute the message's calls, or end the turn if it has none; raise ValueError if the episode is over or the
+        message is none."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
         found = parse_action(action)
@@ -94,8 +104,13 @@ class BfclEnv(BaseEnv):
         if self._steps_this_turn > self._max_steps:
             self._stop = "max_steps_per_turn"
         readable = sum(isinstance(item, Call) for item in found)
-        refused = next((text for item, text in zip(found, results, strict=True) if not isinstance(item, Call) or is_error(text)), False)
-        return self._answer(printable(prompts.tool_responses(results)), calls=readable, malformed=len(found) - readable, refused=refused)
+        refused = next(
+            (text for item, text in zip(found, results, strict=True) if not isinstance(item, Call) or is_error(text)),
+            False,
+        )
+        return self._answer(
+            printable(prompts.tool_responses(results)), calls=readable, malformed=len(found) - readable, refused=refused
+        )
 
     def _end_turn(self) -> StepResult:
         if self._open:
@@ -134,8 +149,10 @@ class BfclEnv(BaseEnv):
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the calls that this instance executed (`messages` are not needed).
 
-        Sparse (default): 1.0 if every turn passed the package's checks, else 0.0. Dense (`sparse=False`): the share of turns that
-        passed. `irrelevance=False` leaves the irrelevance check out, as the package's leaderboard script does. An open query
+        Sparse (default): 1.0 if every turn passed the package's checks, else 0.0. Dense (`sparse=False`): the share of
+            turns that
+        passed. `irrelevance=False` leaves the irrelevance check out, as the package's leaderboard script does. An open
+        query
         has no reference and scores 0.0: what it was for must be judged by whoever asked.
         """
         options = dict(params or {})
@@ -146,7 +163,8 @@ class BfclEnv(BaseEnv):
         return float(self._referee.solved(irrelevance)) if sparse else self._referee.share(irrelevance)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas), "state" (`base.StateInfo`), "report" (verdicts)."""
+        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas), "state" (`base.StateInfo`),
+        "report" (verdicts)."""
         options = dict(params or {})
         check_names(options, ("what",), "get_info")
         what = options.get("what", "task")
@@ -165,12 +183,19 @@ class BfclEnv(BaseEnv):
         return {"facts": self.snapshot(), "answer": answer, "finished": is_finished, "exact": True, "prose": True}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of the APIs by class, as JSON-ready data: equal snapshots are equal states for the package's state check."""
+        """Return the state of the APIs by class, as JSON-ready data: equal snapshots are equal states for the package's
+        state check."""
         return self._agent.snapshot()
 
     def _tools(self) -> list[ToolDoc]:
-        """Return what is on offer now: an open query has everything, a task gets held-out functions when their turn comes."""
-        added = [doc for turn, docs in sorted(self._task.held_out.items()) if self._open or turn <= self._turn for doc in docs]
+        """Return what is on offer now: an open query has everything, a task gets held-out functions when their turn
+        comes."""
+        added = [
+            doc
+            for turn, docs in sorted(self._task.held_out.items())
+            if self._open or turn <= self._turn
+            for doc in docs
+        ]
         return [*self._task.tools, *added]
 
     def _facts(self) -> dict[str, Any]:
@@ -189,9 +214,17 @@ class BfclEnv(BaseEnv):
             "solved": self._referee.solved(irrelevance=True),
             "solved_without_irrelevance_check": self._referee.solved(irrelevance=False),
         }
-        return {**self._facts(), "turn": self._turn, "stop_reason": self._stop, "calls": len(self._results), "verdicts": verdicts, **scores}
+        return {
+            **self._facts(),
+            "turn": self._turn,
+            "stop_reason": self._stop,
+            "calls": len(self._results),
+            "verdicts": verdicts,
+            **scores,
+        }
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of a split: train, val, test (cut by scenario) or full; see `splits` for `categories` and `split_by`."""
+        """Return the task ids of a split: train, val, test (cut by scenario) or full; see `splits` for `categories` and
+        `split_by`."""
         return split_task_ids(load_package().tasks, split, params)

@@ -1,10 +1,10 @@
 """Verdicts: each turn is compared, when it ends, with the reference calls of that turn by the package's own checkers.
 
-A turn with reference calls passes if the agent called something, the public state of every API equals the state after the
-reference calls (state check), and every result of the turn's reference calls is among the agent's results so far (response
-check). A turn without reference calls compares nothing; in the categories where something is missing the agent must not call
-then (irrelevance check). The episode is solved if it went through all turns and each passed; without the irrelevance check
-that is the package's `multi_turn_checker`, word for word, on the same calls.
+A turn with reference calls passes if the agent called something, the public state of every API equals the state after
+the reference calls (state check), and every result of the turn's reference calls is among the agent's results so far
+(response check). A turn without reference calls compares nothing; in the categories where something is missing the
+agent must not call then (irrelevance check). The episode is solved if it went through all turns and each passed;
+without the irrelevance check that is the package's `multi_turn_checker`, word for word, on the same calls.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Referee:
     def close_turn(self, agent: Backend, results: Sequence[str], calls_this_turn: int) -> Verdict:
         """Judge the turn that just ended.
 
-        `results` are the texts of all the agent's calls since the episode began, `calls_this_turn` how many of them this turn made.
+        `results` are the texts of all the agent's calls since the episode began, `calls_this_turn` how many of them
+        this turn made.
         """
         turn = len(self.verdicts)
         expected = [self._reference.call(parse_reference(text)) for text in self._task.truth[turn]]
@@ -59,13 +60,17 @@ class Referee:
 
     def _judge_abstention(self, calls_this_turn: int) -> Verdict:
         if calls_this_turn and self._task.checks_irrelevance:
-            return Verdict(IRRELEVANT_CALLS, f"{calls_this_turn} calls in a turn that offers no way to act", expects_calls=False)
+            return Verdict(
+                IRRELEVANT_CALLS, f"{calls_this_turn} calls in a turn that offers no way to act", expects_calls=False
+            )
         return Verdict(None, expects_calls=False)
 
     def _compare(self, agent: Backend, results: Sequence[str], expected: list[str], turn: int) -> Verdict:
         state = self._package.state_checker(agent.instances, self._reference.instances)
         if not state["valid"]:
-            return Verdict(state["error_type"], f"{state['error_message']} Different: {sorted(state['details']['differences'])}")
+            return Verdict(
+                state["error_type"], f"{state['error_message']} Different: {sorted(state['details']['differences'])}"
+            )
         response = self._package.response_checker(list(results), expected, turn)
         if not response["valid"]:
             return Verdict(response["error_type"], response["error_message"])
@@ -73,12 +78,15 @@ class Referee:
 
     def solved(self, irrelevance: bool) -> bool:
         """Whether all turns were played and passed."""
-        return len(self.verdicts) == len(self._task.truth) and all(verdict.passed(irrelevance) for verdict in self.verdicts)
+        return len(self.verdicts) == len(self._task.truth) and all(
+            verdict.passed(irrelevance) for verdict in self.verdicts
+        )
 
     def share(self, irrelevance: bool) -> float:
         """Return the share of turns that passed, in 0..1.
 
-        Turns that were passed by not calling count only beside one that was passed by calling: silence alone earns nothing.
+        Turns that were passed by not calling count only beside one that was passed by calling: silence alone earns
+        nothing.
         """
         passed = [verdict for verdict in self.verdicts if verdict.passed(irrelevance)]
         if not any(verdict.expects_calls for verdict in passed):

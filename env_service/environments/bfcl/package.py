@@ -1,9 +1,9 @@
 """The door to the `bfcl-eval` package: its tasks as plain records, its simulated APIs and its checkers.
 
-Nothing of the package is imported before it is first needed, and nothing is written: the folders that its import and its loader
-create go to a temporary directory that is gone when loading is over. A missing or broken package is a RuntimeError that holds
-the line to install it. Where the package lies is the server's business: the environment variable `BFCL_ROOT` may name a
-checkout, a request never can.
+Nothing of the package is imported before it is first needed, and nothing is written: the folders that its import and
+its loader create go to a temporary directory that is gone when loading is over. A missing or broken package is a
+RuntimeError that holds the line to install it. Where the package lies is the server's business: the environment
+variable `BFCL_ROOT` may name a checkout, a request never can.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ ToolDoc = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BfclTask:
-    """One multi-turn task: what the user says turn by turn, the tools, the starting state, the reference calls of each turn.
+    """One multi-turn task: what the user says turn by turn, the tools, the starting state, the reference calls of each
+    turn.
 
     `questions[t]` is None where the turn brings functions (`held_out[t]`) instead of words.
     """
@@ -80,7 +81,8 @@ _loading = threading.Lock()
 
 
 def load_package() -> BfclPackage:
-    """Import the package and read its tasks, once a process (0.6 s, about 50 MB); raise RuntimeError if it is not usable."""
+    """Import the package and read its tasks, once a process (0.6 s, about 50 MB); raise RuntimeError if it is not
+    usable."""
     with _loading:
         return _load()
 
@@ -94,7 +96,8 @@ def _load() -> BfclPackage:
         config = _import("bfcl_eval.constants.executable_backend_config")
         prompts = _import("bfcl_eval.constants.default_prompts")
         tasks = {task.task_id: task for category in CATEGORIES for task in _read_category(loader, category)}
-        # All at once and not when a task needs one: a thread must never meet a module that another one is still importing.
+        # All at once and not when a task needs one: a thread must never meet a module that another one is still
+        # importing.
         names = {name for task in tasks.values() for name in task.involved_classes}
         classes = {name: getattr(_import(config.CLASS_FILE_PATH_MAPPING[name]), name) for name in names}
         numbers = _import("mpmath").mp
@@ -121,7 +124,8 @@ def _read_category(loader: Any, category: str) -> Iterator[BfclTask]:
             questions=tuple(_question(turn) for turn in entry["question"]),
             tools=tuple(_shared_doc(json.dumps(doc)) for doc in entry["function"]),
             held_out={
-                int(turn): tuple(_shared_doc(json.dumps(doc)) for doc in docs) for turn, docs in entry.get("missed_function", {}).items()
+                int(turn): tuple(_shared_doc(json.dumps(doc)) for doc in docs)
+                for turn, docs in entry.get("missed_function", {}).items()
             },
             initial_config=entry["initial_config"],
             involved_classes=tuple(entry["involved_classes"]),
@@ -144,7 +148,9 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise RuntimeError(f"the bfcl environment could not import `{name}` ({error}); install its package with: {INSTALL_LINE}") from error
+        raise RuntimeError(
+            f"the bfcl environment could not import `{name}` ({error}); install its package with: {INSTALL_LINE}"
+        ) from error
 
 
 def _use_checkout() -> None:
@@ -152,13 +158,16 @@ def _use_checkout() -> None:
     if not root:
         return
     if not (Path(root) / "bfcl_eval" / "__init__.py").is_file():
-        raise RuntimeError(f"{ROOT_VARIABLE}={root!r} holds no `bfcl_eval` package; name the folder that contains it, or unset it")
+        raise RuntimeError(
+            f"{ROOT_VARIABLE}={root!r} holds no `bfcl_eval` package; name the folder that contains it, or unset it"
+        )
     sys.path.insert(0, root)
 
 
 @contextmanager
 def _project_root() -> Iterator[None]:
-    """Point the package's project root, unless the server's owner did, to a folder that lives as long as the loading."""
+    """Point the package's project root, unless the server's owner did, to a folder that lives as long as the
+    loading."""
     variable = "BFCL_PROJECT_ROOT"
     if os.environ.get(variable):
         yield
@@ -177,4 +186,8 @@ def _warn_about_version() -> None:
     except importlib.metadata.PackageNotFoundError:
         return
     if found != VERSION:
-        logger.warning("bfcl-eval %s is installed; the adapter was checked with %s, and tasks change between releases", found, VERSION)
+        logger.warning(
+            "bfcl-eval %s is installed; the adapter was checked with %s, and tasks change between releases",
+            found,
+            VERSION,
+        )

@@ -1,4 +1,5 @@
-"""Reading request parameters: a name that is not known is refused with the nearest known one, a wrong type with what is wanted."""
+"""Reading request parameters: a name that is not known is refused with the nearest known one, a wrong type with what is
+wanted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the agent reads: the tool prompt (the wording of the Qwen chat template), added tools, results and the end marker."""
+"""What the agent reads: the tool prompt (the wording of the Qwen chat template), added tools, results and the end
+marker."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ For each function call, return a json object with function name and arguments wi
 
 # Conversation
 
-The results of your calls come back within <tool_response></tool_response> tags. Keep calling until the user's request is fulfilled,
-then answer without a call: that ends your turn and the user speaks next. If no function fits, or a required value is missing, answer
+The results of your calls come back within <tool_response></tool_response> tags. Keep calling until the user's \
+request is fulfilled,
+then answer without a call: that ends your turn and the user speaks next. If no function fits, or a required value is \
+missing, answer
 without a call and say so. When a later message brings more functions, you may use them from then on."""
 
 _CALL_FORM = '<tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call>'
@@ -47,7 +50,8 @@ def added_functions(tools: Iterable[ToolDoc], sentence: str) -> str:
 def open_request(tools: Sequence[ToolDoc]) -> str:
     """Return the user message of an episode without a task."""
     return (
-        f"There is no fixed request. The {len(tools)} functions above work on a running system. Find out what they do and what state the "
+        f"There is no fixed request. The {len(tools)} functions above work on a running system. Find out what they do "
+        "and what state the "
         "system is in. Answer without a call when you are done."
     )
 
@@ -64,7 +68,11 @@ def malformed_result(reason: str) -> str:
 
 def tool_schema(doc: ToolDoc) -> dict[str, Any]:
     """Turn the package's document of a function into a standard tool schema (its `response` part is left out)."""
-    function = {"name": doc["name"], "description": doc["description"].strip(), "parameters": _json_schema(doc["parameters"])}
+    function = {
+        "name": doc["name"],
+        "description": doc["description"].strip(),
+        "parameters": _json_schema(doc["parameters"]),
+    }
     return {"type": "function", "function": function}
 
 
@@ -74,7 +82,8 @@ def _tools_block(tools: Iterable[ToolDoc]) -> str:
 
 
 def _json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate the package's type names; walk only where a schema can hold schemas, so that a property named `type` survives."""
+    """Translate the package's type names; walk only where a schema can hold schemas, so that a property named `type`
+    survives."""
     result = dict(schema)
     if isinstance(kind := result.get("type"), str):
         result["type"] = _TYPES.get(kind, kind)

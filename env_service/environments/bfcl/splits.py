@@ -1,9 +1,11 @@
 """Which tasks belong to which split.
 
-Base_k, long_context_k, miss_func_k and miss_param_k tell one story (same APIs, nearly always the same starting state), so the
-default cut is by scenario k: whatever categories are asked for, a scenario of train is never in val or test. The cut follows a
-hash of k and is the same everywhere. AgentEvolver's cut (each category in half, in file order) is there for comparison: it
-shares no scenario between its halves either as long as the files are in order, but it has no third part.
+Base_k, long_context_k, miss_func_k and miss_param_k tell one story (same APIs, nearly always the same starting state),
+so the
+default cut is by scenario k: whatever categories are asked for, a scenario of train is never in val or test. The cut
+    follows a
+hash of k and is the same everywhere. AgentEvolver's cut (each category in half, in file order) is there for comparison:
+it shares no scenario between its halves either as long as the files are in order, but it has no third part.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def _categories(value: Any) -> list[str]:
 
 def _half(tasks: Sequence[BfclTask], split: str) -> Sequence[BfclTask]:
     if split not in SPLITS_OF_AGENTEVOLVER:
-        raise ValueError(f"unknown split {split!r}; split_by='agentevolver' has: {', '.join(SPLITS_OF_AGENTEVOLVER)}, {FULL_SPLIT}")
+        raise ValueError(
+            f"unknown split {split!r}; split_by='agentevolver' has: {', '.join(SPLITS_OF_AGENTEVOLVER)}, {FULL_SPLIT}"
+        )
     middle = len(tasks) // 2
     return tasks[:middle] if split == "train" else tasks[middle:]
 

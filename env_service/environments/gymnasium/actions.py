@@ -1,7 +1,9 @@
 """An action out of a model's text.
 
-Accepted: the name or the number of an action, alone or behind `action:`; for a text action space, the text behind `action:`, or
-the whole message. Anything else becomes an `ActionError` whose text teaches the form; nothing is guessed and nothing raises.
+Accepted: the name or the number of an action, alone or behind `action:`; for a text action space, the text behind
+    `action:`, or
+the whole message. Anything else becomes an `ActionError` whose text teaches the form; nothing is guessed and nothing
+raises.
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ class ActionError:
 
 @dataclass(frozen=True)
 class NamedActions:
-    """The actions of a discrete space: numbers `start`, `start` + 1, ..., each with a name where the world gives names."""
+    """The actions of a discrete space: numbers `start`, `start` + 1, ..., each with a name where the world gives
+    names."""
 
     names: tuple[str, ...]
     start: int = 0
 
     def form(self) -> str:
         """Return how to write an action, with the list of them."""
-        listed = ", ".join(f"{number} {name}" if name != str(number) else name for number, name in enumerate(self.names, self.start))
+        listed = ", ".join(
+            f"{number} {name}" if name != str(number) else name for number, name in enumerate(self.names, self.start)
+        )
         return f"Write one line `action: <name or number>`. The actions are: {listed}."
 
     def parse(self, text: str) -> int | ActionError:
@@ -72,7 +77,8 @@ class TextActions:
 
 
 def farewell(text: str) -> str | None:
-    """Return the answer of a message that ends an episode without a goal (`action: done [ANSWER]`), "" for none; None if it does not."""
+    """Return the answer of a message that ends an episode without a goal (`action: done [ANSWER]`), "" for none; None
+    if it does not."""
     found = _spoken(text)
     if isinstance(found, ActionError):
         return None

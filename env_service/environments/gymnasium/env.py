@@ -1,9 +1,10 @@
 """Gymnasium worlds as text episodes: one message, one action.
 
-A message that names no action is answered with the form and the list of actions and costs a step of the agent, not of the world.
-The episode ends when the world ends it or when the steps are spent; one without a goal also ends with `action: done`, behind which an
-answer may stand. The grade comes from the world's own rewards.
-To serve other worlds, subclass with `worlds` of your own and start the service with `--env-module NAME=package.module:Class`.
+A message that names no action is answered with the form and the list of actions and costs a step of the agent, not of
+the world. The episode ends when the world ends it or when the steps are spent; one without a goal also ends with
+`action: done`, behind which an answer may stand. The grade comes from the world's own rewards.
+To serve other worlds, subclass with `worlds` of your own and start the service with `--env-module
+NAME=package.module:Class`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from env_service.environments.gymnasium.world import World
 
 LARGEST_MAX_STEPS = 1000
 OPEN_GOAL = "There is no goal: find out how this world works."
-_DONE = "When you are done with what you were asked for, write `action: done`, or `action: done <answer>` if there was a question."
+_DONE = (
+    "When you are done with what you were asked for, write `action: done`, or `action: done <answer>` if there "
+    "was a question."
+)
 
 
 class GymnasiumEnv(BaseEnv):
@@ -35,7 +39,8 @@ class GymnasiumEnv(BaseEnv):
     worlds: ClassVar[Mapping[str, World]] = {world.env_id: world for world in WORLDS}
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Make and reset the world; raises ValueError for a wrong id or parameter, RuntimeError if the world cannot be read as text."""
+        """Make and reset the world; raises ValueError for a wrong id or parameter, RuntimeError if the world cannot be
+        read as text."""
         super().__init__(task_id, instance_id, params)
         self._open, asked_steps = _read_params(self.params)
         self._world, self._seed = read_task_id(task_id, self.worlds)
@@ -57,19 +62,25 @@ class GymnasiumEnv(BaseEnv):
         goal = OPEN_GOAL if self._open else self._world.goal
         request = f"{goal}\n\n{self._world.observe(self._env, self._observation)}"
         end = f" {_DONE}" if self._open else ""
-        system = f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} messages.{end}".strip()
+        system = (
+            f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} "
+            f"messages.{end}"
+        ).strip()
         return {
             "state": [{"role": "system", "content": system}, {"role": "user", "content": request}],
             "info": {"instance_id": self.instance_id, "query": goal, **self._facts()},
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Take the action that the message names; raise ValueError if the episode is over or the message is none of an assistant."""
+        """Take the action that the message names; raise ValueError if the episode is over or the message is none of an
+        assistant."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
         text = action.get("content") if isinstance(action, Mapping) and action.get("role") == "assistant" else None
         if not isinstance(text, str):
-            raise ValueError(f"an action is a message of the role `assistant` with text as content; got {str(action)[:200]!r}")
+            raise ValueError(
+                f"an action is a message of the role `assistant` with text as content; got {str(action)[:200]!r}"
+            )
         self._steps += 1
         parsed = self._actions.parse(text)
         if isinstance(parsed, ActionError):
@@ -104,13 +115,15 @@ class GymnasiumEnv(BaseEnv):
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade by the world's rewards: sparse (default) 1.0 for a success, else 0.0.
 
-        Dense (`sparse=False`) gives an unsolved episode the share of the way to the goal that it came, where the world knows the
-        way, and the sparse grade where it does not. An open query has no goal and scores 0.0.
+        Dense (`sparse=False`) gives an unsolved episode the share of the way to the goal that it came, where the world
+        knows the way, and the sparse grade where it does not. An open query has no goal and scores 0.0.
         """
         options = dict(params or {})
         sparse = options.pop("sparse", True)
         if options or not isinstance(sparse, bool):
-            raise ValueError(f"evaluate of the gymnasium environment knows only `sparse`, true or false; got {params!r}")
+            raise ValueError(
+                f"evaluate of the gymnasium environment knows only `sparse`, true or false; got {params!r}"
+            )
         if self._open:
             return 0.0
         if self._world.solved(self._env, self._rewards, self._terminated):
@@ -130,7 +143,8 @@ class GymnasiumEnv(BaseEnv):
         return {**self._facts(), "steps": self._steps, "stop_reason": self._stop, "rewards": list(self._rewards)}
 
     def _is_finished(self) -> bool:
-        """Whether the agent said that it is done or the world ended with a success; a fall into a hole ends an episode, too."""
+        """Whether the agent said that it is done or the world ended with a success; a fall into a hole ends an episode,
+        too."""
         if self._stop != "finished":
             return False
         return self._said is not None or self._world.solved(self._env, self._rewards, self._terminated)
@@ -151,7 +165,8 @@ class GymnasiumEnv(BaseEnv):
 
     @classmethod
     def get_query_list(cls, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, val or test; `params["worlds"]` picks worlds. A class method, to see a subclass's worlds."""
+        """Return the task ids of train, val or test; `params["worlds"]` picks worlds. A class method, to see a
+        subclass's worlds."""
         return task_ids(split, params, cls.worlds)
 
 
@@ -160,9 +175,15 @@ def _read_params(params: Mapping[str, Any]) -> tuple[bool, int | None]:
     is_open, max_steps = params.get("is_open_query", False), params.get("max_steps")
     unknown = sorted(set(params) - {"is_open_query", "max_steps"})
     if unknown:
-        raise ValueError(f"unknown parameter `{unknown[0]}` for create of the gymnasium environment; known: is_open_query, max_steps")
+        raise ValueError(
+            f"unknown parameter `{unknown[0]}` for create of the gymnasium environment; known: is_open_query, max_steps"
+        )
     if not isinstance(is_open, bool):
         raise ValueError(f"parameter `is_open_query` is {is_open!r}; it must be true or false")
-    if max_steps is not None and (isinstance(max_steps, bool) or not isinstance(max_steps, int) or not 1 <= max_steps <= LARGEST_MAX_STEPS):
-        raise ValueError(f"parameter `max_steps` is {max_steps!r}; it must be a whole number from 1 to {LARGEST_MAX_STEPS}")
+    if max_steps is not None and (
+        isinstance(max_steps, bool) or not isinstance(max_steps, int) or not 1 <= max_steps <= LARGEST_MAX_STEPS
+    ):
+        raise ValueError(
+            f"parameter `max_steps` is {max_steps!r}; it must be a whole number from 1 to {LARGEST_MAX_STEPS}"
+        )
     return is_open, max_steps

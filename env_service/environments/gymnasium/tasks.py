@@ -1,7 +1,7 @@
 """Task ids and splits: `<environment id>:seed=<number>`.
 
-Seeds that start the same task count once, and a task's split follows a hash of the start itself, so that no start of train comes
-back in val or test under another seed.
+Seeds that start the same task count once, and a task's split follows a hash of the start itself, so that no start of
+train comes back in val or test under another seed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ _ID = re.compile(r"(?P<world>[\w./-]{1,100}):seed=(?P<seed>0|[1-9]\d{0,8})")
 
 
 def read_task_id(task_id: str, worlds: Mapping[str, World]) -> tuple[World, int]:
-    """Return world and seed of a task id; raise ValueError if it has another form or names a world that is not described."""
+    """Return world and seed of a task id; raise ValueError if it has another form or names a world that is not
+    described."""
     match = _ID.fullmatch(task_id)
     if match is None:
         example = f"{next(iter(worlds))}:seed=3"
-        raise ValueError(f"task id {task_id[:120]!r} has not the form `<environment id>:seed=<number>`, for example `{example}`")
+        raise ValueError(
+            f"task id {task_id[:120]!r} has not the form `<environment id>:seed=<number>`, for example `{example}`"
+        )
     return _world(match["world"], worlds), int(match["seed"])
 
 
 def task_ids(split: str, params: Mapping[str, Any] | None, worlds: Mapping[str, World]) -> list[str]:
-    """Return the ids of a split, world by world; `params["worlds"]` picks worlds. Raises ValueError for an unknown name."""
+    """Return the ids of a split, world by world; `params["worlds"]` picks worlds. Raises ValueError for an unknown
+    name."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; gymnasium has: {', '.join(SPLITS)}")
     options = dict(params or {})
     chosen = options.pop("worlds", list(worlds))
     if options:
-        raise ValueError(f"unknown parameter `{next(iter(options))}` for get_query_list of the gymnasium environment; known: worlds")
+        raise ValueError(
+            f"unknown parameter `{next(iter(options))}` for get_query_list of the gymnasium environment; known: worlds"
+        )
     if isinstance(chosen, str) or not isinstance(chosen, Sequence) or not chosen:
         raise ValueError(f"`worlds` is {chosen!r}; give a list with some of: {', '.join(worlds)}")
     picked = [_world(str(name), worlds) for name in chosen]

@@ -1,6 +1,7 @@
 """The two worlds that come along: FrozenLake on seeded maps without slipping, and Taxi.
 
-Both are deterministic and carry their whole transition table (`P`), so that a breadth-first search tells the shortest solution of
+Both are deterministic and carry their whole transition table (`P`), so that a breadth-first search tells the shortest
+solution of
 every state: it sets the step limit, measures progress, and proves that every listed task can be solved.
 """
 
@@ -16,7 +17,8 @@ from env_service.environments.gymnasium.world import World, gymnasium_module
 def shortest_plan(table: Any, start: int) -> list[int] | None:
     """Return the fewest actions from `start` to a rewarded end, by breadth-first search; None if there is no way.
 
-    `table[state][action]` is Gymnasium's list of `(probability, next state, reward, terminated)` with one certain entry.
+    `table[state][action]` is Gymnasium's list of `(probability, next state, reward, terminated)` with one certain
+    entry.
     """
     came_from: dict[int, tuple[int, int] | None] = {start: None}
     queue = deque([start])
@@ -107,8 +109,10 @@ class Taxi(_Planned):
             "Taxi-v4",
             goal="Pick the passenger up and drop them at their destination.",
             rules=(
-                "You drive a taxi on a 5x5 grid, north is up. R, G, Y and B are stands. You can drive across : but not through a wall (|). "
-                "Pick up works at the passenger's stand, drop off at the destination. Every action costs 1, a wrong pick up or "
+                "You drive a taxi on a 5x5 grid, north is up. R, G, Y and B are stands. You can drive across : but "
+                "not through a wall (|). "
+                "Pick up works at the passenger's stand, drop off at the destination. Every action costs 1, a wrong "
+                "pick up or "
                 "drop off 10, arriving pays 20."
             ),
             action_names=("south", "north", "east", "west", "pick up", "drop off"),

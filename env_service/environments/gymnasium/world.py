@@ -1,8 +1,9 @@
 """A world: a Gymnasium environment, and how it reads as text.
 
-`World` describes any registered environment whose action space is discrete or text and whose observations are built of discrete
-and text spaces; the observation is then shown as it is, and the episode counts as solved by its own reward. A subclass says more:
-rules, a drawn observation, a plan, progress. Worlds are written in Python on the server's side and chosen by name; a request
+`World` describes any registered environment whose action space is discrete or text and whose observations are built of
+discrete and text spaces; the observation is then shown as it is, and the episode counts as solved by its own reward. A
+subclass says more: rules, a drawn observation, a plan, progress. Worlds are written in Python on the server's side and
+    chosen by name; a request
 never imports anything. The gymnasium package is imported when a world is first made.
 """
 
@@ -23,7 +24,9 @@ def gymnasium_module(name: str = "gymnasium") -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise RuntimeError(f"the gymnasium environment could not import `{name}` ({error}); install it with: {INSTALL_LINE}") from error
+        raise RuntimeError(
+            f"the gymnasium environment could not import `{name}` ({error}); install it with: {INSTALL_LINE}"
+        ) from error
 
 
 class World:
@@ -34,7 +37,8 @@ class World:
     - `rules`: what the system message says about the world.
     - `action_names`: a name for each action of a discrete space, in order; numbers if there are none.
     - `max_steps`: the agent's messages in an episode where no plan tells a better number.
-    - `success_return`: the sum of rewards from which an episode counts as solved; None takes the reward threshold of the
+    - `success_return`: the sum of rewards from which an episode counts as solved; None takes the reward threshold of
+        the
       registry, or anything above 0.
     """
 
@@ -60,7 +64,8 @@ class World:
         return gymnasium_module().make(self.env_id, disable_env_checker=True)
 
     def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
-        """Yield a text for each seed that is the same for seeds that start the same task; the splits keep one of them."""
+        """Yield a text for each seed that is the same for seeds that start the same task; the splits keep one of
+        them."""
         for seed in seeds:
             yield str(seed)
 
@@ -69,11 +74,13 @@ class World:
         return f"Observation: {_as_text(observation)}"
 
     def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
-        """Return the state as facts, and whether equal facts mean equal states: what is seen, which need not be all there is."""
+        """Return the state as facts, and whether equal facts mean equal states: what is seen, which need not be all
+        there is."""
         return {"observation": _as_text(observation)}, False
 
     def plan(self, env: Any) -> list[int] | None:
-        """Return a shortest solution from the present state, [] if it is solved; None if none exists or none is known."""
+        """Return a shortest solution from the present state, [] if it is solved; None if none exists or none is
+        known."""
         return None
 
     def progress(self, env: Any, start_plan: Sequence[int] | None) -> float | None:
@@ -96,8 +103,12 @@ class World:
         if kind == "Text":
             return TextActions(space)
         if kind != "Discrete":
-            raise RuntimeError(f"the action space of {self.env_id} is {space}; only discrete and text spaces can be written as text")
-        names = self.action_names or tuple(str(number) for number in range(int(space.start), int(space.start) + int(space.n)))
+            raise RuntimeError(
+                f"the action space of {self.env_id} is {space}; only discrete and text spaces can be written as text"
+            )
+        names = self.action_names or tuple(
+            str(number) for number in range(int(space.start), int(space.start) + int(space.n))
+        )
         if len(names) != int(space.n):
             raise RuntimeError(f"{self.env_id} has {int(space.n)} actions, its world names {len(names)}")
         return NamedActions(names, int(space.start))
@@ -112,7 +123,9 @@ def _check_readable(space: Any, env_id: str) -> None:
     elif kind in _READABLE_SPACES:
         return
     else:
-        raise RuntimeError(f"the observation space of {env_id} holds {space}; only discrete and text spaces can be read as text")
+        raise RuntimeError(
+            f"the observation space of {env_id} holds {space}; only discrete and text spaces can be read as text"
+        )
     for part in parts:
         _check_readable(part, env_id)
 

@@ -1,7 +1,8 @@
 """Reading tool calls out of an assistant message, and the final answer out of one without.
 
-Calls come as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, several if need be, or as structured tool calls. A call
-that cannot be read is a `BadCall` with the reason, so that the agent is told; nothing is dropped and nothing raises.
+Calls come as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, several if need be, or as structured tool
+calls. A call that cannot be read is a `BadCall` with the reason, so that the agent is told; nothing is dropped and
+nothing raises.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class BadCall:
 
 
 def _loaded(text: str) -> tuple[Any, str]:
-    """Return the JSON value, or why there is none (model text may also be too deep or hold numbers that are too long)."""
+    """Return the JSON value, or why there is none (model text may also be too deep or hold numbers that are too
+    long)."""
     try:
         return json.loads(text, strict=False), ""
     except (ValueError, RecursionError) as error:

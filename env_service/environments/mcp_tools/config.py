@@ -1,10 +1,11 @@
 """The server-side configuration: which MCP servers an instance gets, where its tasks are, how long calls may take.
 
-It comes from the file that `ENV_MCP_CONFIG` names (the shipped example otherwise) and from nowhere else: no request can name a
-command, a URL or a path. Keys are strict; a wrong file raises ConfigError that names the file, the place and the value.
+It comes from the file that `ENV_MCP_CONFIG` names (the shipped example otherwise) and from nowhere else: no request can
+name a command, a URL or a path. Keys are strict; a wrong file raises ConfigError that names the file, the place and the
+value.
 
-Texts of the servers may hold `${INSTANCE_DIR}` (a folder of the episode's own), `${CONFIG_DIR}`, `${PYTHON}` (this interpreter)
-and `${env:NAME}` (a variable of the service, for a token).
+Texts of the servers may hold `${INSTANCE_DIR}` (a folder of the episode's own), `${CONFIG_DIR}`, `${PYTHON}` (this
+interpreter) and `${env:NAME}` (a variable of the service, for a token).
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class StdioServer(_Strict):
 
 
 class HttpServer(_Strict):
-    """A server that runs already and speaks streamable HTTP. Its state is shared by all instances, unless it keeps sessions apart."""
+    """A server that runs already and speaks streamable HTTP. Its state is shared by all instances, unless it keeps
+    sessions apart."""
 
     type: Literal["http", "streamable-http"] = "http"
     url: str = Field(pattern=r"^https?://")
@@ -75,7 +77,8 @@ class McpConfig(_Strict):
     tasks: list[str] = Field(min_length=1)
     """Task files (JSON lines), relative to this file."""
     state: list[Annotated[str, AfterValidator(inner_file)]] = []
-    """JSON files in the instance's folder that hold all of the servers' state, so that states can be compared and tasks graded by them."""
+    """JSON files in the instance's folder that hold all of the servers' state, so that states can be compared and tasks
+    graded by them."""
     start_timeout_s: float = Field(default=30.0, gt=0, le=60)
     """For all servers to start and list their tools; they start side by side."""
     call_timeout_s: float = Field(default=30.0, gt=0, le=60)
@@ -96,11 +99,15 @@ def load_config(path: Path) -> McpConfig:
     try:
         return McpConfig.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"cannot read the MCP configuration {path}: {error.strerror}; set {CONFIG_VARIABLE}") from error
+        raise ConfigError(
+            f"cannot read the MCP configuration {path}: {error.strerror}; set {CONFIG_VARIABLE}"
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"MCP configuration {path}, at `{place}`: {first['msg']} (got {str(first['input'])[:100]!r})") from error
+        raise ConfigError(
+            f"MCP configuration {path}, at `{place}`: {first['msg']} (got {str(first['input'])[:100]!r})"
+        ) from error
 
 
 def task_paths(path: Path, config: McpConfig) -> tuple[Path, ...]:
@@ -119,7 +126,10 @@ def _value_of(name: str, known: Mapping[str, str], environ: Mapping[str, str]) -
             f"the MCP configuration asks for ${{{name}}}, but the service has no variable {variable} "
             "(see --pass-env, and env_service.pass_env where the launcher starts the service)"
         )
-    raise ConfigError(f"the MCP configuration holds ${{{name}}}; known are {', '.join(f'${{{key}}}' for key in known)} and ${{env:NAME}}")
+    raise ConfigError(
+        f"the MCP configuration holds ${{{name}}}; known are {', '.join(f'${{{key}}}' for key in known)} and "
+        "${env:NAME}"
+    )
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

@@ -1,7 +1,8 @@
 """The "mcp" environment: fulfil a request with the tools of MCP servers that the service's operator configured.
 
-What the agent writes leads to an observation, a tool's failure and time-out included. A server that does not start or dies raises
-ServerError (the environment failed), a judge without a verdict JudgeError; what the caller asks wrongly raises ValueError.
+What the agent writes leads to an observation, a tool's failure and time-out included. A server that does not start or
+dies raises ServerError (the environment failed), a judge without a verdict JudgeError; what the caller asks wrongly
+raises ValueError.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ _STEP_BUDGET_S = 90.0
 
 
 def _read_flags(params: dict[str, Any] | None, flags: dict[str, bool]) -> dict[str, bool]:
-    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or false."""
+    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or
+    false."""
     for name, value in (params or {}).items():
         if name not in _FLAGS:
             near = difflib.get_close_matches(name, _FLAGS, 1)
-            raise ValueError(f"unknown parameter {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_FLAGS)}"))
+            raise ValueError(
+                f"unknown parameter {name!r}; "
+                + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_FLAGS)}")
+            )
         if not isinstance(value, bool):
             raise ValueError(f"parameter {name}={value!r} must be true or false")
     return {**flags, **(params or {})}
@@ -55,7 +60,9 @@ class McpEnv(BaseEnv):
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 120.0
-    memory_mb: ClassVar[int] = 0  # it would bind the servers, too, and Node.js reserves gigabytes of address space at its start
+    memory_mb: ClassVar[int] = (
+        0  # it would bind the servers, too, and Node.js reserves gigabytes of address space at its start
+    )
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Look the task up and begin to start the servers; raises ValueError for an unknown task or parameter."""
@@ -64,7 +71,9 @@ class McpEnv(BaseEnv):
         path, self._config, tasks = _load()
         if task_id not in tasks:
             near = difflib.get_close_matches(task_id, tasks, 1)
-            raise ValueError(f"unknown task {task_id!r} of the mcp environment" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise ValueError(
+                f"unknown task {task_id!r} of the mcp environment" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
         self._task = tasks[task_id]
         self._judge = read_judge()
         self._record = Record(new_folder())
@@ -106,7 +115,8 @@ class McpEnv(BaseEnv):
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Carry out the message's calls, or take a message without any as the final one.
 
-        The reward is 0 until the end, then what `evaluate` says. Raises ValueError after the end, ServerError if a server is gone.
+        The reward is 0 until the end, then what `evaluate` says. Raises ValueError after the end, ServerError if a
+        server is gone.
         """
         if self._record.final_text is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
@@ -133,7 +143,8 @@ class McpEnv(BaseEnv):
         return None if self._record.final_text is None else answer_line(self._record.final_text) or ""
 
     def _carry_out(self, calls: list[Call | BadCall]) -> list[tuple[str, bool]]:
-        """Carry out the calls one after the other and return what each gave, and whether it was carried out without an error."""
+        """Carry out the calls one after the other and return what each gave, and whether it was carried out without an
+        error."""
         deadline = time.monotonic() + _STEP_BUDGET_S
         results = []
         for number, call in enumerate(calls):
@@ -152,7 +163,9 @@ class McpEnv(BaseEnv):
         if call.name not in self._servers.tools:
             self._counts["errors"] += 1
             near = difflib.get_close_matches(call.name, self._servers.tools, 1)
-            return f"Error: there is no function {repr(call.name)[:80]}" + (f"; did you mean {near[0]!r}?" if near else "."), False
+            return f"Error: there is no function {repr(call.name)[:80]}" + (
+                f"; did you mean {near[0]!r}?" if near else "."
+            ), False
         result = self._servers.call(call.name, call.arguments, min(self._config.call_timeout_s, left_s))
         self._counts["calls"] += 1
         self._counts["errors"] += result.is_error
@@ -161,10 +174,12 @@ class McpEnv(BaseEnv):
         return (f"Error: {text}", False) if result.is_error else (text, True)
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds. 0 before the end or without a task.
+        """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds. 0 before the end
+        or without a task.
 
-        Only what `step` was given and what the servers did counts, never `messages`. Raises ServerError if a server is gone or was, since
-        what the agent could still do is no measure of it then, JudgeError if a judge gives no verdict.
+        Only what `step` was given and what the servers did counts, never `messages`. Raises ServerError if a server is
+        gone or was, since what the agent could still do is no measure of it then, JudgeError if a judge gives no
+        verdict.
         """
         sparse = _read_flags(params, self._flags)["sparse"]
         if not self._grades:
@@ -176,8 +191,8 @@ class McpEnv(BaseEnv):
         return self._grades[sparse]
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tools as OpenAI-style schemas and the counts so far; with `what` "state" the state (`base.StateInfo`), which are the
-        state files that the configuration names."""
+        """Return the tools as OpenAI-style schemas and the counts so far; with `what` "state" the state
+        (`base.StateInfo`), which are the state files that the configuration names."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):
@@ -185,8 +200,16 @@ class McpEnv(BaseEnv):
         self._servers.wait_started()
         if what == "state":
             facts, exact = state_of(self._record, self._config.state)
-            return {"facts": facts, "answer": self._answer(), "finished": self._record.final_text is not None, "exact": exact}
-        return {"tools": [prompts.tool_schema(tool) for tool in self._servers.tools.values()], "counts": dict(self._counts)}
+            return {
+                "facts": facts,
+                "answer": self._answer(),
+                "finished": self._record.final_text is not None,
+                "exact": exact,
+            }
+        return {
+            "tools": [prompts.tool_schema(tool) for tool in self._servers.tools.values()],
+            "counts": dict(self._counts),
+        }
 
     def close(self) -> None:
         """Stop the servers and remove the instance's folder."""
@@ -202,5 +225,7 @@ class McpEnv(BaseEnv):
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r} of the mcp environment; use one of {', '.join(SPLITS)}")
         if params:
-            raise ValueError(f"unknown parameter {sorted(params)[0]!r}: the task list of the mcp environment takes none")
+            raise ValueError(
+                f"unknown parameter {sorted(params)[0]!r}: the task list of the mcp environment takes none"
+            )
         return [task.id for task in _load()[2].values() if task.split == split]

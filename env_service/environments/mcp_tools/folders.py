@@ -1,4 +1,5 @@
-"""A folder for each instance. It goes with the instance; what a killed one left is removed by a later one, a day after."""
+"""A folder for each instance. It goes with the instance; what a killed one left is removed by a later one, a day
+after."""
 
 from __future__ import annotations
 

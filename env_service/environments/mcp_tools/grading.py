@@ -1,6 +1,7 @@
 """Holding an episode to its task's checks.
 
-Guarantees: a check sees the final answer, the instance's folder and the results that tools really gave, never what the agent claims
+Guarantees: a check sees the final answer, the instance's folder and the results that tools really gave, never what the
+    agent claims
 of them. A state that is missing or not JSON fails its check; a judge without a verdict raises JudgeError.
 """
 
@@ -37,13 +38,16 @@ class Record:
 
     def as_text(self) -> str:
         """Return the calls and the final message for a judge."""
-        lines = [f"call {name} {json.dumps(arguments)}\nresult: {result.text[:1000]}" for name, arguments, result in self.calls]
+        lines = [
+            f"call {name} {json.dumps(arguments)}\nresult: {result.text[:1000]}"
+            for name, arguments, result in self.calls
+        ]
         return "\n".join([*lines, f"final message: {self.final_text}"])
 
 
 def state_of(record: Record, files: Sequence[str]) -> tuple[dict[str, Any], bool]:
-    """Return what the state files of an instance hold, by file, and whether that is all of the state: it is if files are named and each
-    one is JSON. A file that is not there (yet) holds nothing."""
+    """Return what the state files of an instance hold, by file, and whether that is all of the state: it is if files
+    are named and each one is JSON. A file that is not there (yet) holds nothing."""
     facts: dict[str, Any] = {}
     exact = bool(files)
     for file in files:
@@ -107,7 +111,8 @@ def _holds(check: Exact | Regex | JsonPath | Judge, task: McpTask, record: Recor
 
 
 def grade(task: McpTask, record: Record, judge: JudgeClient | None, *, sparse: bool) -> float:
-    """Return 1 if every check holds, else 0; without `sparse`, the share of checks that hold. 0 before the final message."""
+    """Return 1 if every check holds, else 0; without `sparse`, the share of checks that hold. 0 before the final
+    message."""
     if record.final_text is None:
         return 0.0
     if sparse:

@@ -1,4 +1,5 @@
-"""The part of JSONPath that a check needs: `$`, `.name`, `['name']`, `[3]`, `[-1]`. It finds one value, or raises PathError."""
+"""The part of JSONPath that a check needs: `$`, `.name`, `['name']`, `[3]`, `[-1]`. It finds one value, or raises
+PathError."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def parse_path(path: str) -> list[str | int]:
     while position < len(path):
         match = _STEP.match(path, position)
         if match is None:
-            raise ValueError(f"JSON path {path!r} cannot be read from {path[position:]!r} on; use .name, ['name'] or [3]")
+            raise ValueError(
+                f"JSON path {path!r} cannot be read from {path[position:]!r} on; use .name, ['name'] or [3]"
+            )
         name = next((group for group in match.groups()[:3] if group is not None), None)
         steps.append(name if name is not None else int(match[4]))
         position = match.end()

@@ -1,7 +1,9 @@
 """An LLM judge for tasks that no rule can check, at an OpenAI-compatible URL of the service's own choosing.
 
-Variables: `ENV_MCP_JUDGE_URL` (up to /v1), `ENV_MCP_JUDGE_MODEL`, optional `ENV_MCP_JUDGE_KEY`. The agent's words stand between
-marks that it cannot know, and the verdict is JSON. A judge that cannot be reached, or gives no verdict in three tries, raises
+Variables: `ENV_MCP_JUDGE_URL` (up to /v1), `ENV_MCP_JUDGE_MODEL`, optional `ENV_MCP_JUDGE_KEY`. The agent's words stand
+    between
+marks that it cannot know, and the verdict is JSON. A judge that cannot be reached, or gives no verdict in three tries,
+raises
 JudgeError: that is never a score.
 """
 
@@ -83,7 +85,12 @@ class JudgeClient:
 
     def _ask(self, prompt: str) -> Verdict:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        body = {"model": self.model, "temperature": 0, "max_tokens": 400, "messages": [{"role": "user", "content": prompt}]}
+        body = {
+            "model": self.model,
+            "temperature": 0,
+            "max_tokens": 400,
+            "messages": [{"role": "user", "content": prompt}],
+        }
         response = httpx.post(f"{self.url}/chat/completions", json=body, headers=headers, timeout=_TIMEOUT_S)
         response.raise_for_status()
         text = str(response.json()["choices"][0]["message"]["content"]).rsplit("</think>", 1)[-1]

@@ -24,18 +24,24 @@ For each function call, return a json object with function name and arguments wi
 
 # Conversation
 
-The results of your calls come back within <tool_response></tool_response> tags. Keep calling until the user's request is fulfilled.
-A message without a call is your final one and ends the task: if the user asked for something, finish it with a line "Answer: ..."."""
+The results of your calls come back within <tool_response></tool_response> tags. Keep calling until the user's \
+request is fulfilled.
+A message without a call is your final one and ends the task: if the user asked for something, finish it with a line \
+"Answer: ..."."""
 
 OPEN_QUERY = (
-    "There is no task. Explore the functions above: find out what they do, which state they work on and what they refuse. "
+    "There is no task. Explore the functions above: find out what they do, which state they work on and what they "
+    "refuse. "
     "Write a message without a call when you are done."
 )
 
 
 def tool_schema(tool: Tool) -> dict[str, Any]:
     """Return a tool as an OpenAI-style schema."""
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+    }
 
 
 def system_prompt(tools: Iterable[Tool]) -> str:

@@ -1,9 +1,10 @@
 """The MCP servers of one instance: started side by side, called from any thread, stopped together.
 
-One thread runs one event loop; each server has a task in it that opens the connection, keeps it and closes it, since a connection
-must end in the task that began it. Callers wait on futures, nothing polls. Failures: a tool's own error, a refused call and a
-time-out are a `ToolResult` with `is_error`; a server that cannot be started, dies or breaks the protocol raises ServerError, and the
-instance is lost from then on. What a server writes to its standard error goes to a file without a name, which no tool can open.
+One thread runs one event loop; each server has a task in it that opens the connection, keeps it and closes it, since a
+connection must end in the task that began it. Callers wait on futures, nothing polls. Failures: a tool's own error, a
+refused call and a time-out are a `ToolResult` with `is_error`; a server that cannot be started, dies or breaks the
+protocol raises ServerError, and the instance is lost from then on. What a server writes to its standard error goes to a
+file without a name, which no tool can open.
 
 Needs the MCP SDK 2 (`mcp` >= 2.3): SDK 1 has other clients and other results.
 """
@@ -30,7 +31,14 @@ try:
     from mcp import Client, MCPError, StdioServerParameters
     from mcp.client.stdio import stdio_client
     from mcp.client.streamable_http import streamable_http_client
-    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, ListToolsRequest, ListToolsResult, TextContent
+    from mcp_types import (
+        CONNECTION_CLOSED,
+        REQUEST_TIMEOUT,
+        CallToolResult,
+        ListToolsRequest,
+        ListToolsResult,
+        TextContent,
+    )
     from mcp_types import Tool as ToolDescription
     from pydantic import ValidationError
 except ImportError as error:
@@ -138,7 +146,10 @@ class Servers:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except (Exception, asyncio.CancelledError) as error:  # this thread's boundary: whatever ends the loop belongs to the starter
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # this thread's boundary: whatever ends the loop belongs to the starter
             self._fail(ServerError(f"the MCP servers ended unexpectedly: {_flat(error)}"))
         finally:
             self._fail(ServerError("the MCP servers were stopped"))
@@ -187,9 +198,13 @@ class Servers:
                 if not link.ready.done():
                     link.ready.set_result(None)
                 await self._stop.wait()
-        except Exception as error:  # the boundary to the SDK and to the operating system: anything here means "no server"
+        except (
+            Exception
+        ) as error:  # the boundary to the SDK and to the operating system: anything here means "no server"
             if not link.ready.done():
-                link.ready.set_exception(ServerError(f"MCP server {link.name!r} did not start: {_flat(error)}{link.last_words()}"))
+                link.ready.set_exception(
+                    ServerError(f"MCP server {link.name!r} did not start: {_flat(error)}{link.last_words()}")
+                )
 
     def wait_started(self) -> None:
         """Return when all servers stand and `tools` is filled; raises ServerError."""
@@ -199,32 +214,45 @@ class Servers:
             raise ServerError(f"MCP servers did not start within {self._timeout:g} s") from error
 
     def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
-        """Call a tool of `tools` and wait at most about `timeout_s` seconds; raises ServerError if its server is or was gone."""
+        """Call a tool of `tools` and wait at most about `timeout_s` seconds; raises ServerError if its server is or was
+        gone."""
         self.wait_started()
         tool = self.tools[name]
         link = self._links[tool.server]
         assert link.client is not None
         began = time.monotonic()
         try:
-            return _result(self._asked(link, link.client.call_tool(tool.name_there, arguments, read_timeout_seconds=timeout_s), timeout_s))
+            return _result(
+                self._asked(
+                    link, link.client.call_tool(tool.name_there, arguments, read_timeout_seconds=timeout_s), timeout_s
+                )
+            )
         except MCPError as error:
             if error.code == REQUEST_TIMEOUT:
                 return ToolResult(f"The tool {name!r} did not answer within {timeout_s:g} s.", is_error=True)
             return ToolResult(f"The server refused the call: {error.message}", is_error=True)
         except concurrent.futures.TimeoutError:
-            return ToolResult(f"The tool {name!r} did not answer within {time.monotonic() - began:.0f} s.", is_error=True)
+            return ToolResult(
+                f"The tool {name!r} did not answer within {time.monotonic() - began:.0f} s.", is_error=True
+            )
 
     def check_alive(self) -> None:
-        """Return if every server still answers, a refusal or a delay included; raises ServerError if one is or was gone."""
+        """Return if every server still answers, a refusal or a delay included; raises ServerError if one is or was
+        gone."""
         self.wait_started()
         for link in self._links.values():
             assert link.client is not None
-            question = link.client.session.send_request(ListToolsRequest(), ListToolsResult, request_read_timeout_seconds=_ALIVE_TIMEOUT_S)
-            with contextlib.suppress(MCPError, concurrent.futures.TimeoutError):  # it refuses, or is busy with a call that took too long
+            question = link.client.session.send_request(
+                ListToolsRequest(), ListToolsResult, request_read_timeout_seconds=_ALIVE_TIMEOUT_S
+            )
+            with contextlib.suppress(
+                MCPError, concurrent.futures.TimeoutError
+            ):  # it refuses, or is busy with a call that took too long
                 self._asked(link, question, _ALIVE_TIMEOUT_S)
 
     def _asked(self, link: _Link, question: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Return a server's answer; raises MCPError or TimeoutError for one that lives, ServerError from now on for one that is gone."""
+        """Return a server's answer; raises MCPError or TimeoutError for one that lives, ServerError from now on for one
+        that is gone."""
         if self._lost is not None:
             question.close()
             raise ServerError(f"this instance has lost a server: {self._lost}")
@@ -247,9 +275,13 @@ class Servers:
             future.cancel()
             raise
         except ValidationError as error:
-            raise ServerError(f"MCP server {link.name!r} answered with a malformed result: {error.errors()[0]['msg']}") from error
+            raise ServerError(
+                f"MCP server {link.name!r} answered with a malformed result: {error.errors()[0]['msg']}"
+            ) from error
         except (OSError, httpx2.HTTPError, concurrent.futures.CancelledError) as error:
-            raise ServerError(f"MCP server {link.name!r} cannot be reached: {_flat(error)}{link.last_words()}") from error
+            raise ServerError(
+                f"MCP server {link.name!r} cannot be reached: {_flat(error)}{link.last_words()}"
+            ) from error
 
     def close(self) -> None:
         """Stop the servers and wait for their end; may be called twice."""

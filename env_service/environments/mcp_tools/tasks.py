@@ -4,7 +4,8 @@
 
 - `exact`: the final answer equals `answer` (or one of them), but for case and white space;
 - `regex`: the final answer matches `pattern` somewhere;
-- `json_path`: a value at `path`, of a state file in the instance's folder or of the last result of a tool, equals `equals`;
+- `json_path`: a value at `path`, of a state file in the instance's folder or of the last result of a tool, equals
+    `equals`;
 - `judge`: an LLM judge holds the episode to `rubric`. Refused at load unless the service has a judge.
 
 A wrong line raises TaskFileError naming file and line; nothing is skipped.
@@ -61,7 +62,8 @@ class Regex(_Strict):
 
 
 class JsonPath(_Strict):
-    """A value of the world equals what it should: in a state file (`file`), or in the last result of a tool (`tool`)."""
+    """A value of the world equals what it should: in a state file (`file`), or in the last result of a tool
+    (`tool`)."""
 
     type: Literal["json_path"]
     path: Annotated[str, AfterValidator(_valid_path)] = "$"
@@ -112,10 +114,13 @@ def _read(path: Path, *, judge: bool) -> list[McpTask]:
             task = McpTask.model_validate_json(line)
         except ValidationError as error:
             first = error.errors()[0]
-            raise TaskFileError(f"{path}, line {number}, at `{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
+            raise TaskFileError(
+                f"{path}, line {number}, at `{'.'.join(map(str, first['loc']))}`: {first['msg']}"
+            ) from error
         if not judge and any(isinstance(check, Judge) for check in task.checks):
             raise TaskFileError(
-                f"{path}, line {number}: task {task.id!r} needs a judge; set ENV_MCP_JUDGE_URL and ENV_MCP_JUDGE_MODEL, or leave it out"
+                f"{path}, line {number}: task {task.id!r} needs a judge; set ENV_MCP_JUDGE_URL and "
+                "ENV_MCP_JUDGE_MODEL, or leave it out"
             )
         tasks.append(task)
     return tasks
@@ -130,7 +135,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def load_tasks(paths: tuple[Path, ...], *, judge: bool) -> dict[str, McpTask]:
-    """Return all tasks by id, in file order; `judge` says whether the service has one. A file that changed is read again."""
+    """Return all tasks by id, in file order; `judge` says whether the service has one. A file that changed is read
+    again."""
     return _loaded(paths, tuple(_stamp(path) for path in paths), judge)
 
 

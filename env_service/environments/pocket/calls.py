@@ -1,6 +1,7 @@
 """A tool call as data, read from and written in either syntax.
 
-`parse` never raises anything but `CallError`, whose text is meant for the agent; text that is no call cannot become one.
+`parse` never raises anything but `CallError`, whose text is meant for the agent; text that is no call cannot become
+one.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def render(call: Call, signature: Sequence[Param], syntax: Syntax) -> str:
     if syntax == "compact":
         return str(call)
     arguments: dict[str, str | int] = {
-        p.key: int(a) if a.isdigit() and p.kind in ("hour", "amount", "qty") else a for p, a in zip(signature, call.args, strict=False)
+        p.key: int(a) if a.isdigit() and p.kind in ("hour", "amount", "qty") else a
+        for p, a in zip(signature, call.args, strict=False)
     }
     return f"{_MARK}{json.dumps({'name': call.tool, 'arguments': arguments})}</tool_call>"
 

@@ -1,8 +1,10 @@
-"""Long tasks: a chain of pocket's goals in one world, given one after the other. An id, `long.kSITE.SEED`, is all there is to one.
+"""Long tasks: a chain of pocket's goals in one world, given one after the other. An id, `long.kSITE.SEED`, is all there
+is to one.
 
-Goals are drawn from pocket's own families, each family once at most, until the reference solution needs `MIN_CALLS` calls. Each is drawn
-from the state in which the reference solution of those before it leaves the world, and every thing or person stays in one row of a
-table, so that a wording means one row. Splits are pocket's: the same sites, the same zones of seeds, the held-out wording in `hard`.
+Goals are drawn from pocket's own families, each family once at most, until the reference solution needs `MIN_CALLS`
+calls. Each is drawn from the state in which the reference solution of those before it leaves the world, and every thing
+or person stays in one row of a table, so that a wording means one row. Splits are pocket's: the same sites, the same
+zones of seeds, the held-out wording in `hard`.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ _ID = re.compile(rf"({LONG}|{OPEN})\.k(0|[1-9]\d?)\.(0|[1-9]\d{{0,4}})")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal of a chain. `solution` ends with `done` and relies on what the goals before it read and where they logged in; `start` and
-    `goal` are the facts before and after it, `tables` the state after it; `answer` is None if it asks for none."""
+    """One goal of a chain. `solution` ends with `done` and relies on what the goals before it read and where they
+    logged in; `start` and `goal` are the facts before and after it, `tables` the state after it; `answer` is None if it
+    asks for none."""
 
     family: str
     query: str
@@ -104,8 +107,11 @@ def _goals(world: World, wordings: list[int], rng: random.Random) -> list[Goal]:
     return goals
 
 
-def _draw(family: Family, wording: int, world: World, before: list[Call], rng: random.Random) -> tuple[World, Goal] | None:
-    """Draw a goal and return it with the world after its solution; None if it cannot be reached, or leaves a wording in doubt."""
+def _draw(
+    family: Family, wording: int, world: World, before: list[Call], rng: random.Random
+) -> tuple[World, Goal] | None:
+    """Draw a goal and return it with the world after its solution; None if it cannot be reached, or leaves a wording in
+    doubt."""
     draft = family.make(world.tables, rng)
     if draft is None:
         return None
@@ -132,7 +138,8 @@ def _is_clear(tables: Tables) -> bool:
 
 
 def long_task_ids(split: str, n: int | None = None) -> list[str]:
-    """The first `n` ids of a split; sites come in shuffled rounds. Raises ValueError for an unknown split or a size it cannot give."""
+    """The first `n` ids of a split; sites come in shuffled rounds. Raises ValueError for an unknown split or a size it
+    cannot give."""
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; splits are {', '.join(SPLITS)}")
     spec = SPLITS[split]

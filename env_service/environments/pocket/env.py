@@ -1,7 +1,7 @@
 """PocketWorld as an environment: one instance is one episode of one task, or of exploring without one.
 
-Everything an agent may write leads to an observation, never to an exception; what the caller asks wrongly (an unknown task or parameter,
-a step after the end) raises ValueError.
+Everything an agent may write leads to an observation, never to an exception; what the caller asks wrongly (an unknown
+task or parameter, a step after the end) raises ValueError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from env_service.environments.pocket.calls import CallError, parse
 from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.prompts import opening, tool_schema
 from env_service.environments.pocket.settings import PocketParams
-from env_service.environments.pocket.tasks import OPEN, Task, make_task, open_world, read_list_params, split_id, task_ids
+from env_service.environments.pocket.tasks import (
+    OPEN,
+    Task,
+    make_task,
+    open_world,
+    read_list_params,
+    split_id,
+    task_ids,
+)
 from env_service.environments.pocket.tools import TOOLS
 from env_service.environments.pocket.world import World
 
@@ -40,7 +48,8 @@ class PocketEnv(BaseEnv):
         self.errors = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor and restart the episode."""
+        """Return the two opening messages; `params` given here count on top of those of the constructor and restart the
+        episode."""
         self._settings = self._settings.updated(params)
         self._begin()
         messages, facts = self._opening()
@@ -66,13 +75,16 @@ class PocketEnv(BaseEnv):
         return self.world.answer is not None or self.steps >= self.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the one call of an assistant message. The reward is 0 until the episode is over, then what `evaluate` says.
+        """Carry out the one call of an assistant message. The reward is 0 until the episode is over, then what
+        `evaluate` says.
 
         `info`: steps, errors so far, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
         Raises ValueError if the episode is over.
         """
         if self.is_over:
-            raise ValueError(f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance")
+            raise ValueError(
+                f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance"
+            )
         self.steps += 1
         answer, refused = self._carry_out(action)
         self.errors += refused
@@ -99,14 +111,16 @@ class PocketEnv(BaseEnv):
             return f"err {error}", True
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the state as it is now: sparse 0 or 1, or the dense share of checks beyond doing nothing; 0 without a task."""
+        """Grade the state as it is now: sparse 0 or 1, or the dense share of checks beyond doing nothing; 0 without a
+        task."""
         sparse = self._settings.updated(params).sparse
         return score(self.task, self.world, sparse=sparse) if self.task else 0.0
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return facts about the instance; `params["what"]` picks which.
 
-        - "tools" (default): the tools as OpenAI-style schemas under `tools`, with arguments in the usual order: sites may differ.
+        - "tools" (default): the tools as OpenAI-style schemas under `tools`, with arguments in the usual order: sites
+            may differ.
         - "state": what tasks are graded on (`base.StateInfo`; `facts`: rows by table and key), and `steps`.
         """
         wanted = dict(params or {})
@@ -127,6 +141,7 @@ class PocketEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev, test or hard; `n` and `levels` narrow or widen the list. Raises ValueError."""
+        """Return the task ids of train, dev, test or hard; `n` and `levels` narrow or widen the list. Raises
+        ValueError."""
         n, levels = read_list_params(params or {})
         return task_ids(split, n, levels)

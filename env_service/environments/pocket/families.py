@@ -1,7 +1,9 @@
 """The task families of PocketWorld: 24 of them, six on each of four levels.
 
-1: one look-up or one action. 2: a look-up then a change, a count, an argument order or a login. 3: removing, paying, buying.
-4: two apps, conditions, several objects. A family draws its arguments from a world and gives a plan of calls that knows the tools but
+1: one look-up or one action. 2: a look-up then a change, a count, an argument order or a login. 3: removing, paying,
+    buying.
+4: two apps, conditions, several objects. A family draws its arguments from a world and gives a plan of calls that knows
+    the tools but
 none of the site's quirks (quirks.adapt adds those). The last wording of each family is held out of training.
 """
 
@@ -20,7 +22,8 @@ Slots = dict[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a family drew: the slots of its wording, the plan (without `done`), and the answer if the task asks for one."""
+    """What a family drew: the slots of its wording, the plan (without `done`), and the answer if the task asks for
+    one."""
 
     slots: Slots
     plan: tuple[Call, ...]
@@ -32,7 +35,8 @@ Maker = Callable[[Tables, random.Random], Draft | None]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family's name, level 1..4, wordings (the last one held out of training), and its maker (None if a world does not suit it)."""
+    """A family's name, level 1..4, wordings (the last one held out of training), and its maker (None if a world does
+    not suit it)."""
 
     name: str
     level: int
@@ -250,7 +254,9 @@ def _if_free(s: Tables, r: random.Random) -> Draft:
     is_free = r.random() < 0.5 and bool(free)
     d = r.choice(free if is_free else busy)
     p, h, w = r.choice(NAMES), _hour(r), r.choice(WORDS)
-    return _draft({"d": d, "p": p, "h": h, "w": w}, f"cal.list {d}", f"cal.add {p} {d} {h}" if is_free else f"mail.send {p} {w}")
+    return _draft(
+        {"d": d, "p": p, "h": h, "w": w}, f"cal.list {d}", f"cal.add {p} {d} {h}" if is_free else f"mail.send {p} {w}"
+    )
 
 
 @_family(
@@ -262,7 +268,9 @@ def _if_free(s: Tables, r: random.Random) -> Draft:
 def _if_rich(s: Tables, r: random.Random) -> Draft:
     n = r.choice([40, 50, 60])
     p, m, w = r.choice(NAMES), r.randint(2, 9), r.choice(WORDS)
-    return _draft({"n": n, "p": p, "m": m, "w": w}, "bank.bal", f"bank.pay {p} {m}" if s.balance > n else f"mail.send {p} {w}")
+    return _draft(
+        {"n": n, "p": p, "m": m, "w": w}, "bank.bal", f"bank.pay {p} {m}" if s.balance > n else f"mail.send {p} {w}"
+    )
 
 
 LEVELS: tuple[int, ...] = (1, 2, 3, 4)

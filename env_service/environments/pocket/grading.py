@@ -1,7 +1,7 @@
 """Grading from state alone: what changed, what should have, and nothing else.
 
-A task passes if the episode was finished with `done`, the answer (if one is asked for) is right, every fact the reference solution
-changed has its goal value, and no other fact changed.
+A task passes if the episode was finished with `done`, the answer (if one is asked for) is right, every fact the
+reference solution changed has its goal value, and no other fact changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Check:
 
 def diff(before: Facts, after: Facts) -> dict[Path, Change]:
     """The facts that differ, as path -> (before, after); None stands for absent."""
-    return {p: (before.get(p), after.get(p)) for p in sorted({*before, *after}, key=str) if before.get(p) != after.get(p)}
+    return {
+        p: (before.get(p), after.get(p)) for p in sorted({*before, *after}, key=str) if before.get(p) != after.get(p)
+    }
 
 
 def same_answer(given: str | None, wanted: str) -> bool:
@@ -57,7 +59,10 @@ def _checks(task: Graded, now: Facts, answer: str | None) -> list[Check]:
     out = [Check("finished", answer is not None)]
     if task.answer is not None:
         out.append(Check("answer", same_answer(answer, task.answer)))
-    out += [Check(f"{' '.join(map(str, path))} is {_shown(goal)}", now.get(path) == goal) for path, (_, goal) in expected.items()]
+    out += [
+        Check(f"{' '.join(map(str, path))} is {_shown(goal)}", now.get(path) == goal)
+        for path, (_, goal) in expected.items()
+    ]
     out.append(Check("nothing else changed", set(diff(task.start, now)) <= set(expected)))
     return out
 
@@ -69,7 +74,8 @@ def _shown(value: Row | int | None) -> str:
 
 
 def score(task: Graded, world: World, *, sparse: bool = True) -> float:
-    """Sparse: 1 if every check passes, else 0. Dense: the share of checks beyond what an immediate `done` passes, scaled to 0..1."""
+    """Sparse: 1 if every check passes, else 0. Dense: the share of checks beyond what an immediate `done` passes,
+    scaled to 0..1."""
     results = [c.passed for c in checks(task, world)]
     if sparse:
         return float(all(results))

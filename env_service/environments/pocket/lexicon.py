@@ -1,4 +1,5 @@
-"""The words PocketWorld is made of. Fixed tuples: reordering or extending one changes every task, so treat it as a new version."""
+"""The words PocketWorld is made of. Fixed tuples: reordering or extending one changes every task, so treat it as a new
+version."""
 
 from __future__ import annotations
 

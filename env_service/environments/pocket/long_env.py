@@ -1,8 +1,9 @@
-"""PocketWorld over a long horizon: one episode is a chain of goals (`chains`), each given as the answer to the `done` that ended the last.
+"""PocketWorld over a long horizon: one episode is a chain of goals (`chains`), each given as the answer to the `done`
+that ended the last.
 
-Calls, words, sites and what they want are pocket's. A goal is graded when it is ended, as pocket grades a task. Afterwards the world is as
-the reference solution would have left it: what was done wrong costs that goal and no other, and what follows from an id stays what it is.
-What the agent read and where it logged in stays its own.
+Calls, words, sites and what they want are pocket's. A goal is graded when it is ended, as pocket grades a task.
+Afterwards the world is as the reference solution would have left it: what was done wrong costs that goal and no other,
+and what follows from an id stays what it is. What the agent read and where it logged in stays its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from env_service.environments.pocket.prompts import opening
 from env_service.environments.pocket.tasks import OPEN, read_list_params
 from env_service.environments.pocket.world import World
 
-_VERBOSE = "\n\nThere are several tasks, one after the other: when you call done I give you the next one, until there is none left."
+_VERBOSE = (
+    "\n\nThere are several tasks, one after the other: when you call done I give you the next one, until there "
+    "is none left."
+)
 
 
 class PocketLongEnv(PocketEnv):
@@ -27,7 +31,11 @@ class PocketLongEnv(PocketEnv):
     def _begin(self) -> None:
         kind, site, seed = split_long_id(self.task_id)
         self.chain: Chain | None = None if kind == OPEN else make_chain(self.task_id)
-        self.world = self.chain.world(self._settings.syntax) if self.chain else World(site, f"open-{seed}", self._settings.syntax)
+        self.world = (
+            self.chain.world(self._settings.syntax)
+            if self.chain
+            else World(site, f"open-{seed}", self._settings.syntax)
+        )
         if self._settings.is_open_query:
             self.chain = None
         self.task = None
@@ -45,7 +53,12 @@ class PocketLongEnv(PocketEnv):
 
     def _opening(self) -> tuple[list[Message], dict[str, Any]]:
         first = self.chain.goals[0] if self.chain else None
-        messages = opening(self.world.site, first.query if first else None, syntax=self._settings.syntax, verbose=self._settings.verbose)
+        messages = opening(
+            self.world.site,
+            first.query if first else None,
+            syntax=self._settings.syntax,
+            verbose=self._settings.verbose,
+        )
         if self.chain and self._settings.verbose:
             messages[0]["content"] += _VERBOSE
         facts = {"query": first.query, "goals": len(self.chain.goals)} if first and self.chain else {}
@@ -70,7 +83,8 @@ class PocketLongEnv(PocketEnv):
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Carry out one call, as pocket does; `info` also has `goals_ended` and `goals_solved`.
 
-        The reward is what `evaluate` grows by: dense a goal's share when it is ended, sparse nothing before the end of the chain.
+        The reward is what `evaluate` grows by: dense a goal's share when it is ended, sparse nothing before the end of
+        the chain.
         """
         before = self.evaluate()
         result = super().step(action, params)
@@ -79,7 +93,8 @@ class PocketLongEnv(PocketEnv):
         return result
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the goals ended so far: sparse 1 if all of the chain are solved, else 0; dense the share solved; 0 without a task."""
+        """Grade the goals ended so far: sparse 1 if all of the chain are solved, else 0; dense the share solved; 0
+        without a task."""
         sparse = self._settings.updated(params).sparse
         if not self.chain:
             return 0.0

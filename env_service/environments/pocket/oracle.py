@@ -1,6 +1,8 @@
-"""What only tests and benchmarks may know: true hints, true step labels, replays and state differences. The agent never sees any of it.
+"""What only tests and benchmarks may know: true hints, true step labels, replays and state differences. The agent never
+sees any of it.
 
-A hint states a site's quirks and nothing about the task, so it is exactly what a perfect summary of earlier failures on the site says.
+A hint states a site's quirks and nothing about the task, so it is exactly what a perfect summary of earlier failures on
+the site says.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ class Replay:
 
 
 def replay(task_id: str, actions: Sequence[str], *, slack: int | None = None) -> Replay:
-    """Carry out assistant messages in a fresh world of a task. Without `slack` no step budget applies. Raises ValueError."""
+    """Carry out assistant messages in a fresh world of a task. Without `slack` no step budget applies. Raises
+    ValueError."""
     env = PocketEnv(task_id, "replay", {"slack": len(actions) if slack is None else slack})
     seen = []
     for text in actions:
@@ -96,7 +99,9 @@ def replay(task_id: str, actions: Sequence[str], *, slack: int | None = None) ->
             break
         seen.append(env.step({"role": "assistant", "content": text})["state"][0]["content"])
     changes = diff(PocketEnv(task_id, "start").world.tables.facts(), snapshot(env))
-    return Replay(env.evaluate(), env.evaluate(params={"sparse": False}), tuple(seen), changes, env.world.answer is not None)
+    return Replay(
+        env.evaluate(), env.evaluate(params={"sparse": False}), tuple(seen), changes, env.world.answer is not None
+    )
 
 
 def snapshot(env: PocketEnv) -> Facts:
@@ -107,8 +112,10 @@ def snapshot(env: PocketEnv) -> Facts:
 def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
     """Label each assistant message of an episode GOOD or BAD.
 
-    GOOD: a first reference call, a change towards the goal that breaks nothing, the first sight of an id the solution needs, or the
-    right `done` once everything else holds. BAD: everything else, above all errors, repeats, needless look-ups and wrong changes.
+    GOOD: a first reference call, a change towards the goal that breaks nothing, the first sight of an id the solution
+        needs, or the
+    right `done` once everything else holds. BAD: everything else, above all errors, repeats, needless look-ups and
+    wrong changes.
     """
     task = make_task(task_id)
     world = task.world()
@@ -142,4 +149,6 @@ def _distance(task: Task, now: Facts) -> int:
 
 
 def _is_needed(task: Task, call: Call, seen: set[tuple[str, tuple[str, ...]]]) -> bool:
-    return (call.tool, call.args) not in seen and any(c.tool == call.tool and c.args == call.args for c in task.solution)
+    return (call.tool, call.args) not in seen and any(
+        c.tool == call.tool and c.args == call.args for c in task.solution
+    )

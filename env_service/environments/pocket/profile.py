@@ -1,4 +1,5 @@
-"""The profile of PocketWorld that self-questioning starts from; what it says of the tools is checked against them in the tests."""
+"""The profile of PocketWorld that self-questioning starts from; what it says of the tools is checked against them in
+the tests."""
 
 from __future__ import annotations
 

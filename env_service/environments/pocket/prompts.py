@@ -1,7 +1,8 @@
 """What the agent reads before its first call.
 
-The default is as short as it can be, since the seed policy pays for every token; `verbose` is for a real LLM, which needs the rules.
-The user message holds the task and nothing else, so that an experience can be put before it and taken away again.
+The default is as short as it can be, since the seed policy pays for every token; `verbose` is for a real LLM, which
+needs the rules. The user message holds the task and nothing else, so that an experience can be put before it and taken
+away again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from env_service.environments.pocket.calls import HOW_TO, Syntax, usage
 from env_service.environments.pocket.tools import KIND_WORDS, TOOLS, Tool
 
 EXPLORE_QUERY = "explore"
-_EXPLORE_VERBOSE = "You have no task. Find out what the tools of this site do and how they want to be called, then call done."
+_EXPLORE_VERBOSE = (
+    "You have no task. Find out what the tools of this site do and how they want to be called, then call done."
+)
 
 
 def opening(site: int, query: str | None, *, syntax: Syntax, verbose: bool) -> list[Message]:
@@ -30,11 +33,15 @@ def _verbose_system(site: int, syntax: Syntax) -> str:
     tools = "\n".join(f"- {usage(t.name, t.params, syntax)}: {t.description}" for t in TOOLS.values())
     kinds = "\n".join(f"- {kind.upper()}: {text}" for kind, text in KIND_WORDS.items() if kind != "yes")
     return (
-        f"You are at site k{site}, a small office with notes, a calendar, mail, a bank and a shop. You act through tools.\n"
+        f"You are at site k{site}, a small office with notes, a calendar, mail, a bank and a shop. You act through "
+        "tools.\n"
         f"Each of your messages must hold exactly one tool call: {HOW_TO[syntax]}. I answer with what the tool says.\n"
-        "Sites differ: on some, a tool wants its manual read first, a confirmation, a login, a look-up, or its arguments in another "
-        "order. An answer that begins with err changed nothing and says what to do; what holds once on a site holds for all its tasks.\n"
-        "Do what the task asks and nothing else, in as few calls as possible, then call done; if the task asks a question, give done "
+        "Sites differ: on some, a tool wants its manual read first, a confirmation, a login, a look-up, or its "
+        "arguments in another "
+        "order. An answer that begins with err changed nothing and says what to do; what holds once on a site holds "
+        "for all its tasks.\n"
+        "Do what the task asks and nothing else, in as few calls as possible, then call done; if the task asks a "
+        "question, give done "
         "the bare answer, a word or a number.\n\n"
         f"Tools:\n{tools}\n\nArguments:\n{kinds}"
     )
@@ -42,10 +49,15 @@ def _verbose_system(site: int, syntax: Syntax) -> str:
 
 def tool_schema(tool: Tool) -> dict[str, Any]:
     """A tool in the form OpenAI-compatible APIs take, with its arguments in the usual order."""
-    properties = {p.key: {"type": _JSON_TYPES.get(p.kind, "string"), "description": KIND_WORDS[p.kind]} for p in tool.params}
+    properties = {
+        p.key: {"type": _JSON_TYPES.get(p.kind, "string"), "description": KIND_WORDS[p.kind]} for p in tool.params
+    }
     required = [p.key for p in tool.params if not p.optional]
     parameters = {"type": "object", "properties": properties, "required": required}
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
+    }
 
 
 _JSON_TYPES = {"hour": "integer", "amount": "integer", "qty": "integer"}

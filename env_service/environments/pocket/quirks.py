@@ -1,7 +1,8 @@
 """Sites and their quirks: the part of PocketWorld that experience can carry from one task to another.
 
-A site is a number 0..31 with five hidden bits. The 16 train sites hold every combination of even parity once (so each bit, pair,
-triple and quadruple of bits is balanced); the held-out sites hold those of odd parity: a held-out site is a combination never trained on.
+A site is a number 0..31 with five hidden bits. The 16 train sites hold every combination of even parity once (so each
+bit, pair, triple and quadruple of bits is balanced); the held-out sites hold those of odd parity: a held-out site is a
+combination never trained on.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _USUAL = {t.name: t.params for t in TOOLS.values()}
 class Quirks:
     """How a site bends the tools.
 
-    - `guard`: what a guarded call (changing or removing what exists) wants: its manual read first, or a trailing `yes`. No site has `none`:
+    - `guard`: what a guarded call (changing or removing what exists) wants: its manual read first, or a trailing `yes`.
+        No site has `none`:
       it is what an agent believes that knows nothing of the site.
     - `pay`: which argument of bank.pay comes first.
     - `login`: whether bank and buying want a login with the PIN.

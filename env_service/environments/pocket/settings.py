@@ -1,4 +1,5 @@
-"""The parameters of a PocketWorld instance, checked on arrival: an unknown key or a wrong value raises ValueError and names the fix."""
+"""The parameters of a PocketWorld instance, checked on arrival: an unknown key or a wrong value raises ValueError and
+names the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from env_service.environments.pocket.calls import SYNTAXES, Syntax
 
 @dataclass(frozen=True, slots=True)
 class PocketParams:
-    """- `slack`: calls an episode may spend beyond the reference solution; 0 makes experience count most, 2 or 3 suit a real LLM.
+    """- `slack`: calls an episode may spend beyond the reference solution; 0 makes experience count most, 2 or 3 suit a
+    real LLM.
     - `syntax`: how calls are written in the prompt and in errors; both syntaxes are always understood.
     - `verbose`: a system message with rules and tools, for a real LLM.
     - `is_open_query`: no task, explore for `explore_steps` calls.
@@ -33,7 +35,8 @@ class PocketParams:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
                 raise ValueError(
-                    f"unknown parameter {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; known are {sorted(known)}")
+                    f"unknown parameter {key!r}"
+                    + (f"; did you mean {near[0]!r}?" if near else f"; known are {sorted(known)}")
                 )
             if type(value) is not known[key]:
                 raise ValueError(f"parameter {key}={value!r} must be of type {known[key].__name__}")

@@ -1,7 +1,9 @@
-"""Tasks and splits. A task's id, `family.kSITE.SEED`, is all there is to a task: the world, the wording and the solution follow from it.
+"""Tasks and splits. A task's id, `family.kSITE.SEED`, is all there is to a task: the world, the wording and the
+solution follow from it.
 
-The seed's zone decides the split, so that splits are disjoint by id: below 50,000 train, then dev, test, hard in blocks of 10,000.
-Seeds of the hard zone get the held-out wording. Ids that begin with `open.` name a world without a task. A wrong id raises ValueError.
+The seed's zone decides the split, so that splits are disjoint by id: below 50,000 train, then dev, test, hard in blocks
+of 10,000. Seeds of the hard zone get the held-out wording. Ids that begin with `open.` name a world without a task. A
+wrong id raises ValueError.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ HELD_OUT_WORDING_FROM = SPLITS["hard"].first_seed
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Everything that follows from an id. `plan` and `solution` end with `done`; `answer` is None if the task asks for none.
+    """Everything that follows from an id. `plan` and `solution` end with `done`; `answer` is None if the task asks for
+    none.
 
     `start` and `goal` are the facts before and after the reference solution.
     """
@@ -72,7 +75,9 @@ def split_id(task_id: str) -> tuple[str, int, int]:
         raise ValueError(f"task id {task_id!r} is not of the form family.kSITE.SEED, like note_del.k3.17")
     family, site, seed = match[1], int(match[2]), int(match[3])
     if family != OPEN and family not in FAMILIES:
-        raise ValueError(f"task id {task_id!r}: there is no family {family!r}; families are {', '.join(FAMILIES)}, and open")
+        raise ValueError(
+            f"task id {task_id!r}: there is no family {family!r}; families are {', '.join(FAMILIES)}, and open"
+        )
     quirks_of(site)
     return family, site, seed
 
@@ -125,7 +130,8 @@ def open_world(task_id: str, syntax: Syntax = "compact") -> World:
 
 
 def task_ids(split: str, n: int | None = None, levels: tuple[int, ...] = LEVELS) -> list[str]:
-    """The first `n` ids of a split; any prefix is stratified, since levels and families take turns. Sites come in shuffled rounds.
+    """The first `n` ids of a split; any prefix is stratified, since levels and families take turns. Sites come in
+    shuffled rounds.
 
     Raises ValueError for an unknown split, a level outside 1..4 or a size the split cannot give.
     """

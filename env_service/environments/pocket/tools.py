@@ -77,8 +77,16 @@ TEXT, AMOUNT, QTY, ID, PIN = (Param(k, k) for k in ("text", "amount", "qty", "id
 CONFIRM = Param("confirm", "yes")
 
 _ALL = (
-    Tool("doc", (Param("tool", "tool", optional=True),), "Read how a tool is used on this site, or list an app's tools, or all apps."),
-    Tool("done", (Param("answer", "answer", optional=True),), "Finish the task, with the answer if the task asks for one."),
+    Tool(
+        "doc",
+        (Param("tool", "tool", optional=True),),
+        "Read how a tool is used on this site, or list an app's tools, or all apps.",
+    ),
+    Tool(
+        "done",
+        (Param("answer", "answer", optional=True),),
+        "Finish the task, with the answer if the task asks for one.",
+    ),
     Tool("me.pin", (), "Show your PIN."),
     Tool("note.find", (WORD,), "Show the notes about a thing: thing, id, tag."),
     Tool("note.list", (TAG,), "Show the notes with a tag: thing, id."),

@@ -1,7 +1,9 @@
 """The state of one episode's world and the tools that act on it.
 
-Deterministic: a world follows from (site, seed) alone, without clock or global randomness. A call either does what it says and
-answers, or raises `CallError` before anything has changed; `World.call` turns that into an observation that begins with `err`.
+Deterministic: a world follows from (site, seed) alone, without clock or global randomness. A call either does what it
+    says and
+answers, or raises `CallError` before anything has changed; `World.call` turns that into an observation that begins with
+`err`.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ Facts = dict[tuple[str | int, ...], Row | int]
 
 @dataclass(slots=True)
 class Tables:
-    """What a task is graded on. `notes` (thing, tag), `meetings` (person, day, hour), `mails` (person, text), `orders` (thing,) by id;
-    `products` (price, left) by thing; `sent` (person, text) and `paid` (person, amount) in order; `balance` in whole coins."""
+    """What a task is graded on. `notes` (thing, tag), `meetings` (person, day, hour), `mails` (person, text), `orders`
+    (thing,) by id; `products` (price, left) by thing; `sent` (person, text) and `paid` (person, amount) in order;
+    `balance` in whole coins."""
 
     notes: dict[str, tuple[str, str]]
     meetings: dict[str, tuple[str, str, int]]
@@ -38,7 +41,12 @@ class Tables:
     def facts(self) -> Facts:
         """The state as flat facts: a row under (table, id), or a count under (table, *row) where rows have no id."""
         out: Facts = {("balance",): self.balance}
-        for name, table in (("note", self.notes), ("meeting", self.meetings), ("mail", self.mails), ("order", self.orders)):
+        for name, table in (
+            ("note", self.notes),
+            ("meeting", self.meetings),
+            ("mail", self.mails),
+            ("order", self.orders),
+        ):
             for key, row in table.items():
                 out[name, key] = row
         for key, product in self.products.items():
@@ -51,12 +59,16 @@ class Tables:
 
 
 def make_tables(rng: random.Random) -> Tables:
-    """Draw a start state; a thing appears in one table only, and ids are shuffled so that they cannot be learnt by heart."""
+    """Draw a start state; a thing appears in one table only, and ids are shuffled so that they cannot be learnt by
+    heart."""
     things, people = rng.sample(WORDS, len(WORDS)), rng.sample(NAMES, len(NAMES))
     ids = [rng.sample(range(1, 10), 5) for _ in range(4)]
     return Tables(
         notes={f"n{i}": (w, rng.choice(TAGS)) for i, w in zip(ids[0], things[:5], strict=True)},
-        meetings={f"e{i}": (p, rng.choice(DAYS), rng.randint(FIRST_HOUR, LAST_HOUR)) for i, p in zip(ids[1][:4], people[:4], strict=True)},
+        meetings={
+            f"e{i}": (p, rng.choice(DAYS), rng.randint(FIRST_HOUR, LAST_HOUR))
+            for i, p in zip(ids[1][:4], people[:4], strict=True)
+        },
         mails={f"m{i}": (p, w) for i, p, w in zip(ids[2][:3], people[4:7], things[13:16], strict=True)},
         orders={f"o{i}": (w,) for i, w in zip(ids[3][:3], things[10:13], strict=True)},
         products={w: (rng.randint(2, 9), rng.randint(1, 5)) for w in things[5:10]},
@@ -88,7 +100,8 @@ class World:
             return f"err {error}"
 
     def carry_out(self, call: Call) -> str:
-        """Carry out a call and return the observation; raises CallError, having changed nothing, if the call is wrong."""
+        """Carry out a call and return the observation; raises CallError, having changed nothing, if the call is
+        wrong."""
         tool = TOOLS.get(call.tool)
         if tool is None:
             raise CallError(f"no tool {call.tool[:20]} , try doc")
@@ -132,7 +145,9 @@ class World:
     @staticmethod
     def _fits(args: list[str], wanted: tuple[Param, ...]) -> bool:
         least = sum(not p.optional for p in wanted)
-        return least <= len(args) <= len(wanted) and all(KIND_CHECKS[p.kind](a) for p, a in zip(wanted, args, strict=False))
+        return least <= len(args) <= len(wanted) and all(
+            KIND_CHECKS[p.kind](a) for p, a in zip(wanted, args, strict=False)
+        )
 
     # ---- one method a tool; arguments are checked for kind already ----
 

@@ -1,8 +1,8 @@
 """What an assistant message asks for: to run code, or to end the episode with an answer.
 
-Code comes as the first ```python block, as `<tool_call>{"name": "python", "arguments": {"code": ...}}</tool_call>`, or as a
-structured tool call; code goes before an answer in the same message. What follows a closed `</think>` is looked at, if there is one.
-Anything else is `Nothing`, with a sentence that tells the agent what was wrong.
+Code comes as the first ```python block, as `<tool_call>{"name": "python", "arguments": {"code": ...}}</tool_call>`, or
+as a structured tool call; code goes before an answer in the same message. What follows a closed `</think>` is looked
+at, if there is one. Anything else is `Nothing`, with a sentence that tells the agent what was wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ Style = Literal["block", "tool_call", "structured"]
 _BLOCK = re.compile(r"```(?:python3?|py)\b[ \t]*\n?", re.IGNORECASE)
 _BLOCK_END = re.compile(r"^[ \t]*```", re.MULTILINE)
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_ANSWER_LINE = re.compile(r"^[ \t*_#>-]*(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_]*(?::|\bis\b:?)(.*)$", re.IGNORECASE | re.MULTILINE)
+_ANSWER_LINE = re.compile(
+    r"^[ \t*_#>-]*(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_]*(?::|\bis\b:?)(.*)$", re.IGNORECASE | re.MULTILINE
+)
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
 _CALL_FORM = '<tool_call>{"name": "python", "arguments": {"code": "..."}}</tool_call>'
 
@@ -76,7 +78,8 @@ def answer_of(text: str) -> str | None:
 
 
 def _loaded(text: str) -> tuple[Any, str]:
-    """Return the JSON value, or why there is none (model text may also be too deep or hold numbers that are too long)."""
+    """Return the JSON value, or why there is none (model text may also be too deep or hold numbers that are too
+    long)."""
     try:
         return json.loads(text, strict=False), ""
     except (ValueError, RecursionError) as error:
@@ -137,4 +140,7 @@ def parse(message: Message) -> Action:
     answer = answer_of(text)
     if answer:
         return Answer(answer)
-    return Nothing(r"This message holds neither code nor an answer. Write a ```python block to run code, or finish with \boxed{answer}.")
+    return Nothing(
+        r"This message holds neither code nor an answer. Write a ```python block to run code, or finish with "
+        r"\boxed{answer}."
+    )

@@ -1,7 +1,8 @@
 """The "python" environment: solve a maths or code problem with a sandboxed interpreter.
 
-Whatever the agent writes leads to an observation. A sandbox that cannot be set up raises `SandboxUnavailable` (the environment
-failed): code is never run without one. What the caller asks wrongly raises ValueError. The grade depends only on the final answer.
+Whatever the agent writes leads to an observation. A sandbox that cannot be set up raises `SandboxUnavailable` (the
+environment failed): code is never run without one. What the caller asks wrongly raises ValueError. The grade depends
+only on the final answer.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ _spare: tuple[int, Sandbox] | None = None
 
 
 def _read_flags(params: dict[str, Any] | None, flags: dict[str, bool]) -> dict[str, bool]:
-    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or false."""
+    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or
+    false."""
     for name, value in (params or {}).items():
         if name not in _FLAGS:
             near = difflib.get_close_matches(name, _FLAGS, 1)
-            raise ValueError(f"unknown parameter {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_FLAGS)}"))
+            raise ValueError(
+                f"unknown parameter {name!r}; "
+                + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_FLAGS)}")
+            )
         if not isinstance(value, bool):
             raise ValueError(f"parameter {name}={value!r} must be true or false")
     return {**flags, **(params or {})}
@@ -49,7 +54,8 @@ def _start(settings: Settings) -> Sandbox:
 
 
 class PythonEnv(BaseEnv):
-    """One problem and one interpreter. Parameters: `is_open_query`, `stateful` (false: every run starts afresh), `sparse`."""
+    """One problem and one interpreter. Parameters: `is_open_query`, `stateful` (false: every run starts afresh),
+    `sparse`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 90.0
@@ -63,7 +69,9 @@ class PythonEnv(BaseEnv):
         tasks = load_tasks(self._settings.task_files)
         if task_id not in tasks:
             near = difflib.get_close_matches(task_id, tasks, 1)
-            raise ValueError(f"unknown task {task_id!r} of the python environment" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise ValueError(
+                f"unknown task {task_id!r} of the python environment" + (f"; did you mean {near[0]!r}?" if near else "")
+            )
         self._task: PythonTask = tasks[task_id]
         self._answer: str | None = None
         self._grade: float | None = None
@@ -72,7 +80,8 @@ class PythonEnv(BaseEnv):
 
     @classmethod
     def warm_up(cls) -> None:
-        """Start one sandbox ahead for the next instance of this process. Optional: a sandbox takes some 50 ms to build."""
+        """Start one sandbox ahead for the next instance of this process. Optional: a sandbox takes some 50 ms to
+        build."""
         global _spare
         if _spare is None or _spare[0] != os.getpid():
             settings = read_settings()
@@ -88,15 +97,20 @@ class PythonEnv(BaseEnv):
         facts = {"query": query, "family": self._task.family, "level": self._task.level, "checker": self._task.checker}
         return {
             "state": [{"role": "system", "content": system}, {"role": "user", "content": query}],
-            "info": {"instance_id": self.instance_id, "task_id": self.task_id, "is_open_query": self._flags["is_open_query"], **facts},
+            "info": {
+                "instance_id": self.instance_id,
+                "task_id": self.task_id,
+                "is_open_query": self._flags["is_open_query"],
+                **facts,
+            },
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
         """Run the message's code, or take its answer and end the episode.
 
-        The reward is 0 until the end, then what `evaluate` says. `info`: `status` (ok, error, timeout, output_limit, died, no_action,
-        answered), `refused` (no action, or code that failed), `finished`, `answer`, counts so far, and `wall_s` of a run.
-        Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
+        The reward is 0 until the end, then what `evaluate` says. `info`: `status` (ok, error, timeout, output_limit,
+        died, no_action, answered), `refused` (no action, or code that failed), `finished`, `answer`, counts so far, and
+        `wall_s` of a run. Raises ValueError after the end, SandboxUnavailable if no sandbox can be had.
         """
         if self._answer is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
@@ -109,14 +123,19 @@ class PythonEnv(BaseEnv):
             return self._reply("The answer was taken.", "answered", reward=self.evaluate(), over=True)
         if isinstance(asked, Nothing):
             return self._reply(
-                prompts.framed(asked.reason, asked.style), "no_action", structured=asked.style == "structured", refused=asked.reason
+                prompts.framed(asked.reason, asked.style),
+                "no_action",
+                structured=asked.style == "structured",
+                refused=asked.reason,
             )
         lost = self._revive()
         result = self._sandbox.run(asked.source)
         text = prompts.observation(asked, result, self._settings.limits, lost_before=lost)
         self._account(result)
         is_tool = asked.style == "structured"
-        return self._reply(text, result.status, structured=is_tool, wall_s=round(result.wall_s, 4), refused=result.status != "ok")
+        return self._reply(
+            text, result.status, structured=is_tool, wall_s=round(result.wall_s, 4), refused=result.status != "ok"
+        )
 
     def _revive(self) -> bool:
         """Replace an interpreter that was killed since the last run; return whether that was needed."""
@@ -147,11 +166,19 @@ class PythonEnv(BaseEnv):
             "state": [{"role": "tool" if structured else "user", "content": text}],
             "reward": reward,
             "is_terminated": over,
-            "info": {"status": status, **self._counts, "refused": False, "finished": over, "answer": self._answer, **facts},
+            "info": {
+                "status": status,
+                **self._counts,
+                "refused": False,
+                "finished": over,
+                "answer": self._answer,
+                **facts,
+            },
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1 if the answer that ended the episode is right, else 0 (there is no partial credit, so `sparse` changes nothing).
+        """Return 1 if the answer that ended the episode is right, else 0 (there is no partial credit, so `sparse`
+        changes nothing).
 
         Only an answer given to `step` counts, never text in `messages`. 0 without a task.
         """
@@ -163,8 +190,8 @@ class PythonEnv(BaseEnv):
         return self._grade
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the tool's schema, the limits, the packages and the counts so far; with `what` "state" the state (`base.StateInfo`): the
-        answer is all that a task leaves behind."""
+        """Return the tool's schema, the limits, the packages and the counts so far; with `what` "state" the state
+        (`base.StateInfo`): the answer is all that a task leaves behind."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):
@@ -184,7 +211,8 @@ class PythonEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of train, dev or test, in file order; `level` (1 to 4) and `family` narrow the list. Raises ValueError."""
+        """Return the ids of train, dev or test, in file order; `level` (1 to 4) and `family` narrow the list. Raises
+        ValueError."""
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r} of the python environment; use one of {', '.join(SPLITS)}")
         filters = dict(params or {})
@@ -194,4 +222,8 @@ class PythonEnv(BaseEnv):
         if unknown := sorted(set(filters) - {"level", "family"}):
             raise ValueError(f"unknown parameter {unknown[0]!r}; known: level, family")
         tasks = load_tasks(read_settings().task_files).values()
-        return [task.id for task in tasks if task.split == split and all(getattr(task, key) == value for key, value in filters.items())]
+        return [
+            task.id
+            for task in tasks
+            if task.split == split and all(getattr(task, key) == value for key, value in filters.items())
+        ]

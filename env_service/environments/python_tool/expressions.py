@@ -25,10 +25,11 @@ def verdict(reference: str, answer: str) -> str:
 
 
 def is_worked_out(answer: Any, reference: Any) -> bool:
-    """Whether an answer states a value: no equation but `name = value`, and no part that is a number still to be computed.
+    """Whether an answer states a value: no equation but `name = value`, and no part that is a number still to be
+    computed.
 
-    So `(7*8-50)/2`, `4=3`, `2+1=3` and `x+1+2` are none, but `3`, `x=3`, `3/4`, `3*10^5`, `(3+sqrt(5))/2` and `(x+1)^2` are. A
-    reference that is itself an equation or is not worked out asks for no more than its own form.
+    So `(7*8-50)/2`, `4=3`, `2+1=3` and `x+1+2` are none, but `3`, `x=3`, `3/4`, `3*10^5`, `(3+sqrt(5))/2` and `(x+1)^2`
+    are. A reference that is itself an equation or is not worked out asks for no more than its own form.
     """
     if isinstance(answer, str):  # what math-verify does not understand is equal by its text alone
         return True
@@ -81,8 +82,12 @@ def _is_numeral(part: Any) -> bool:
     if isinstance(part, sympy.Number):
         return True
     if isinstance(part, sympy.Pow):
-        return isinstance(part.base, sympy.Integer) and (part.exp == -1 or (part.base == 10 and isinstance(part.exp, sympy.Integer)))
+        return isinstance(part.base, sympy.Integer) and (
+            part.exp == -1 or (part.base == 10 and isinstance(part.exp, sympy.Integer))
+        )
     if isinstance(part, sympy.Mul):
         rest = [factor for factor in part.args if factor not in (1, -1)]
-        return len(rest) <= 1 + any(isinstance(factor, sympy.Pow) for factor in rest) and all(_is_numeral(factor) for factor in rest)
+        return len(rest) <= 1 + any(isinstance(factor, sympy.Pow) for factor in rest) and all(
+            _is_numeral(factor) for factor in rest
+        )
     return False

@@ -1,6 +1,8 @@
-"""Which installed packages the agent's code may import: an allow-list by import name, resolved to host paths without importing.
+"""Which installed packages the agent's code may import: an allow-list by import name, resolved to host paths without
+importing.
 
-A package that the server's configuration names but that is not installed is an error; the defaults are shown where they exist.
+A package that the server's configuration names but that is not installed is an error; the defaults are shown where they
+exist.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ def paths_of(names: Sequence[str]) -> list[str]:
     for name in names:
         spec = importlib.util.find_spec(name) if name.isidentifier() else None
         if spec is None or not spec.has_location or spec.origin is None:
-            raise ValueError(f"package {name!r} cannot be shown to the interpreter: no package or module of that name is installed")
+            raise ValueError(
+                f"package {name!r} cannot be shown to the interpreter: no package or module of that name is installed"
+            )
         origin = Path(spec.origin)
         place = origin.parent if spec.submodule_search_locations else origin
         libraries = place.parent / f"{name}.libs"
@@ -37,7 +41,8 @@ def paths_of(names: Sequence[str]) -> list[str]:
 
 
 def metadata_of(distribution: str) -> str:
-    """Return the host path of an installed distribution's `.dist-info` folder (some packages ask for versions at run time)."""
+    """Return the host path of an installed distribution's `.dist-info` folder (some packages ask for versions at run
+    time)."""
     installed = importlib.metadata.distribution(distribution)
     folder = next(file.parts[0] for file in installed.files or () if file.parts[0].endswith(".dist-info"))
     return str(Path(str(installed.locate_file(folder))).resolve())

@@ -15,7 +15,8 @@ TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "python",
-        "description": "Run Python code. Variables and imports last from call to call; the value of a last expression is shown.",
+        "description": "Run Python code. Variables and imports last from call to call; the value of a last expression "
+        "is shown.",
         "parameters": {
             "type": "object",
             "properties": {"code": {"type": "string", "description": "The code to run."}},
@@ -31,11 +32,14 @@ To run code, write one block and end your message:
 print(2 ** 10)
 ```
 or call the tool: <tool_call>{{"name": "python", "arguments": {{"code": "print(2 ** 10)"}}}}</tool_call>
-The first block of a message is run, and its output comes back in the next message. {state} The value of a last expression is shown.
-Each run may take {wall:g} seconds and {memory} MB. There is no network, no other process and no file but those you write yourself.
+The first block of a message is run, and its output comes back in the next message. {state} The value of a last \
+expression is shown.
+Each run may take {wall:g} seconds and {memory} MB. There is no network, no other process and no file but those you \
+write yourself.
 Beyond the standard library you can import: {packages}.
 
-When you are done, give the answer in a message without code, as \\boxed{{answer}} or as a last line "answer: ...". That ends the task."""
+When you are done, give the answer in a message without code, as \\boxed{{answer}} or as a last line "answer: ...". \
+That ends the task."""
 
 _LASTING = "Variables and imports last from run to run."
 _STATELESS = "Every run starts in a fresh interpreter."
@@ -98,5 +102,8 @@ def observation(code: Code, result: RunResult, limits: Limits, *, lost_before: b
     if ending := _ending(result, limits):
         parts.append(ending)
     if code.further:
-        parts.append(f"Only the first block was run; {code.further} more in the message {'was' if code.further == 1 else 'were'} not.")
+        parts.append(
+            f"Only the first block was run; {code.further} more in the message "
+            f"{'was' if code.further == 1 else 'were'} not."
+        )
     return framed("\n".join(parts), code.style)

@@ -45,7 +45,9 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     for name in environ:
         if name.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            raise SettingsError(f"unknown variable {name}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"))
+            raise SettingsError(
+                f"unknown variable {name}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}")
+            )
 
 
 def _limits(environ: Mapping[str, str]) -> Limits:
@@ -63,7 +65,9 @@ def _limits(environ: Mapping[str, str]) -> Limits:
     except ValueError as error:
         raise SettingsError(f"{PREFIX}*: {error}") from error
     if limits.wall_s > LONGEST_WALL_S:
-        raise SettingsError(f"{PREFIX}WALL_S={limits.wall_s:g} is more than the {LONGEST_WALL_S:g} s that a call leaves room for")
+        raise SettingsError(
+            f"{PREFIX}WALL_S={limits.wall_s:g} is more than the {LONGEST_WALL_S:g} s that a call leaves room for"
+        )
     return limits
 
 

@@ -1,7 +1,8 @@
 """The task files: generated problems that ship with the environment, and further files that the operator names.
 
-A line is `{"id", "question", "answer", "checker"}` with optional `split` (train, dev, test; the file's name or train by default),
-`tolerance`, `family` and `level`. A wrong line, an id that occurs twice, or a checker that cannot work here raises TaskFileError
+A line is `{"id", "question", "answer", "checker"}` with optional `split` (train, dev, test; the file's name or train by
+default), `tolerance`, `family` and `level`. A wrong line, an id that occurs twice, or a checker that cannot work here
+raises TaskFileError
 naming file and line: nothing is skipped.
 """
 
@@ -44,14 +45,20 @@ def _checked(record: Any, default_split: str) -> PythonTask:
     known = {field.name for field in fields(PythonTask)}
     if unknown := set(record) - known:
         raise ValueError(f"unknown key {sorted(unknown)[0]!r}; known: {', '.join(sorted(known))}")
-    if missing := [key for key in ("id", "question", "answer", "checker") if not isinstance(record.get(key), str) or not record[key]]:
+    if missing := [
+        key
+        for key in ("id", "question", "answer", "checker")
+        if not isinstance(record.get(key), str) or not record[key]
+    ]:
         raise ValueError(f"`{missing[0]}` must be a text that is not empty")
     task = PythonTask(**{"split": default_split, **record})
     if task.checker not in CHECKERS:
         raise ValueError(f"checker {task.checker!r} is not one of {', '.join(CHECKERS)}")
     if task.split not in SPLITS:
         raise ValueError(f"split {task.split!r} is not one of {', '.join(SPLITS)}")
-    if task.tolerance is not None and (not isinstance(task.tolerance, int | float) or task.tolerance < 0 or task.checker != "numeric"):
+    if task.tolerance is not None and (
+        not isinstance(task.tolerance, int | float) or task.tolerance < 0 or task.checker != "numeric"
+    ):
         raise ValueError("`tolerance` must be a number of at least 0 and belongs to the numeric checker")
     if task.checker == "math-verify":
         _demand_grader()

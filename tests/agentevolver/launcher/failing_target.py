@@ -1,4 +1,5 @@
-"""A main job whose workers fail: one in its constructor, one by a signal, one that only says so; and one that does not fail."""
+"""A main job whose workers fail: one in its constructor, one by a signal, one that only says so; and one that does not
+fail."""
 
 import os
 import signal
@@ -23,7 +24,11 @@ class Talker:
 def main() -> int:
     ray.init(log_to_driver=False)
     talkers = {name: Talker.options(name=name).remote() for name in ("Killed", "Complains", "Well")}
-    texts = {"Killed": "last words", "Complains": "Traceback (most recent call last):\nKeyError: 'a goal'", "Well": "nothing to say"}
+    texts = {
+        "Killed": "last words",
+        "Complains": "Traceback (most recent call last):\nKeyError: 'a goal'",
+        "Well": "nothing to say",
+    }
     pids = ray.get([talkers[name].say.remote(texts[name]) for name in talkers])
     os.kill(pids[0], signal.SIGKILL)
     broken = Broken.remote()

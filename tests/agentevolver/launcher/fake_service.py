@@ -46,7 +46,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         well = time.monotonic() - began >= options.well_after
         self.send_response(200 if well else 503)
         self.end_headers()
-        facts = {"name": options.name, "version": "0", "launch_id": options.launch_id or os.environ.get("AGENTEVOLVER_RUN_ID")}
+        facts = {
+            "name": options.name,
+            "version": "0",
+            "launch_id": options.launch_id or os.environ.get("AGENTEVOLVER_RUN_ID"),
+        }
         self.wfile.write(json.dumps(facts).encode() if well else b"warming up")
         if well:
             journal("well")

@@ -1,4 +1,5 @@
-"""A main job for the live test: a task in the run's Ray, a detached actor with a child, and a call to the environment service."""
+"""A main job for the live test: a task in the run's Ray, a detached actor with a child, and a call to the environment
+service."""
 
 import argparse
 import json
@@ -30,7 +31,9 @@ ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False, namespace="live
 actor = Detached.options(lifetime="detached", name="detached").remote()
 seen = ray.get(actor.start_something.remote())
 own = {process.pid for process in carriers(os.environ["AGENTEVOLVER_RUN_ID"])} | {os.getpid()}
-listening = {one.laddr.ip.removeprefix("::ffff:") for one in psutil.net_connections("inet") if one.pid in own and not one.raddr}
+listening = {
+    one.laddr.ip.removeprefix("::ffff:") for one in psutil.net_connections("inet") if one.pid in own and not one.raddr
+}
 without_token = subprocess.run(
     [sys.executable, "-c", f"import ray; ray.init(address={os.environ['RAY_ADDRESS']!r})"],
     env={name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")},

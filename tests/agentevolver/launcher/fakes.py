@@ -29,7 +29,8 @@ DRIVER = HERE / "driver.py"
 
 
 def release_ports() -> None:
-    """Give back what plans have reserved: a launcher keeps its ports until its process ends, and a test's process goes on."""
+    """Give back what plans have reserved: a launcher keeps its ports until its process ends, and a test's process goes
+    on."""
     for holder in ports._reserved.values():
         holder.close()
     ports._reserved.clear()
@@ -44,7 +45,14 @@ def free_port() -> int:
 def service(folder: Path, name: str, *arguments: str, port: int | None = None, **changes: Any) -> ServiceSpec:
     """A fake service; `changes` are fields of the spec."""
     chosen = port or free_port()
-    argv = (sys.executable, str(SERVICE), f"--port={chosen}", f"--name={name}", f"--journal={folder / 'journal'}", *arguments)
+    argv = (
+        sys.executable,
+        str(SERVICE),
+        f"--port={chosen}",
+        f"--name={name}",
+        f"--journal={folder / 'journal'}",
+        *arguments,
+    )
     values: dict[str, Any] = {
         "name": name,
         "argv": argv,
@@ -60,7 +68,12 @@ def service(folder: Path, name: str, *arguments: str, port: int | None = None, *
 
 def job(folder: Path, code: str, **changes: Any) -> JobSpec:
     """A main job that runs some Python."""
-    values: dict[str, Any] = {"argv": (sys.executable, "-c", code), "cwd": folder, "log": folder / "logs" / "main.log", "grace_s": 5.0}
+    values: dict[str, Any] = {
+        "argv": (sys.executable, "-c", code),
+        "cwd": folder,
+        "log": folder / "logs" / "main.log",
+        "grace_s": 5.0,
+    }
     return JobSpec(name="main", **{**values, **changes})
 
 
@@ -91,7 +104,9 @@ class Launch:
             )
         )
         with (self.folder / f"stderr-{self.run_id}").open("wb") as errors:
-            self.process = subprocess.Popen([sys.executable, str(DRIVER), str(plan)], stdout=subprocess.PIPE, stderr=errors)
+            self.process = subprocess.Popen(
+                [sys.executable, str(DRIVER), str(plan)], stdout=subprocess.PIPE, stderr=errors
+            )
 
     @property
     def registry(self) -> RunRegistry:
@@ -128,7 +143,13 @@ class Launch:
 
 
 def _as_dict(spec: JobSpec) -> dict[str, Any]:
-    return {**spec.__dict__, "cwd": str(spec.cwd), "log": str(spec.log), "env": dict(spec.env), "withheld": sorted(spec.withheld)}
+    return {
+        **spec.__dict__,
+        "cwd": str(spec.cwd),
+        "log": str(spec.log),
+        "env": dict(spec.env),
+        "withheld": sorted(spec.withheld),
+    }
 
 
 def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:

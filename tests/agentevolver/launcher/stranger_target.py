@@ -1,4 +1,5 @@
-"""A main job for the test of who sees a run's secrets: opens instances, starts an actor as the trainer does, and waits."""
+"""A main job for the test of who sees a run's secrets: opens instances, starts an actor as the trainer does, and
+waits."""
 
 import argparse
 import asyncio
@@ -32,7 +33,9 @@ async def open_instances() -> None:
 
 
 asyncio.run(open_instances())
-ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False, runtime_env={"env_vars": {SECRETS: os.environ[SECRETS]}})
+ray.init(
+    address=os.environ["RAY_ADDRESS"], log_to_driver=False, runtime_env={"env_vars": {SECRETS: os.environ[SECRETS]}}
+)
 role = Role.remote()
 (folder / "ready").write_text(json.dumps({"key": ray.get(role.key.remote())}))
 while not (folder / "looked").exists():

@@ -80,7 +80,13 @@ def test_a_cluster_elsewhere_is_not_judged_by_this_machine():
 
 
 def test_memory_that_cannot_do_is_refused(tmp_path):
-    large = {"hidden_size": 8192, "num_hidden_layers": 80, "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8}
+    large = {
+        "hidden_size": 8192,
+        "num_hidden_layers": 80,
+        "intermediate_size": 28672,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+    }
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 128_256, **large}))
     (tmp_path / "model.safetensors").touch()
     problems = texts(examine(config(f"actor_rollout_ref.model.path={tmp_path}", SDPA), {}, run=node))
@@ -95,7 +101,11 @@ def test_memory_that_cannot_do_is_refused(tmp_path):
         ([], (), r"verl's default attention flash_attention_2 needs the package flash_attn, which is not installed"),
         ([f"{NAME}=flash_attention_3"], (), r"=flash_attention_3 needs the package flash_attn_interface"),
         ([f"{NAME}=kernels-community/flash-attn"], (), r"needs the package kernels"),
-        ([f"{NAME}=fash_attention"], (), r"is none of transformers' own .*, and no actor_rollout_ref.model.external_lib"),
+        (
+            [f"{NAME}=fash_attention"],
+            (),
+            r"is none of transformers' own .*, and no actor_rollout_ref.model.external_lib",
+        ),
     ],
 )
 def test_an_attention_must_be_there(overrides, installed, says, monkeypatch):
@@ -154,7 +164,8 @@ def test_a_model_in_the_cache_is_found_without_asking(tmp_path, monkeypatch):
 
 def test_a_model_that_is_nowhere_is_refused_offline_and_asked_for_online(monkeypatch):
     with pytest.raises(
-        LaunchError, match=r"not whole\) in the Hugging Face cache and HF_HUB_OFFLINE is set: .*hf download Qwen/Qwen2\.5-7B"
+        LaunchError,
+        match=r"not whole\) in the Hugging Face cache and HF_HUB_OFFLINE is set: .*hf download Qwen/Qwen2\.5-7B",
     ):
         check_files("Qwen/Qwen2.5-7B", {"HF_HUB_OFFLINE": "1"})
     check_files("Qwen/Qwen2.5-7B", {}, ask_hub=False)
@@ -162,7 +173,8 @@ def test_a_model_that_is_nowhere_is_refused_offline_and_asked_for_online(monkeyp
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(
-        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+        "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}",
     )
     with pytest.raises(LaunchError, match=r"the hub does not answer \(\w+\): fetch it where there is a network"):
         check_files("Qwen/Qwen2.5-7B", {})
@@ -171,7 +183,9 @@ def test_a_model_that_is_nowhere_is_refused_offline_and_asked_for_online(monkeyp
 
 
 def test_a_start_is_refused_by_the_first_problem(monkeypatch):
-    monkeypatch.setattr(accelerator, "examine", lambda *_: accelerator.Report([LaunchError("one"), LaunchError("two")], ["a line"]))
+    monkeypatch.setattr(
+        accelerator, "examine", lambda *_: accelerator.Report([LaunchError("one"), LaunchError("two")], ["a line"])
+    )
     with pytest.raises(LaunchError, match="one"):
         check_accelerator(config(SEED), {})
     monkeypatch.setattr(accelerator, "examine", lambda *_: accelerator.Report([], ["a line"]))

@@ -1,4 +1,5 @@
-"""The launcher as a person meets it: one line for what is wrong, an exit code for its kind, and no surprise in a dry run."""
+"""The launcher as a person meets it: one line for what is wrong, an exit code for its kind, and no surprise in a dry
+run."""
 
 import asyncio
 import json
@@ -53,13 +54,19 @@ def test_a_missing_conf(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> No
     assert code == 2 and "nope.yaml: no such file" in line
 
 
-def test_an_unknown_key_is_answered_with_the_nearest(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
+def test_an_unknown_key_is_answered_with_the_nearest(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str
+) -> None:
     code, line = failure(capfd, ["--conf", str(conf), model, "trainer.total_epoch=3"], tmp_path)
     assert code == 2 and "`trainer.total_epochs`" in line
 
 
-def test_a_reference_of_verls_keys_that_leads_nowhere(capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str) -> None:
-    code, line = failure(capfd, ["--conf", str(conf), model, "actor_rollout_ref.actor.optim.lr=${nowhere.at_all}"], tmp_path)
+def test_a_reference_of_verls_keys_that_leads_nowhere(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str
+) -> None:
+    code, line = failure(
+        capfd, ["--conf", str(conf), model, "actor_rollout_ref.actor.optim.lr=${nowhere.at_all}"], tmp_path
+    )
     assert code == 2 and "nowhere.at_all" in line and "optim" in line
 
 
@@ -84,7 +91,13 @@ def test_a_service_nobody_knows(capfd: pytest.CaptureFixture[str], tmp_path: Pat
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_started(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, conf: Path, model: str, arguments: list[str], message: str, how: list[str]
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    conf: Path,
+    model: str,
+    arguments: list[str],
+    message: str,
+    how: list[str],
 ) -> None:
     code, line = failure(capfd, ["--conf", str(conf), model, *arguments, *how], tmp_path)
     assert code == 2 and message in line
@@ -97,7 +110,9 @@ def test_an_occupied_port(capfd: pytest.CaptureFixture[str], tmp_path: Path, con
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
-        code, line = failure(capfd, ["--conf", str(conf), model, f"env_service.env_url=http://127.0.0.1:{port}"], tmp_path)
+        code, line = failure(
+            capfd, ["--conf", str(conf), model, f"env_service.env_url=http://127.0.0.1:{port}"], tmp_path
+        )
     assert code == 1 and f"port {port} is taken" in line
     assert not (tmp_path / "experiments").exists()
 
@@ -142,7 +157,10 @@ def test_a_second_configuration_in_one_experiment_is_refused_before_anything_sta
     (folder / "metrics.jsonl").write_text('{"step": 0}\n')
     before = sorted(tmp_path.rglob("*"))
     code, line = failure(capfd, [*arguments, "data.seed=7", "trainer.save_freq=3"], tmp_path)
-    assert code == 2 and "holds results of another configuration: data.seed (1 -> 7); give this run a name of its own" in line
+    assert (
+        code == 2
+        and "holds results of another configuration: data.seed (1 -> 7); give this run a name of its own" in line
+    )
     assert sorted(tmp_path.rglob("*")) == before
     assert cli.main([*arguments, "data.seed=7", "--dry-run"], tmp_path) == 0
     assert "as things are now, a start would fail" in capfd.readouterr().out
@@ -183,7 +201,8 @@ def test_gpus_are_looked_at_before_a_start_and_a_dry_run_tells_of_them(
     capfd: pytest.CaptureFixture[str], conf: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "agentevolver.launcher.accelerator.examine", lambda *_, **__: Report([LaunchError("one GPU too few")], ["memory of a GPU: 9.5 GiB"])
+        "agentevolver.launcher.accelerator.examine",
+        lambda *_, **__: Report([LaunchError("one GPU too few")], ["memory of a GPU: 9.5 GiB"]),
     )
     assert cli.main(["--conf", str(conf), model, "device=cuda", "--dry-run"], tmp_path) == 0
     plan = capfd.readouterr().out.partition("# the resolved configuration\n")[0]
@@ -239,7 +258,9 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_and_ending_the_ot
     for process in left:
         assert process.stdout is not None
         process.stdout.readline()
-    registry.write(RunRecord(run_id=ids[1], experiment_dir="somewhere", launcher=ProcessId(2**22 + 1, 1), started_at="now"))
+    registry.write(
+        RunRecord(run_id=ids[1], experiment_dir="somewhere", launcher=ProcessId(2**22 + 1, 1), started_at="now")
+    )
     (registry.folder / f"{ids[0]}.json").write_text('{"run_id": "260101')
     (registry.folder / "folder.json").mkdir()
     try:
@@ -253,7 +274,10 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_and_ending_the_ot
         assert cli.main(["--kill"], tmp_path) == 1
         said = capfd.readouterr().err
         assert all(f"run {run_id}: ended 1 processes" in said for run_id in ids)
-        assert "folder.json is not a run's record and cannot be opened (Is a directory): remove it" in said.splitlines()[-1]
+        assert (
+            "folder.json is not a run's record and cannot be opened (Is a directory): remove it"
+            in said.splitlines()[-1]
+        )
         assert [process.wait(5) != 0 for process in left] == [True, True]
         assert sorted(path.name for path in registry.folder.iterdir()) == [f"{ids[0]}.unreadable", "folder.json"]
     finally:
@@ -262,7 +286,9 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_seeing_and_ending_the_ot
             process.communicate()
 
 
-def test_kill_ends_what_this_checkout_recorded_and_no_other_python(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_kill_ends_what_this_checkout_recorded_and_no_other_python(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     run_id = secrets.token_hex(4)
     argv = [sys.executable, "-c", "import time; print('ray', flush=True); time.sleep(600)"]
     ours = subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: run_id})

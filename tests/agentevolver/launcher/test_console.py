@@ -16,7 +16,10 @@ def test_bytes_arrive_unchanged_in_file_and_console(tmp_path: Path) -> None:
     content = random.Random(0).randbytes(300_000) + "Zürich ✓\r\033[32m".encode()
     source = tmp_path / "source"
     source.write_bytes(content)
-    with (tmp_path / "console").open("wb") as console, Tee(tmp_path / "main.log", console.fileno(), console.fileno()) as tee:
+    with (
+        (tmp_path / "console").open("wb") as console,
+        Tee(tmp_path / "main.log", console.fileno(), console.fileno()) as tee,
+    ):
         subprocess.run(["cat", str(source)], stdout=tee.out, check=True)
     assert (tmp_path / "main.log").read_bytes() == content
     assert (tmp_path / "console").read_bytes() == content
@@ -63,7 +66,10 @@ def test_a_console_that_blocks_does_not_block_the_launcher(tmp_path: Path) -> No
 
 
 def test_a_muted_console_gets_nothing_and_the_file_everything(tmp_path: Path) -> None:
-    with (tmp_path / "console").open("wb") as console, Tee(tmp_path / "main.log", console.fileno(), console.fileno()) as tee:
+    with (
+        (tmp_path / "console").open("wb") as console,
+        Tee(tmp_path / "main.log", console.fileno(), console.fileno()) as tee,
+    ):
         tee.mute()
         os.write(tee.out, b"last words")
     assert (tmp_path / "console").read_bytes() == b""
@@ -85,7 +91,10 @@ def test_a_terminal_gets_its_cursor_back(tmp_path: Path) -> None:
 
 def test_a_full_disk_does_not_stop_the_job(tmp_path: Path) -> None:
     (tmp_path / "main.log").symlink_to("/dev/full")
-    with (tmp_path / "console").open("wb") as console, Tee(tmp_path / "main.log", console.fileno(), console.fileno()) as tee:
+    with (
+        (tmp_path / "console").open("wb") as console,
+        Tee(tmp_path / "main.log", console.fileno(), console.fileno()) as tee,
+    ):
         subprocess.run([sys.executable, "-c", "print('x' * 500_000)"], stdout=tee.out, check=True, timeout=30)
     assert (tmp_path / "console").stat().st_size == 500_001
 

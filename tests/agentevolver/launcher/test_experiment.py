@@ -1,4 +1,5 @@
-"""One experiment holds one configuration: what may change between launches, and what is refused before anything starts."""
+"""One experiment holds one configuration: what may change between launches, and what is refused before anything
+starts."""
 
 import json
 from fnmatch import fnmatchcase
@@ -13,7 +14,15 @@ from omegaconf import OmegaConf
 from agentevolver.config.checks import load
 from agentevolver.config.load import paths
 from agentevolver.errors import UsageError
-from agentevolver.launcher.experiment import NEUTRAL, changes, find_experiment, forget_listing, has_learned, last_launch, problem_with
+from agentevolver.launcher.experiment import (
+    NEUTRAL,
+    changes,
+    find_experiment,
+    forget_listing,
+    has_learned,
+    last_launch,
+    problem_with,
+)
 from agentevolver.launcher.plan import as_yaml, resolve_config
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
@@ -33,7 +42,9 @@ def keys(before: dict[str, Any], *overrides: str) -> list[str]:
 
 
 def changed(before: dict[str, Any], *overrides: str) -> dict[str, Any]:
-    merged: Any = OmegaConf.to_container(OmegaConf.merge(before, OmegaConf.from_dotlist(list(overrides))), resolve=False)
+    merged: Any = OmegaConf.to_container(
+        OmegaConf.merge(before, OmegaConf.from_dotlist(list(overrides))), resolve=False
+    )
     return merged
 
 
@@ -91,14 +102,22 @@ def test_what_decides_what_is_learned_may_not(before: dict[str, Any], override: 
 
 
 def test_another_address_of_a_model_is_the_same_model_and_the_stand_in_is_not(before: dict[str, Any]) -> None:
-    here, there = (changed(before, f"llm.base_url={url}") for url in ("http://127.0.0.1:1/v1", "https://api.example.org/v1"))
+    here, there = (
+        changed(before, f"llm.base_url={url}") for url in ("http://127.0.0.1:1/v1", "https://api.example.org/v1")
+    )
     assert changes(here, there) == []
     assert [change.key for change in changes(before, here)] == ["llm.base_url"]
 
 
 def test_a_checkout_that_was_moved_and_keys_that_a_release_added_change_nothing() -> None:
-    old = {"actor_rollout_ref": {"model": {"path": "/a/agentevolver/builtin/seed/seed_policy_files"}}, "data": {"seed": 1}}
-    new = {"actor_rollout_ref": {"model": {"path": "/b/agentevolver/builtin/seed/seed_policy_files", "new": 1}}, "data": {"seed": 1}}
+    old = {
+        "actor_rollout_ref": {"model": {"path": "/a/agentevolver/builtin/seed/seed_policy_files"}},
+        "data": {"seed": 1},
+    }
+    new = {
+        "actor_rollout_ref": {"model": {"path": "/b/agentevolver/builtin/seed/seed_policy_files", "new": 1}},
+        "data": {"seed": 1},
+    }
     assert changes(old, new) == []
 
 
@@ -140,7 +159,11 @@ def test_another_configuration_is_refused_where_something_was_learned(experiment
     (experiment / "metrics.jsonl").write_text('{"step": 0}\n')
     problem = problem_with(experiment, other)
     assert problem is not None and "\n" not in problem
-    assert "data.seed (1 -> 7); give this run" in problem and "trainer.experiment_name=NAME" in problem and "--allow-changes" in problem
+    assert (
+        "data.seed (1 -> 7); give this run" in problem
+        and "trainer.experiment_name=NAME" in problem
+        and "--allow-changes" in problem
+    )
     assert problem_with(experiment, before) is None
 
 
@@ -150,7 +173,9 @@ def test_a_damaged_record_of_the_configuration_is_no_leave_to_go_on(experiment: 
     assert "cannot be read" in (problem_with(experiment, before) or "")
 
 
-def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(experiment: Path, before: dict[str, Any]) -> None:
+def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(
+    experiment: Path, before: dict[str, Any]
+) -> None:
     listing = experiment / "tasks" / "train.jsonl"
     forget_listing(experiment, before)
     assert listing.exists()
@@ -168,7 +193,9 @@ def test_an_experiment_is_found_by_its_name(tmp_path: Path) -> None:
         (root / name / "launches").mkdir(parents=True)
     assert find_experiment("basic", root) == find_experiment("pocket/basic", root) == root / "pocket" / "basic"
     assert find_experiment(str(root / "pocket" / "basic"), root) == root / "pocket" / "basic"
-    with pytest.raises(UsageError, match="no experiment of that name was started here; there are other/twice, pocket/basic"):
+    with pytest.raises(
+        UsageError, match="no experiment of that name was started here; there are other/twice, pocket/basic"
+    ):
         find_experiment("basics", root)
     with pytest.raises(UsageError, match=r"--resume twice may be .*other/twice or .*pocket/twice"):
         find_experiment("twice", root)

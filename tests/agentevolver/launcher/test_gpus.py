@@ -16,7 +16,10 @@ TABLE = """Tue Mar  3 09:12:44 2026
 +-----------------------------------------+------------------------+----------------------+
 | GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
 """
-OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build  (dvs-builder@U22)\nGCC version: 12.3.0\n"
+OPEN_MODULE = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build  "
+    "(dvs-builder@U22)\nGCC version: 12.3.0\n"
+)
 OLD_MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024\n"
 
 
@@ -87,11 +90,18 @@ def test_a_driver_runs_every_torch_of_its_major_version_and_below(installed, bui
 
 @pytest.mark.parametrize(
     ("line", "found"),
-    [("cuda: Optional[str] = '13.0'", "13.0"), ('cuda = "12.8"', "12.8"), ("cuda: Optional[str] = None", None), ("hip = None", None)],
+    [
+        ("cuda: Optional[str] = '13.0'", "13.0"),
+        ('cuda = "12.8"', "12.8"),
+        ("cuda: Optional[str] = None", None),
+        ("hip = None", None),
+    ],
 )
 def test_what_torch_was_built_for_is_read_in_its_files(line, found, tmp_path, monkeypatch):
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.11.0'\ndebug = False\n{line}\ngit_version = 'abc'\n")
+    (tmp_path / "torch" / "version.py").write_text(
+        f"__version__ = '2.11.0'\ndebug = False\n{line}\ngit_version = 'abc'\n"
+    )
     spec = type("Spec", (), {"origin": str(tmp_path / "torch" / "__init__.py")})
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: spec)
     assert torch_cuda() == found

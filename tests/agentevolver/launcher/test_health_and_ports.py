@@ -58,12 +58,16 @@ async def test_silence_is_given_up_in_time() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        assert await unhealthy(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.2) == "no answer within 0.2 s"
+        assert (
+            await unhealthy(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.2) == "no answer within 0.2 s"
+        )
         assert await reachable("127.0.0.1", silent.getsockname()[1])
     assert not await reachable("127.0.0.1", free_port())
 
 
-async def test_a_proxy_does_not_stand_between_processes_of_one_machine(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_does_not_stand_between_processes_of_one_machine(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
@@ -71,7 +75,8 @@ async def test_a_proxy_does_not_stand_between_processes_of_one_machine(server: s
 
 
 @pytest.mark.parametrize(
-    ("host", "local"), [("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)]
+    ("host", "local"),
+    [("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)],
 )
 def test_loopback_is_told_from_elsewhere(host: str, local: bool) -> None:
     assert is_loopback(host) is local
@@ -122,7 +127,9 @@ def test_a_reservation_ends_with_its_process() -> None:
     port = free_port()
     code = f"from agentevolver.utils.ports import reserve; print(reserve({port}))"
     for _ in range(2):
-        assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+        assert (
+            subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+        )
 
 
 async def test_probes_do_not_hold_up_the_event_loop() -> None:

@@ -40,7 +40,9 @@ def refused(plan: Plan, registry: RunRegistry) -> str:
     return message
 
 
-def test_what_was_written_is_removed_when_something_cannot_be(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_written_is_removed_when_something_cannot_be(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = RunRegistry(tmp_path / "run")
 
     def full(*_: object) -> None:
@@ -62,7 +64,9 @@ def test_a_temporary_folder_or_a_checkout_that_cannot_be_written_is_one_line(pla
         run.carry_out(replace(plan, experiment_dir=NOWHERE / "p" / "e"), registry, [], tmp_path)
 
 
-def test_a_secret_that_is_no_text_is_kept_byte_for_byte(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_is_no_text_is_kept_byte_for_byte(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = RunRegistry(tmp_path / "run")
     value = os.fsdecode(b"pass\xffword")
     monkeypatch.setenv("SOME_PASSWORD", value)

@@ -1,4 +1,5 @@
-"""The real thing but for the trainer: `launcher.py` starts Ray and the environment service, runs a job, and leaves nothing."""
+"""The real thing but for the trainer: `launcher.py` starts Ray and the environment service, runs a job, and leaves
+nothing."""
 
 import json
 import os
@@ -41,12 +42,19 @@ def test_a_run_on_real_ray_leaves_no_process_no_port_and_no_folder(tmp_path: Pat
     run_id = launch.stem
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said.pop("listening") == ["127.0.0.1"], "Ray, the environment service and every worker listen on loopback alone"
+    assert said.pop("listening") == ["127.0.0.1"], (
+        "Ray, the environment service and every worker listen on loopback alone"
+    )
     assert said.pop("strangers") == [True, True], "who has no token is refused"
     assert said == {"run_id": run_id, "health": "OK", "cpus": 5.0, "secret": "sk-very-secret"}
     assert carriers(run_id) == set()
     assert not (Path("/tmp") / f"ae-{run_id}").exists()
     assert not list((ROOT / ".agentevolver" / "run").glob(f"{run_id}*"))
-    assert sorted(path.name for path in (experiment / "logs").iterdir()) == ["env_service.log", "main.log", "preload.log", "ray.log"]
+    assert sorted(path.name for path in (experiment / "logs").iterdir()) == [
+        "env_service.log",
+        "main.log",
+        "preload.log",
+        "ray.log",
+    ]
     written = [path for path in experiment.rglob("*") if path.is_file()]
     assert [path for path in written if path.name != "main.log" and b"sk-very-secret" in path.read_bytes()] == []

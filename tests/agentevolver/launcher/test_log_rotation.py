@@ -12,7 +12,10 @@ from agentevolver.launcher.children import tail
 from agentevolver.launcher.console import keep_history
 from agentevolver.launcher.log_rotation import LogKeeper, LogLimits, piece_of, rotate
 
-WRITER = "import sys\nfor line in sys.stdin: sys.stdout.write(line); sys.stdout.flush(); sys.stderr.write('.'); sys.stderr.flush()"
+WRITER = (
+    "import sys\nfor line in sys.stdin: sys.stdout.write(line); sys.stdout.flush(); sys.stderr.write('.'); "
+    "sys.stderr.flush()"
+)
 
 
 @pytest.fixture
@@ -28,7 +31,9 @@ def keeper(logs: Path, size: int | None, pieces: int | None, temp_dir: Path | No
 def test_a_writer_that_holds_its_log_open_goes_on_in_an_empty_one_and_nothing_is_lost(logs: Path) -> None:
     log = logs / "env_service.log"
     with log.open("ab") as file:
-        writer = subprocess.Popen([sys.executable, "-c", WRITER], stdin=subprocess.PIPE, stdout=file, stderr=subprocess.PIPE)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER], stdin=subprocess.PIPE, stdout=file, stderr=subprocess.PIPE
+        )
     assert writer.stdin is not None and writer.stderr is not None
 
     def say(text: str) -> None:
@@ -43,7 +48,9 @@ def test_a_writer_that_holds_its_log_open_goes_on_in_an_empty_one_and_nothing_is
     assert writer.wait(30) == 0
     pieces = sorted(logs.glob("env_service.*.log"), key=lambda path: path.stat().st_mtime_ns)
     assert len(pieces) == 2 and log.stat().st_size == 0
-    assert [line.split()[0] for piece in pieces for line in piece.read_text().splitlines()] == [str(number) for number in range(6)]
+    assert [line.split()[0] for piece in pieces for line in piece.read_text().splitlines()] == [
+        str(number) for number in range(6)
+    ]
     writer.stderr.close()
 
 
@@ -58,7 +65,10 @@ def test_only_the_newest_pieces_are_kept_those_of_earlier_launches_counted(logs:
     keeper(logs, 50_000, 2).tidy()
     texts = {path.name: path.read_text() for path in logs.iterdir()}
     assert sorted(text for name, text in texts.items() if name.startswith("main.")) == ["launch 3", "launch 4"]
-    assert sorted(len(text) for name, text in texts.items() if name.startswith("ray.")) == [0, 3, 100_000] and "my.notes.log" in texts
+    assert (
+        sorted(len(text) for name, text in texts.items() if name.startswith("ray.")) == [0, 3, 100_000]
+        and "my.notes.log" in texts
+    )
 
 
 def test_a_piece_takes_no_others_name(logs: Path) -> None:
@@ -106,7 +116,9 @@ def test_the_last_words_of_as_many_runs_are_kept(logs: Path) -> None:
     assert sorted(path.name[:6] for path in (logs / "workers").iterdir()) == ["261123", "261124"]
 
 
-def test_what_cannot_be_done_is_said_once(logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_done_is_said_once(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def full(*_: object) -> bool:
         raise OSError(28, "No space left on device")
 

@@ -24,12 +24,22 @@ def config(*overrides, gpus=1):
             "trainer": {"nnodes": 1, "n_gpus_per_node": gpus},
             "algorithm": {"use_kl_in_reward": False},
             "actor_rollout_ref": {
-                "model": {"enable_gradient_checkpointing": True, "lora_rank": 0, "use_fused_kernels": False, "lora": {"rank": 0}},
+                "model": {
+                    "enable_gradient_checkpointing": True,
+                    "lora_rank": 0,
+                    "use_fused_kernels": False,
+                    "lora": {"rank": 0},
+                },
                 "actor": {
                     "use_dynamic_bsz": True,
                     "ppo_max_token_len_per_gpu": 16384,
                     "use_kl_loss": True,
-                    "fsdp_config": {"model_dtype": "fp32", "param_offload": False, "optimizer_offload": False, "fsdp_size": -1},
+                    "fsdp_config": {
+                        "model_dtype": "fp32",
+                        "param_offload": False,
+                        "optimizer_offload": False,
+                        "fsdp_size": -1,
+                    },
                 },
                 "ref": {"fsdp_config": {"param_offload": True}},
                 "rollout": {
@@ -65,8 +75,8 @@ def test_a_config_json_is_read_and_one_of_another_kind_is_not():
     [(HALF, True, 14.5), (HALF, False, 34.9), (ONE_AND_A_HALF, True, 17.2), (ONE_AND_A_HALF, False, 60.1)],
 )
 def test_activations_are_those_that_were_measured_on_an_h100(model, checkpointing, measured_gib):
-    """8 x 2,048 tokens forwards and backwards in bf16, without optimiser and FSDP (torch.cuda.max_memory_allocated): the peak is where the
-    logits have their gradient and the layers have none yet."""
+    """8 x 2,048 tokens forwards and backwards in bf16, without optimiser and FSDP (torch.cuda.max_memory_allocated):
+    the peak is where the logits have their gradient and the layers have none yet."""
     overrides = ("actor.fsdp_config.model_dtype=bf16", f"model.enable_gradient_checkpointing={checkpointing}")
     parts = demand(config(*(f"actor_rollout_ref.{item}" for item in overrides)), model).learning
     estimate = sum(parts[name] for name in ("parameters", "activations", "logits or a layer"))
@@ -78,9 +88,15 @@ def test_states_are_exact_and_shared_by_the_gpus():
     assert parts["parameters"] == parts["gradients"] == parts["optimiser"] / 2 == 4 * SEVEN.parameters
     eighth = demand(config(gpus=8), SEVEN).learning
     assert eighth["optimiser"] == parts["optimiser"] / 8 and eighth["logits or a layer"] == parts["logits or a layer"]
-    assert demand(config("actor_rollout_ref.actor.fsdp_config.fsdp_size=2", gpus=8), SEVEN).learning["optimiser"] == parts["optimiser"] / 2
+    assert (
+        demand(config("actor_rollout_ref.actor.fsdp_config.fsdp_size=2", gpus=8), SEVEN).learning["optimiser"]
+        == parts["optimiser"] / 2
+    )
     lora = demand(config("actor_rollout_ref.model.lora_rank=32"), SEVEN).learning
-    assert lora["parameters"] == parts["parameters"] and lora["gradients"] == 4 * SEVEN.lora_parameters(32) < 0.02 * parts["gradients"]
+    assert (
+        lora["parameters"] == parts["parameters"]
+        and lora["gradients"] == 4 * SEVEN.lora_parameters(32) < 0.02 * parts["gradients"]
+    )
 
 
 def test_what_is_offloaded_is_not_held_beside_vllm_and_is_there_to_learn():
@@ -112,7 +128,9 @@ def test_what_is_offloaded_is_not_held_beside_vllm_and_is_there_to_learn():
     ],
 )
 def test_what_cannot_fit_is_refused_and_what_fits_is_not(model, overrides, gpus, says):
-    problem = demand(config(*(f"actor_rollout_ref.rollout.{item}" for item in overrides), gpus=gpus), model).problem(H100)
+    problem = demand(config(*(f"actor_rollout_ref.rollout.{item}" for item in overrides), gpus=gpus), model).problem(
+        H100
+    )
     if says is None:
         assert problem is None
     else:
@@ -122,7 +140,9 @@ def test_what_cannot_fit_is_refused_and_what_fits_is_not(model, overrides, gpus,
 def test_what_fits_barely_is_said_and_not_refused():
     long = demand(config("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=80000"), ONE_AND_A_HALF)
     assert long.problem(H100) is None
-    assert "memory is tight while the policy learns" in long.warning(H100) and "ppo_max_token_len_per_gpu" in long.warning(H100)
+    assert "memory is tight while the policy learns" in long.warning(
+        H100
+    ) and "ppo_max_token_len_per_gpu" in long.warning(H100)
     assert demand(config(), HALF).warning(H100) is None
     rolling = dataclasses.replace(demand(config(), HALF), share=0.88)
     assert "memory is tight while it is rolled out" in rolling.warning(H100)

@@ -19,7 +19,9 @@ def test_the_shortest_launch() -> None:
 
 
 def test_overrides_and_services_may_stand_anywhere() -> None:
-    options = parse(["a.b=1", "--with-reme", "--conf", "x.yaml", "c=d=e", "--dry-run", "--with-pocket", "f=", "--with-reme"])
+    options = parse(
+        ["a.b=1", "--with-reme", "--conf", "x.yaml", "c=d=e", "--dry-run", "--with-pocket", "f=", "--with-reme"]
+    )
     assert options.overrides == ("a.b=1", "c=d=e", "f=")
     assert options.services == ("reme", "pocket")
     assert options.dry_run
@@ -63,13 +65,19 @@ def test_kill_and_status_need_nothing_else() -> None:
 
 
 def test_stop_takes_a_name_or_means_all() -> None:
-    assert parse(["--stop"]).stop == "" and parse(["--stop", "basic"]).stop == "basic" and parse(["--status"]).stop is None
+    assert (
+        parse(["--stop"]).stop == "" and parse(["--stop", "basic"]).stop == "basic" and parse(["--status"]).stop is None
+    )
     assert not parse(["--stop"]).starts_something
 
 
 def test_an_experiment_is_resumed_with_overrides_and_services() -> None:
     options = parse(["--resume", "pocket/basic", "trainer.total_training_steps=9", "--with-logview", "--allow-changes"])
-    assert (options.resume, options.overrides, options.services) == ("pocket/basic", ("trainer.total_training_steps=9",), ("logview",))
+    assert (options.resume, options.overrides, options.services) == (
+        "pocket/basic",
+        ("trainer.total_training_steps=9",),
+        ("logview",),
+    )
     assert options.starts_something and options.allow_changes
 
 

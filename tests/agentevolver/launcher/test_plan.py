@@ -39,9 +39,13 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
     assert ray.restarts == 0 and environments.restarts > 0
     address = environments.env["RAY_ADDRESS"]
     assert f"--port={address.rpartition(':')[2]}" in ray.argv and f"--temp-dir={made.temp_dir}/ray" in ray.argv
-    assert {"--num-cpus=4", "--num-gpus=1", "--object-store-memory=100000000", "--include-dashboard=false"} <= set(ray.argv)
+    assert {"--num-cpus=4", "--num-gpus=1", "--object-store-memory=100000000", "--include-dashboard=false"} <= set(
+        ray.argv
+    )
     assert environments.argv[1:4] == ("-m", "env_service", "serve")
-    assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket", "--max-instances=64"} <= set(environments.argv)
+    assert {"--host=127.0.0.1", "--port=8080", f"--ray-address={address}", "--env=pocket", "--max-instances=64"} <= set(
+        environments.argv
+    )
     assert environments.health_urls == ("http://127.0.0.1:8080/healthz",)
     assert made.job is not None
     assert made.job.argv[1:] == ("-m", "agentevolver.run.main", "--config", str(made.config_path))
@@ -86,7 +90,9 @@ def test_planning_writes_nothing(configuration: FakeConfiguration, tmp_path: Pat
     assert made.temp_dir is not None and not made.temp_dir.exists()
 
 
-def test_rays_door_is_locked_unless_the_user_decided_about_it(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rays_door_is_locked_unless_the_user_decided_about_it(
+    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     made = plan(configuration)
     for spec in made.services:
@@ -96,7 +102,9 @@ def test_rays_door_is_locked_unless_the_user_decided_about_it(configuration: Fak
     assert made.token is None and "RAY_AUTH_MODE" not in made.services[0].env
 
 
-def test_a_cluster_of_ones_own_is_on_loopback_alone(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_of_ones_own_is_on_loopback_alone(
+    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth0")
     made = plan(configuration)
     assert made.job is not None and "--node-ip-address=127.0.0.1" in made.services[0].argv
@@ -143,7 +151,9 @@ def test_more_environments_and_own_classes_reach_the_service(configuration: Fake
     assert "--env-module=mine=pkg.mod:Cls" in argv
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1", "https://127.0.0.1:8080", "http://127.0.0.1:8080/prefix", "http://127.0.0.1:99999"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1", "https://127.0.0.1:8080", "http://127.0.0.1:8080/prefix", "http://127.0.0.1:99999"]
+)
 def test_a_local_url_at_which_nothing_can_be_started_is_refused(url: str, configuration: FakeConfiguration) -> None:
     with pytest.raises(UsageError, match=r"the URL must be http://127\.0\.0\.1:PORT"):
         plan(replace(configuration, env_service=EnvSection(env_url=url)))
@@ -175,7 +185,11 @@ def test_a_service_of_the_users_own_comes_from_the_environment(
         plan(configuration, options)
     monkeypatch.setenv("MY_MEMORY_HEALTH_URL", "http://127.0.0.1:8001/health")
     spec = plan(configuration, options).services[-1]
-    assert (spec.name, spec.argv, spec.cwd) == ("my-memory", ("bash", "-c", "source env.sh && serve --port 8001"), tmp_path)
+    assert (spec.name, spec.argv, spec.cwd) == (
+        "my-memory",
+        ("bash", "-c", "source env.sh && serve --port 8001"),
+        tmp_path,
+    )
     monkeypatch.setenv("MY_MEMORY_PATH", str(tmp_path / "gone"))
     with pytest.raises(UsageError, match="is not a folder"):
         plan(configuration, options)
@@ -226,27 +240,44 @@ def test_the_experience_service_is_ours_unless_the_users_own_is_described(
     asking = replace(configuration, experience_backend="http", experience_url="http://127.0.0.1:8123")
     options = Options(conf=Path("x"), services=("reme",))
     made = plan(asking, options)
-    assert [spec.name for spec in made.services] == ["ray", "env_service", "teacher", "reme"], "it asks the teacher for summaries"
+    assert [spec.name for spec in made.services] == ["ray", "env_service", "teacher", "reme"], (
+        "it asks the teacher for summaries"
+    )
     ours = made.services[-1]
-    assert ours.argv[1:] == ("-m", "experience_manager", "serve", f"--config={made.config_path}", "--host=127.0.0.1", "--port=8123")
+    assert ours.argv[1:] == (
+        "-m",
+        "experience_manager",
+        "serve",
+        f"--config={made.config_path}",
+        "--host=127.0.0.1",
+        "--port=8123",
+    )
     assert ours.health_urls == ("http://127.0.0.1:8123/health",) and ours.shared
     monkeypatch.setenv("REME_PATH", str(tmp_path))
     monkeypatch.setenv("REME_SCRIPT", "reme backend=http")
     theirs = plan(asking, options).services[-1]
-    assert theirs.argv == ("bash", "-c", "reme backend=http") and theirs.health_urls == ("http://127.0.0.1:8123/health",)
+    assert theirs.argv == ("bash", "-c", "reme backend=http") and theirs.health_urls == (
+        "http://127.0.0.1:8123/health",
+    )
 
 
-def test_an_experience_service_that_nobody_would_ask_is_refused(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experience_service_that_nobody_would_ask_is_refused(
+    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("REME_SCRIPT", raising=False)
     options = Options(conf=Path("x"), services=("reme",))
     with pytest.raises(UsageError, match=r"nobody would ask: .* set exp_manager\.backend=http"):
         plan(configuration, options)
     elsewhere = replace(configuration, experience_backend="http", experience_url="http://10.0.0.1:8001")
-    with pytest.raises(UsageError, match=r"exp_manager\.reme\.base_url=http://10\.0\.0\.1:8001 must be http://127\.0\.0\.1:PORT"):
+    with pytest.raises(
+        UsageError, match=r"exp_manager\.reme\.base_url=http://10\.0\.0\.1:8001 must be http://127\.0\.0\.1:PORT"
+    ):
         plan(elsewhere, options)
 
 
-def test_services_alone_are_those_that_were_named(configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_alone_are_those_that_were_named(
+    configuration: FakeConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("REME_SCRIPT", raising=False)
     made = plan(configuration, Options(services=("reme",)))
     assert [spec.name for spec in made.services] == ["teacher", "reme"] and made.temp_dir is None
@@ -262,7 +293,9 @@ def test_secrets_are_withheld_from_every_process_but_the_main_job_and_the_users_
     monkeypatch.delenv("HF_TOKEN_PATH", raising=False)
     for name, value in {"PATH": str(tmp_path), "SCRIPT": "true", "HEALTH_URL": "http://127.0.0.1:1/health"}.items():
         monkeypatch.setenv(f"MEMO_{name}", value)
-    made = plan(replace(configuration, ray=RaySection(preload=True)), Options(conf=Path("x"), services=("memo", "logview")))
+    made = plan(
+        replace(configuration, ray=RaySection(preload=True)), Options(conf=Path("x"), services=("memo", "logview"))
+    )
     assert {"OPENAI_API_KEY", "HF_TOKEN"} <= {*made.secrets}
     withheld = {spec.name: spec.withheld for spec in made.services}
     assert withheld.pop("memo") == ()
@@ -270,7 +303,14 @@ def test_secrets_are_withheld_from_every_process_but_the_main_job_and_the_users_
     assert made.job is not None and not made.job.withheld
     told = {spec.name: spec.env.get(SECRETS) for spec in (*made.services, made.job)}
     folder = str(configuration.experiment_dir / "run" / f"{made.run_id}.secrets")
-    assert told == {"preload": None, "ray": None, "env_service": folder, "memo": folder, "logview": folder, "main": folder}
+    assert told == {
+        "preload": None,
+        "ray": None,
+        "env_service": folder,
+        "memo": folder,
+        "logview": folder,
+        "main": folder,
+    }
     assert made.services[0].env["HF_TOKEN_PATH"] == f"{folder}/HF_TOKEN"
     assert "a-secret" not in str([*made.services, made.job])
 
@@ -282,7 +322,10 @@ def test_environments_see_the_secrets_that_the_configuration_names(
     assert not [item for item in plan(configuration).services[-1].argv if item.startswith("--pass-env")]
     made = plan(replace(configuration, env_service=EnvSection(pass_env=("MY_TOOL_KEY", "ANOTHER"))))
     service = made.services[-1]
-    assert [item for item in service.argv if item.startswith("--pass-env")] == ["--pass-env=MY_TOOL_KEY", "--pass-env=ANOTHER"]
+    assert [item for item in service.argv if item.startswith("--pass-env")] == [
+        "--pass-env=MY_TOOL_KEY",
+        "--pass-env=ANOTHER",
+    ]
     assert "MY_TOOL_KEY" in service.withheld and service.env[SECRETS].endswith(f"{made.run_id}.secrets")
 
 
@@ -314,7 +357,10 @@ def test_what_is_written_while_a_plan_is_carried_out_has_the_modes_that_were_ask
     made = replace(plan(configuration), shared_files=shared)
     before = os.umask(0o027)
     try:
-        with private_files(made), experiment_lock(made.experiment_dir, RunRegistry(configuration.experiment_dir / "run")):
+        with (
+            private_files(made),
+            experiment_lock(made.experiment_dir, RunRegistry(configuration.experiment_dir / "run")),
+        ):
             (made.experiment_dir / "written").touch()
         assert os.umask(0o027) == 0o027
     finally:

@@ -91,7 +91,10 @@ async def test_a_free_local_port_means_start(registry: RunRegistry) -> None:
     ("facts", "who"),
     [
         ({}, "a service that does not say who it is"),
-        ({**SERVICE, "launch_id": None}, r"agentevolver environment service 0\.1\.0 of pocket, bfcl, started by no launcher"),
+        (
+            {**SERVICE, "launch_id": None},
+            r"agentevolver environment service 0\.1\.0 of pocket, bfcl, started by no launcher",
+        ),
         ({**SERVICE, "launch_id": "260101-000000-beef"}, "started by launch 260101-000000-beef"),
         ({**SERVICE, "launch_id": "../../etc/passwd"}, "started by launch"),
         ({"name": "another", "version": 3}, "a service that does not say who it is"),
@@ -101,7 +104,9 @@ async def test_a_service_of_somebody_elses_is_used_where_the_configuration_decla
     facts: dict[str, object], who: str, registry: RunRegistry
 ) -> None:
     with Answering(**facts) as service:
-        with pytest.raises(LaunchError, match=rf"{who}.*, which no launcher of this checkout has started: .*env_service\.external=true"):
+        with pytest.raises(
+            LaunchError, match=rf"{who}.*, which no launcher of this checkout has started: .*env_service\.external=true"
+        ):
             await env_service_presence(service.url, ["pocket"], registry, external=False)
         presence = await env_service_presence(service.url, ["pocket"], registry, external=True)
         assert presence.whose is not None and presence.whose.startswith("declared as external: ")
@@ -110,7 +115,9 @@ async def test_a_service_of_somebody_elses_is_used_where_the_configuration_decla
 async def test_a_service_that_does_not_serve_the_environment_is_refused_declared_or_not(registry: RunRegistry) -> None:
     with Answering(**SERVICE, launch_id=None) as service:
         for external in (False, True):
-            with pytest.raises(LaunchError, match=r"of pocket, bfcl, .* and this run needs appworld: choose another port"):
+            with pytest.raises(
+                LaunchError, match=r"of pocket, bfcl, .* and this run needs appworld: choose another port"
+            ):
                 await env_service_presence(service.url, ["appworld", "bfcl"], registry, external=external)
 
 
@@ -144,7 +151,9 @@ async def test_a_declared_service_that_is_not_there_is_named(registry: RunRegist
 
 
 async def test_a_port_of_something_else_is_named_with_a_way_out(web_page: str, registry: RunRegistry) -> None:
-    with pytest.raises(LaunchError, match=r"port \d+ is taken by something .* \(HTTP 501 .*choose another port") as caught:
+    with pytest.raises(
+        LaunchError, match=r"port \d+ is taken by something .* \(HTTP 501 .*choose another port"
+    ) as caught:
         await env_service_presence(web_page, ["pocket"], registry, external=False)
     assert caught.value.exit_code == 1
 
@@ -153,7 +162,9 @@ async def test_a_port_that_is_bound_and_silent_is_taken(registry: RunRegistry) -
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         with pytest.raises(LaunchError, match="is taken by something"):
-            await env_service_presence(f"http://127.0.0.1:{bound.getsockname()[1]}", ["pocket"], registry, external=False)
+            await env_service_presence(
+                f"http://127.0.0.1:{bound.getsockname()[1]}", ["pocket"], registry, external=False
+            )
 
 
 async def test_a_remote_service_that_is_dead_is_named(monkeypatch: pytest.MonkeyPatch, registry: RunRegistry) -> None:
@@ -161,7 +172,9 @@ async def test_a_remote_service_that_is_dead_is_named(monkeypatch: pytest.Monkey
         return Health("connection refused")
 
     monkeypatch.setattr("agentevolver.launcher.preflight.examine", refused)
-    with pytest.raises(LaunchError, match=r"env_service.env_url=http://gpu7:8080 does not answer \(connection refused\)"):
+    with pytest.raises(
+        LaunchError, match=r"env_service.env_url=http://gpu7:8080 does not answer \(connection refused\)"
+    ):
         await env_service_presence("http://gpu7:8080", ["pocket"], registry, external=False)
 
 
@@ -176,7 +189,9 @@ async def test_a_ray_head_to_join_must_be_there() -> None:
         await check_ray_address(f"127.0.0.1:{head.getsockname()[1]}")
 
 
-async def test_a_cluster_that_asks_for_no_token_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cluster_that_asks_for_no_token_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def there(*_: object) -> bool:
         return True
 
@@ -188,7 +203,9 @@ async def test_a_cluster_that_asks_for_no_token_is_warned_of(monkeypatch: pytest
     assert not caplog.records
     await check_ray_address("10.0.0.1:6379")
     (record,) = caplog.records
-    assert record.getMessage().startswith("ray.address=10.0.0.1:6379: whoever reaches this cluster runs code on it; close its network")
+    assert record.getMessage().startswith(
+        "ray.address=10.0.0.1:6379: whoever reaches this cluster runs code on it; close its network"
+    )
 
 
 def test_a_local_model_must_exist_and_a_hub_name_passes(tmp_path: Path) -> None:
@@ -225,7 +242,9 @@ def test_a_checkpoint_that_these_ranks_cannot_load_is_refused_before_a_start(tmp
         check_checkpoint(config)
 
 
-def test_a_torn_checkpoint_is_said_and_lost_ones_are_refused_before_a_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_checkpoint_is_said_and_lost_ones_are_refused_before_a_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config = load(None, ["device=cpu", f"experiment.root={tmp_path}"]).config
     folder = Path(config.trainer.default_local_dir)
     (folder / "global_step_4" / "actor").mkdir(parents=True)

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from agentevolver.errors import LaunchError
-from agentevolver.launcher.records import Cleared, RunRecord, RunRegistry, experiment_lock, remove_temp_dir, temp_dir_for
+from agentevolver.launcher.records import (
+    Cleared,
+    RunRecord,
+    RunRegistry,
+    experiment_lock,
+    remove_temp_dir,
+    temp_dir_for,
+)
 from agentevolver.utils.processes import RUN_ID, ProcessId, identify
 
 DEAD = ProcessId(pid=2**22 + 1, start_ticks=1)
@@ -28,7 +35,9 @@ def record(tmp_path: Path, **changes: object) -> RunRecord:
 
 
 def test_a_record_survives_the_disk(tmp_path: Path, registry: RunRegistry) -> None:
-    written = record(tmp_path, temp_dir="/tmp/ae-x", dashboard="http://127.0.0.1:1").with_process("ray", ProcessId(5, 6))
+    written = record(tmp_path, temp_dir="/tmp/ae-x", dashboard="http://127.0.0.1:1").with_process(
+        "ray", ProcessId(5, 6)
+    )
     registry.write(written)
     assert registry.records() == [written]
 
@@ -88,7 +97,9 @@ def test_what_a_run_left_is_found_by_its_id_alone_where_its_record_cannot_be_rea
 
 
 @pytest.mark.service
-def test_reaping_ends_recorded_processes_and_strays_and_removes_the_files(tmp_path: Path, registry: RunRegistry) -> None:
+def test_reaping_ends_recorded_processes_and_strays_and_removes_the_files(
+    tmp_path: Path, registry: RunRegistry
+) -> None:
     recorded = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
     stray = subprocess.Popen(SLEEP, stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "r1"})
     bystander = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
@@ -119,7 +130,9 @@ def test_reaping_ends_recorded_processes_and_strays_and_removes_the_files(tmp_pa
             process.stdout.close()
 
 
-def test_reaping_removes_what_a_killed_launcher_had_half_written_and_no_other_runs(tmp_path: Path, registry: RunRegistry) -> None:
+def test_reaping_removes_what_a_killed_launcher_had_half_written_and_no_other_runs(
+    tmp_path: Path, registry: RunRegistry
+) -> None:
     dead = record(tmp_path)
     registry.write(dead)
     for name in (".r1.json.123-4", ".r1.token.123-5", ".r1.segments.123-6", ".r10.json.123-4"):
@@ -161,7 +174,10 @@ def test_one_launcher_at_a_time_per_experiment(tmp_path: Path, registry: RunRegi
     assert holder.stdout is not None and holder.stdin is not None
     assert holder.stdout.readline() == b"held\n"
     try:
-        with pytest.raises(LaunchError, match=f"in use by the launcher with pid {os.getpid()}"), experiment_lock(folder, registry):
+        with (
+            pytest.raises(LaunchError, match=f"in use by the launcher with pid {os.getpid()}"),
+            experiment_lock(folder, registry),
+        ):
             pass
     finally:
         holder.kill()
@@ -191,5 +207,7 @@ def test_only_a_runs_own_temporary_folder_is_removed(tmp_path: Path) -> None:
 
 def test_the_socket_path_in_the_temporary_folder_is_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: "/a/very/long/path/that/some/cluster/gives/to/its/jobs")
-    socket_path = temp_dir_for("261120-195416-4045") / "session_2026-11-20_19-56-39_840148_4194304" / "sockets" / "plasma_store"
+    socket_path = (
+        temp_dir_for("261120-195416-4045") / "session_2026-11-20_19-56-39_840148_4194304" / "sockets" / "plasma_store"
+    )
     assert len(str(socket_path)) < 107

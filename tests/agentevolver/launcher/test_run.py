@@ -36,7 +36,10 @@ def test_services_start_in_order_and_stop_in_reverse_around_the_job(tmp_path: Pa
 
 
 def test_the_exit_code_and_the_output_are_the_jobs(tmp_path: Path, launch: Launcher) -> None:
-    code = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 40); sys.stdout.flush(); sys.stderr.write('an error'); sys.exit(7)"
+    code = (
+        "import sys; sys.stdout.buffer.write(bytes(range(256)) * 40); sys.stdout.flush(); sys.stderr.write('an "
+        "error'); sys.exit(7)"
+    )
     one = launch(job=job(tmp_path, code))
     assert one.process.stdout is not None
     output = one.process.stdout.read()
@@ -59,8 +62,13 @@ def test_a_service_that_is_not_needed_may_die(fault: str, tmp_path: Path, launch
     trigger = tmp_path / "die"
     arguments = [fault] if fault == "--die-at-once" else [f"{fault}={trigger}"]
     done = tmp_path / "done"
-    code = f"import pathlib, time\npathlib.Path({str(trigger)!r}).touch()\nwhile not pathlib.Path({str(done)!r}).exists(): time.sleep(0.02)"
-    one = launch(service(tmp_path, "ray"), service(tmp_path, "logview", *arguments, needed=False), job=job(tmp_path, code))
+    code = (
+        f"import pathlib, time\npathlib.Path({str(trigger)!r}).touch()\nwhile not "
+        f"pathlib.Path({str(done)!r}).exists(): time.sleep(0.02)"
+    )
+    one = launch(
+        service(tmp_path, "ray"), service(tmp_path, "logview", *arguments, needed=False), job=job(tmp_path, code)
+    )
     until(lambda: "the run goes on without logview" in one.said)
     done.touch()
     assert one.wait() == 0
@@ -79,7 +87,8 @@ def test_a_service_that_is_needed_ends_the_run_also_while_another_one_starts(tmp
 
 
 def test_a_semaphore_of_a_process_that_lived_seconds_is_removed(tmp_path: Path, launch: Launcher) -> None:
-    """As vLLM's engine in a short run: made under the start method "spawn", killed along with Python's tracker of such things."""
+    """As vLLM's engine in a short run: made under the start method "spawn", killed along with Python's tracker of such
+    things."""
     name = tmp_path / "name"
     code = (
         "import multiprocessing, os, pathlib, signal, time\n"
@@ -128,7 +137,10 @@ def test_a_signal_while_services_start_stops_what_is_there(tmp_path: Path, launc
 
 
 def test_a_second_ctrl_c_kills_what_does_not_want_to_stop(tmp_path: Path, launch: Launcher) -> None:
-    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('working', flush=True); time.sleep(600)"
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('working', flush=True); "
+        "time.sleep(600)"
+    )
     one = launch(service(tmp_path, "ray", "--stubborn", grace_s=60.0), job=job(tmp_path, stubborn, grace_s=60.0))
     assert one.process.stdout is not None
     assert one.process.stdout.readline() == b"working\n"
@@ -142,7 +154,10 @@ def test_a_second_ctrl_c_kills_what_does_not_want_to_stop(tmp_path: Path, launch
 
 
 def test_a_stray_of_the_job_does_not_outlive_it_nor_hold_up_the_end(tmp_path: Path, launch: Launcher) -> None:
-    code = f"import subprocess; subprocess.Popen([{sys.executable!r}, '-c', 'import time; time.sleep(600)'], start_new_session=True)"
+    code = (
+        f"import subprocess; subprocess.Popen([{sys.executable!r}, '-c', 'import time; time.sleep(600)'], "
+        "start_new_session=True)"
+    )
     one = launch(job=job(tmp_path, code))
     began = time.monotonic()
     assert one.wait() == 0
@@ -231,7 +246,9 @@ def guard_of(one: Launch) -> ProcessId:
 
 def test_a_killed_launcher_takes_everything_along(tmp_path: Path, launch: Launcher) -> None:
     code, segment = holding(tmp_path)
-    one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env", "--stubborn", "--child"), job=job(tmp_path, code))
+    one = launch(
+        service(tmp_path, "ray", "--child"), service(tmp_path, "env", "--stubborn", "--child"), job=job(tmp_path, code)
+    )
     until(lambda: "running -c" in one.said and one.running() == 5 and segment.exists() and segment.read_text())
     other_folder = tmp_path / "other"
     other = Launch(other_folder, "bystander", [service(other_folder, "env")], None)
@@ -259,12 +276,19 @@ def test_a_launcher_that_is_killed_in_its_first_moments_leaves_nothing_either(tm
         until(lambda one=one: left_nothing(one), timeout_s=10)  # type: ignore[misc]
 
 
-def test_the_next_launch_clears_what_a_launcher_left_that_was_killed_with_its_guard(tmp_path: Path, launch: Launcher) -> None:
+def test_the_next_launch_clears_what_a_launcher_left_that_was_killed_with_its_guard(
+    tmp_path: Path, launch: Launcher
+) -> None:
     code, segment = holding(tmp_path)
     one = launch(service(tmp_path, "ray", "--child"), service(tmp_path, "env"), job=job(tmp_path, code))
     until(lambda: "running -c" in one.said and one.running() == 4 and segment.exists() and segment.read_text())
     path = Path(segment.read_text())
-    until(lambda: one.registry.segments_path(one.run_id).exists() and path.name in one.registry.segments_path(one.run_id).read_text())
+    until(
+        lambda: (
+            one.registry.segments_path(one.run_id).exists()
+            and path.name in one.registry.segments_path(one.run_id).read_text()
+        )
+    )
     path.write_bytes(bytes(1_000_000))
     guard = guard_of(one)
     os.kill(guard.pid, signal.SIGKILL)
@@ -284,7 +308,11 @@ def test_a_guard_that_is_killed_is_started_again(tmp_path: Path, launch: Launche
     first = guard_of(one)
     os.kill(first.pid, signal.SIGKILL)
     until(lambda: "starting it again" in one.said)
-    until(lambda: any("agentevolver.launcher.guard" in child.cmdline() for child in psutil.Process(one.process.pid).children()))
+    until(
+        lambda: any(
+            "agentevolver.launcher.guard" in child.cmdline() for child in psutil.Process(one.process.pid).children()
+        )
+    )
     assert guard_of(one) != first
     one.process.kill()
     one.process.wait()
@@ -323,7 +351,9 @@ def test_reaping_a_run_whose_launcher_lives_lets_it_stop_in_order(tmp_path: Path
     assert left_nothing(one)
 
 
-def test_a_run_is_stopped_by_its_record_in_order_and_one_without_a_launcher_is_not(tmp_path: Path, launch: Launcher) -> None:
+def test_a_run_is_stopped_by_its_record_in_order_and_one_without_a_launcher_is_not(
+    tmp_path: Path, launch: Launcher
+) -> None:
     one = launch(service(tmp_path, "ray"), service(tmp_path, "env"), job=job(tmp_path, FOREVER))
     until(lambda: "running -c" in one.said)
     registry = RunRegistry(tmp_path / "run")
@@ -337,7 +367,10 @@ def test_a_run_is_stopped_by_its_record_in_order_and_one_without_a_launcher_is_n
 
 
 def test_stopping_kills_nothing_that_takes_its_time(tmp_path: Path, launch: Launcher) -> None:
-    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('working', flush=True); time.sleep(600)"
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('working', flush=True); "
+        "time.sleep(600)"
+    )
     one = launch(job=job(tmp_path, stubborn, grace_s=60.0))
     assert one.process.stdout is not None
     assert one.process.stdout.readline() == b"working\n"
@@ -391,7 +424,9 @@ def test_a_service_is_up_when_it_is_the_one_that_was_started(tmp_path: Path, lau
     assert two.wait() == 0, two.said
 
 
-def test_a_shared_service_that_says_who_it_is_is_used_if_this_checkout_has_started_it(tmp_path: Path, launch: Launcher) -> None:
+def test_a_shared_service_that_says_who_it_is_is_used_if_this_checkout_has_started_it(
+    tmp_path: Path, launch: Launcher
+) -> None:
     reme = service(tmp_path, "reme", shared=True, says_who=True)
     owner = launch(reme)
     until(lambda: "everything is up" in owner.said)
@@ -418,4 +453,6 @@ def test_the_registry_knows_the_processes_while_they_run(tmp_path: Path, launch:
     (record,) = one.registry.records()
     assert record.launcher == identify(one.process.pid)
     assert all(item.process.alive for item in record.started)
-    assert (record.temp_dir and os.path.isdir(record.temp_dir)) and one.registry.token_path(one.run_id).stat().st_mode & 0o777 == 0o600
+    assert (record.temp_dir and os.path.isdir(record.temp_dir)) and one.registry.token_path(
+        one.run_id
+    ).stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,5 @@
-"""The life of one service, with real processes: up by its health URL, its death told at once, started again a bounded number of times."""
+"""The life of one service, with real processes: up by its health URL, its death told at once, started again a bounded
+number of times."""
 
 import asyncio
 import logging
@@ -56,7 +57,9 @@ async def test_a_death_before_it_is_up_is_told_with_the_end_of_its_log(
     caplog.set_level(logging.INFO, "agentevolver.launcher")
     one = make(service(tmp_path, "broken", "--die-at-once", advice="look there"), made)
     began = time.monotonic()
-    with pytest.raises(ServiceDied, match=r"broken ended with exit code 3 before it was up \(log: .*broken.log\); look there"):
+    with pytest.raises(
+        ServiceDied, match=r"broken ended with exit code 3 before it was up \(log: .*broken.log\); look there"
+    ):
         await one.start()
     assert time.monotonic() - began < 2.0
     assert "the reason is written here" in caplog.text
@@ -66,7 +69,9 @@ async def test_a_death_before_it_is_up_is_told_with_the_end_of_its_log(
 async def test_a_first_start_is_tried_as_often_as_allowed(tries: int, tmp_path: Path, made: list[Service]) -> None:
     started, trigger = Started(), tmp_path / "die"
     trigger.touch()
-    one = make(service(tmp_path, "hasty", f"--die-when={trigger}", "--well-after=1.5", first_tries=tries), made, started)
+    one = make(
+        service(tmp_path, "hasty", f"--die-when={trigger}", "--well-after=1.5", first_tries=tries), made, started
+    )
     if tries == 1:
         with pytest.raises(ServiceDied, match="hasty ended with exit code 3 before it was up"):
             await one.bring_up()
@@ -126,7 +131,9 @@ async def test_restarts_are_bounded_and_the_last_word_names_the_service(tmp_path
             await asyncio.sleep(0.05)
 
     killer = asyncio.create_task(kill_whatever_comes_up())
-    with pytest.raises(ServiceDied, match=r"fragile ended with exit code 3 .* started again 2 times; the run cannot go on"):
+    with pytest.raises(
+        ServiceDied, match=r"fragile ended with exit code 3 .* started again 2 times; the run cannot go on"
+    ):
         await asyncio.wait_for(watch, 20)
     killer.cancel()
     assert len(started) == 3
@@ -146,7 +153,9 @@ async def test_the_count_of_restarts_begins_anew_after_a_steady_time(tmp_path: P
     watch.cancel()
 
 
-async def test_a_stubborn_service_is_killed_after_its_grace_with_everything_it_started(tmp_path: Path, made: list[Service]) -> None:
+async def test_a_stubborn_service_is_killed_after_its_grace_with_everything_it_started(
+    tmp_path: Path, made: list[Service]
+) -> None:
     one = make(service(tmp_path, "stubborn", "--stubborn", "--child", grace_s=0.3), made)
     await one.start()
     assert len(carriers(RUN, "stubborn")) == 2

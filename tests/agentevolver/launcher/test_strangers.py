@@ -63,8 +63,17 @@ def running() -> Iterator[Running]:
     canaries = {name: f"canary{secrets.token_hex(8)}" for name in names}
     arguments = [
         *("--target=stranger_target", f"--conf={ROOT / 'examples' / 'basic.yaml'}", "device=cpu"),
-        *("--with-lonely", "--env-module=lonely=counter_envs:SteadyLonelyCounter", "llm.roles.judge.api_key_env=MY_LLM"),
-        *(f"actor_rollout_ref.model.path={folder / 'model'}", f"experiment.root={folder}", "ray.num_cpus=2", "ray.dashboard=false"),
+        *(
+            "--with-lonely",
+            "--env-module=lonely=counter_envs:SteadyLonelyCounter",
+            "llm.roles.judge.api_key_env=MY_LLM",
+        ),
+        *(
+            f"actor_rollout_ref.model.path={folder / 'model'}",
+            f"experiment.root={folder}",
+            "ray.num_cpus=2",
+            "ray.dashboard=false",
+        ),
         f"env_service.env_url=http://127.0.0.1:{free_port()}",
     ]
     path = os.pathsep.join((str(ROOT), str(HERE), str(ROOT / "tests" / "env_service")))
@@ -104,7 +113,9 @@ def test_another_user_reads_no_secret_and_no_file_of_the_run(running: Running) -
     bait.write_text(running.canaries["HF_TOKEN"])
     bait.chmod(0o644)
     places = [Path("/tmp"), Path("/dev/shm"), running.folder, ROOT / ".agentevolver"]
-    assert readable(places, running.canaries.values(), NOBODY, running.began) == {bait}, "the bait is found, and nothing else"
+    assert readable(places, running.canaries.values(), NOBODY, running.began) == {bait}, (
+        "the bait is found, and nothing else"
+    )
     bait.unlink()
     assert readable([running.experiment, running.temp_dir], [""], user=NOBODY) == set()
     assert running.temp_dir.stat().st_mode & 0o777 == running.experiment.stat().st_mode & 0o777 == 0o700

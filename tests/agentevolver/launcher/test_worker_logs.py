@@ -24,13 +24,17 @@ def logs(tmp_path: Path) -> Path:
 
 
 def stream(logs: Path, worker: str, pid: int, kind: str, content: bytes, actor: str = "Worker") -> None:
-    (logs / f"worker-{worker}-01000000-{pid}.{kind}").write_bytes(b":job_id:01000000\n:actor_name:%s\n" % actor.encode() + content)
+    (logs / f"worker-{worker}-01000000-{pid}.{kind}").write_bytes(
+        b":job_id:01000000\n:actor_name:%s\n" % actor.encode() + content
+    )
 
 
 def test_those_with_a_traceback_and_those_that_died_are_kept_and_no_other(logs: Path, tmp_path: Path) -> None:
     (logs / "gcs_server.out").write_bytes(
-        b"Reporting worker exit, worker id = 0b, node id = 1, address = 1.2.3.4, exit_type = SYSTEM_ERROR, exit_detail = End of file. a\n"
-        b"Reporting worker exit, worker id = 0c, node id = 1, address = 1.2.3.4, exit_type = INTENDED_USER_EXIT, exit_detail = fine\n"
+        b"Reporting worker exit, worker id = 0b, node id = 1, address = 1.2.3.4, exit_type = SYSTEM_ERROR, "
+        b"exit_detail = End of file. a\n"
+        b"Reporting worker exit, worker id = 0c, node id = 1, address = 1.2.3.4, exit_type = INTENDED_USER_EXIT, "
+        b"exit_detail = fine\n"
     )
     stream(logs, "0a", 11, "err", TRACEBACK, "Env")
     stream(logs, "0a", 11, "out", b"no more than a greeting\n", "Env")
@@ -43,13 +47,17 @@ def test_those_with_a_traceback_and_those_that_died_are_kept_and_no_other(logs: 
     kept = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
     assert set(kept) == {"Env-11.err", "a_b-12.err"}
     assert kept["Env-11.err"].endswith(TRACEBACK)
-    assert kept["a_b-12.err"].startswith(b"[SYSTEM_ERROR: End of file. a]\n") and kept["a_b-12.err"].endswith(b"last words\n")
+    assert kept["a_b-12.err"].startswith(b"[SYSTEM_ERROR: End of file. a]\n") and kept["a_b-12.err"].endswith(
+        b"last words\n"
+    )
 
 
 def test_a_long_stream_keeps_its_last_traceback_and_its_end(tmp_path: Path) -> None:
     path = tmp_path / "stream"
     noise = b"step\n" * 40_000
-    path.write_bytes(b"Traceback (most recent call last):\nKeyError: 'an early one'\n" + noise + TRACEBACK + noise + b"the end\n")
+    path.write_bytes(
+        b"Traceback (most recent call last):\nKeyError: 'an early one'\n" + noise + TRACEBACK + noise + b"the end\n"
+    )
     kept = last_words(path)
     assert kept is not None and len(kept) <= KEPT_BYTES + 16
     assert TRACEBACK in kept and kept.endswith(b"the end\n") and b"an early one" not in kept
@@ -70,7 +78,13 @@ def test_where_there_is_no_folder_nothing_is_kept(tmp_path: Path) -> None:
 def test_workers_of_a_real_cluster_that_raised_or_were_killed_are_kept_with_the_experiment(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     arguments = [
-        *("--target=failing_target", f"--conf={ROOT / 'examples' / 'basic.yaml'}", "device=cpu", "ray.num_cpus=5", "ray.dashboard=false"),
+        *(
+            "--target=failing_target",
+            f"--conf={ROOT / 'examples' / 'basic.yaml'}",
+            "device=cpu",
+            "ray.num_cpus=5",
+            "ray.dashboard=false",
+        ),
         *(f"actor_rollout_ref.model.path={tmp_path / 'model'}", f"experiment.root={tmp_path}"),
         f"env_service.env_url=http://127.0.0.1:{free_port()}",
     ]

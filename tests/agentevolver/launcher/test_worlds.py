@@ -26,7 +26,9 @@ def test_splits_that_are_there(tmp_path: Path) -> None:
 
 
 def test_a_split_that_is_not_there_is_named_with_its_key(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^data.val_splits: there is no split 'tset'; splits are train, dev, test, hard$"):
+    with pytest.raises(
+        UsageError, match=r"^data.val_splits: there is no split 'tset'; splits are train, dev, test, hard$"
+    ):
         check_worlds(CONF, configuration(tmp_path, val_splits=["dev", "tset"]))
 
 
@@ -37,14 +39,18 @@ def test_a_class_that_cannot_be_imported_is_named_with_its_option(tmp_path: Path
 
 
 def test_a_class_that_ends_the_process_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ending.py").write_text("import os, sys\nprint('no licence', file=sys.stderr, flush=True)\nos._exit(3)\n")
+    (tmp_path / "ending.py").write_text(
+        "import os, sys\nprint('no licence', file=sys.stderr, flush=True)\nos._exit(3)\n"
+    )
     monkeypatch.chdir(tmp_path)
     options = replace(CONF, env_modules=("mine=ending:Mine",))
     with pytest.raises(UsageError, match=r"importing .*ending:Mine ends the process with status 3: no licence"):
         check_worlds(options, configuration(tmp_path))
 
 
-def test_what_this_machine_lacks_is_no_mistake_of_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_machine_lacks_is_no_mistake_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = {"name": "pocket", "asked": 0, "refused": False, "text": "its data are not there"}
     monkeypatch.setattr(worlds, "_problems", lambda *_: [problem])
     with pytest.raises(LaunchError, match=r"^data.train_split: its data are not there$") as caught:
@@ -59,4 +65,7 @@ def test_a_list_that_takes_long_is_left_to_the_run(tmp_path: Path, monkeypatch: 
 
 def test_a_service_elsewhere_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worlds, "_problems", None)
-    check_worlds(CONF, replace(configuration(tmp_path), env_service=EnvSection(env_type="whatever", env_url="http://10.0.0.1:8080")))
+    check_worlds(
+        CONF,
+        replace(configuration(tmp_path), env_service=EnvSection(env_type="whatever", env_url="http://10.0.0.1:8080")),
+    )

@@ -12,8 +12,8 @@ from typing import Any
 
 @dataclass
 class Said:
-    """What the server does to one request: `hang` never answers, `drip` sends a byte now and then, `cut` closes in the middle,
-    `reset` at once.
+    """What the server does to one request: `hang` never answers, `drip` sends a byte now and then, `cut` closes in the
+    middle, `reset` at once.
 
     `message` holds further keys of the reply's message.
     """
@@ -22,7 +22,9 @@ class Said:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    usage: dict[str, int] | None = field(default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
+    usage: dict[str, int] | None = field(
+        default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    )
     finish_reason: str = "stop"
     delay_s: float = 0.0
     message: dict[str, Any] = field(default_factory=dict)
@@ -40,7 +42,8 @@ Script = list[Said] | Callable[[int, dict[str, Any]], Said]
 
 
 class FaultyServer:
-    """Plays a script: a list (its last entry is repeated) or a function of (number, body). `requests` are those that came in."""
+    """Plays a script: a list (its last entry is repeated) or a function of (number, body). `requests` are those that
+    came in."""
 
     def __init__(self, script: Script, *, port: int = 0) -> None:
         self.script = script
@@ -69,7 +72,11 @@ class FaultyServer:
         """Return what is done to a request."""
         number = len(self.requests)
         self.requests.append(request)
-        return self.script(number, request.body) if callable(self.script) else self.script[min(number, len(self.script) - 1)]
+        return (
+            self.script(number, request.body)
+            if callable(self.script)
+            else self.script[min(number, len(self.script) - 1)]
+        )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

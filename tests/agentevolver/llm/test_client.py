@@ -1,4 +1,5 @@
-"""The client against a server that is down, slow, overloaded, rude or wrong: what each leads to, and that nothing waits for ever."""
+"""The client against a server that is down, slow, overloaded, rude or wrong: what each leads to, and that nothing waits
+for ever."""
 
 from __future__ import annotations
 
@@ -107,9 +108,14 @@ async def test_one_rate_limit_keeps_back_the_other_calls_of_the_role() -> None:
     assert min(arrivals[1:]) - arrivals[0] >= 0.5
 
 
-@pytest.mark.parametrize("header", ["7200", email.utils.formatdate(time.time() + 7200, usegmt=True)], ids=["seconds", "date"])
+@pytest.mark.parametrize(
+    "header", ["7200", email.utils.formatdate(time.time() + 7200, usegmt=True)], ids=["seconds", "date"]
+)
 async def test_a_server_that_asks_for_a_long_pause_is_given_up_at_once(header: str) -> None:
-    async with FaultyServer([Said(status=429, headers={"Retry-After": header})]) as server, LLM(settings(server)) as llm:
+    async with (
+        FaultyServer([Said(status=429, headers={"Retry-After": header})]) as server,
+        LLM(settings(server)) as llm,
+    ):
         began = time.monotonic()
         with pytest.raises(LLMUnavailable, match="asks to wait"):
             await llm.chat(Role.JUDGE, ASK)
@@ -117,7 +123,9 @@ async def test_a_server_that_asks_for_a_long_pause_is_given_up_at_once(header: s
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("fault", [Said(status=500), Said(status=503), Said(status=408), Said(manner="cut"), Said(""), Said(None)])
+@pytest.mark.parametrize(
+    "fault", [Said(status=500), Said(status=503), Said(status=408), Said(manner="cut"), Said(""), Said(None)]
+)
 async def test_what_another_try_may_change_is_tried_again(fault: Said) -> None:
     async with FaultyServer([fault, fault, Said("ok")]) as server, LLM(settings(server)) as llm:
         assert (await llm.chat(Role.JUDGE, ASK)).text == "ok"
@@ -147,7 +155,10 @@ async def test_the_tries_are_bounded_and_the_last_word_says_what_was_wrong(fault
 
 @pytest.mark.parametrize("manner", ["hang", "drip"])
 async def test_a_server_that_never_comes_to_an_end_is_a_timeout(manner: str) -> None:
-    async with FaultyServer([Said("x" * 500, manner=manner)]) as server, LLM(settings(server, timeout_s=0.3, tries=2)) as llm:
+    async with (
+        FaultyServer([Said("x" * 500, manner=manner)]) as server,
+        LLM(settings(server, timeout_s=0.3, tries=2)) as llm,
+    ):
         began = time.monotonic()
         with pytest.raises(LLMTimeout, match=r"within 0\.3 s"):
             await llm.chat(Role.JUDGE, ASK)
@@ -180,7 +191,9 @@ async def test_an_outage_is_waited_out_beyond_the_tries_and_told_once(caplog: py
 
 async def test_a_call_that_others_overtook_before_the_outage_waits_for_its_end_too() -> None:
     def script(number: int, _: dict[str, Any]) -> Said:
-        return (Said(status=503, delay_s=1.5), Said("ok"))[number] if number < 2 else DOWN if number < 12 else Said("ok")
+        return (
+            (Said(status=503, delay_s=1.5), Said("ok"))[number] if number < 2 else DOWN if number < 12 else Said("ok")
+        )
 
     async with FaultyServer(script) as server, LLM(settings(server, tries=2, max_wait_s=0.02)) as llm:
         overtaken = asyncio.create_task(llm.chat(Role.JUDGE, ASK))
@@ -266,7 +279,9 @@ async def test_a_reply_that_was_all_thinking_says_so() -> None:
             await llm.chat(Role.JUDGE, ASK)
 
 
-OVERFLOW = b'{"error": {"message": "This model\'s maximum context length is 64 tokens.", "code": "context_length_exceeded"}}'
+OVERFLOW = (
+    b'{"error": {"message": "This model\'s maximum context length is 64 tokens.", "code": "context_length_exceeded"}}'
+)
 
 
 async def test_an_over_long_prompt_is_an_overflow_and_its_limit_is_learnt_for_all_roles_of_the_server() -> None:
@@ -283,7 +298,10 @@ async def test_an_over_long_prompt_is_an_overflow_and_its_limit_is_learnt_for_al
 
 @pytest.mark.parametrize(
     "fault",
-    [Said(status=400, text="Input data may contain inappropriate content."), Said("half", finish_reason="content_filter")],
+    [
+        Said(status=400, text="Input data may contain inappropriate content."),
+        Said("half", finish_reason="content_filter"),
+    ],
     ids=["request", "reply"],
 )
 async def test_a_content_filters_refusal_is_told_from_others(fault: Said) -> None:
@@ -304,13 +322,24 @@ async def test_a_native_call_comes_without_a_text_and_is_kept_in_the_cache(tmp_p
     said = Said(None, finish_reason="tool_calls", message={"tool_calls": calls, "reasoning_content": "look first"})
     async with FaultyServer([said]) as server, LLM(settings(server, cache=tmp_path / "c.sqlite")) as llm:
         replies = [await llm.chat(Role.EXPLORER, ASK, tools=TOOLS) for _ in range(2)]
-    assert [reply.tool_calls for reply in replies] == [(ToolCall("find", {"what": "milk"}), ToolCall("find", "milk, please"))] * 2
-    assert [(reply.text, reply.thinking, reply.cached) for reply in replies] == [("", "look first", False), ("", "look first", True)]
+    assert [reply.tool_calls for reply in replies] == [
+        (ToolCall("find", {"what": "milk"}), ToolCall("find", "milk, please"))
+    ] * 2
+    assert [(reply.text, reply.thinking, reply.cached) for reply in replies] == [
+        ("", "look first", False),
+        ("", "look first", True),
+    ]
     assert [request.body["tools"] for request in server.requests] == [TOOLS]
 
 
 async def test_a_structured_reply_may_come_as_the_arguments_of_a_native_call() -> None:
-    calls = [{"id": "1", "type": "function", "function": {"name": "reply", "arguments": json.dumps({"score": 90, "reason": "ok"})}}]
+    calls = [
+        {
+            "id": "1",
+            "type": "function",
+            "function": {"name": "reply", "arguments": json.dumps({"score": 90, "reason": "ok"})},
+        }
+    ]
     said = Said(None, finish_reason="tool_calls", message={"tool_calls": calls})
     async with FaultyServer([said]) as server, LLM(settings(server)) as llm:
         assert await llm.structured(Role.JUDGE, ASK, Verdict) == Verdict(score=90, reason="ok")
@@ -385,7 +414,10 @@ async def test_json_is_found_in_any_dress(text: str) -> None:
     ],
 )
 async def test_a_wrong_reply_is_shown_to_the_model_once_and_repaired(text: str, problem: str) -> None:
-    async with FaultyServer([Said(text), Said('{"score": 5, "reason": "fixed"}')]) as server, LLM(settings(server)) as llm:
+    async with (
+        FaultyServer([Said(text), Said('{"score": 5, "reason": "fixed"}')]) as server,
+        LLM(settings(server)) as llm,
+    ):
         assert (await llm.structured(Role.JUDGE, ASK, Verdict)).score == 5
         assert llm.metrics()["llm/judge/repairs"] == 1
     told = server.requests[1].body["messages"]
@@ -405,7 +437,10 @@ async def test_a_reply_that_stays_wrong_is_a_typed_error_with_its_text() -> None
 
 @pytest.mark.parametrize(("mode", "kind"), [("object", "json_object"), ("schema", "json_schema")])
 async def test_json_is_asked_for_as_the_endpoint_knows_it(mode: str, kind: str) -> None:
-    async with FaultyServer([Said('{"score": 1, "reason": ""}')]) as server, LLM(settings(server, json_mode=mode)) as llm:
+    async with (
+        FaultyServer([Said('{"score": 1, "reason": ""}')]) as server,
+        LLM(settings(server, json_mode=mode)) as llm,
+    ):
         await llm.structured(Role.JUDGE, ASK, Verdict)
     assert server.requests[0].body["response_format"]["type"] == kind
 
@@ -471,7 +506,10 @@ async def test_a_role_is_served_by_the_policy_wherever_that_is() -> None:
 
 
 async def test_metrics_tell_of_every_role_that_was_called() -> None:
-    async with FaultyServer([Said("a", delay_s=0.05)]) as server, LLM(settings(server, price_in=2.0, price_out=4.0)) as llm:
+    async with (
+        FaultyServer([Said("a", delay_s=0.05)]) as server,
+        LLM(settings(server, price_in=2.0, price_out=4.0)) as llm,
+    ):
         for _ in range(3):
             await llm.chat(Role.ATTRIBUTOR, ASK)
         found = llm.metrics()

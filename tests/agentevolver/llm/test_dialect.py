@@ -55,7 +55,11 @@ def test_what_is_to_be_left_out_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("name", "asked", "said"),
     [
-        ("dashscope", {"enable_thinking": True, "thinking_budget": 512}, {"enable_thinking": True, "thinking_budget": 512}),
+        (
+            "dashscope",
+            {"enable_thinking": True, "thinking_budget": 512},
+            {"enable_thinking": True, "thinking_budget": 512},
+        ),
         ("vllm", {"enable_thinking": False}, {"chat_template_kwargs": {"enable_thinking": False}}),
         ("openai_reasoning", {"enable_thinking": False}, {"reasoning_effort": "none"}),
         ("openai_reasoning", {"thinking_budget": 15}, {"reasoning_effort": "low"}),
@@ -86,14 +90,19 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
     ("text", "named", "gone"),
     [
         (
-            "Unsupported value: 'temperature' does not support 0.7 with this model. Only the default (1) value is supported.",
+            "Unsupported value: 'temperature' does not support 0.7 with this model. Only the default (1) value is "
+            "supported.",
             "temperature",
             {"temperature"},
         ),
         ("Unsupported parameter: 'top_p' is not supported with this model.", None, {"top_p"}),
         ("property 'seed' is unsupported", None, {"seed"}),
         ("Unrecognized request argument supplied: seed", None, {"seed"}),
-        ("[{'type': 'extra_forbidden', 'loc': ('body', 'seed'), 'msg': 'Extra inputs are not permitted'}]", None, {"seed"}),
+        (
+            "[{'type': 'extra_forbidden', 'loc': ('body', 'seed'), 'msg': 'Extra inputs are not permitted'}]",
+            None,
+            {"seed"},
+        ),
         ('Invalid JSON payload received. Unknown name "seed": Cannot find field.', None, {"seed"}),
     ],
 )
@@ -120,19 +129,24 @@ def test_a_refusal_for_another_reason_teaches_nothing(text: str) -> None:
 
 def test_another_name_or_size_of_the_limit_on_the_reply_is_learnt() -> None:
     learnt = Learnt()
-    renamed = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    renamed = (
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    )
     assert learn(renamed, "max_tokens", USUAL, {}, learnt)
     assert sent("plain", learnt)["max_completion_tokens"] == 100
     for text in (
         "max_tokens is too large: 100. This model supports at most 64 completion tokens, whereas you provided 100.",
         "<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1, 64]",
         "max_tokens: 100 > 64, which is the maximum allowed number of output tokens",
-        "`max_tokens` must be less than or equal to `64`, the maximum value for `max_tokens` is less than the context window",
+        "`max_tokens` must be less than or equal to `64`, the maximum value for `max_tokens` is less than the context "
+        "window",
     ):
         learnt = Learnt()
         assert learn(text, None, USUAL, {}, learnt) == "max_tokens is 64 at most", text
         assert sent("plain", learnt)["max_tokens"] == 64
-        assert learn(text, None, sent("plain", learnt), {}, learnt) is None, "nothing new: the same is not tried for ever"
+        assert learn(text, None, sent("plain", learnt), {}, learnt) is None, (
+            "nothing new: the same is not tried for ever"
+        )
 
 
 @pytest.mark.parametrize(

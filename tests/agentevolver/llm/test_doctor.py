@@ -17,7 +17,11 @@ from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 pytestmark = pytest.mark.service
 
 CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Turin"}'}}
-LIMITS = {"x-ratelimit-limit-requests": "500", "x-ratelimit-limit-tokens": "30000", "x-ratelimit-remaining-tokens": "29000"}
+LIMITS = {
+    "x-ratelimit-limit-requests": "500",
+    "x-ratelimit-limit-tokens": "30000",
+    "x-ratelimit-remaining-tokens": "29000",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +33,11 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def able(number: int, body: dict[str, Any]) -> Said:
     if "messages" not in body:
-        return Said(body=json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "max_model_len": 32768}]}).encode())
+        return Said(
+            body=json.dumps(
+                {"object": "list", "data": [{"id": "m", "object": "model", "max_model_len": 32768}]}
+            ).encode()
+        )
     if "tools" in body:
         return Said(None, finish_reason="tool_calls", message={"tool_calls": [CALL]}, headers=LIMITS)
     return Said('{"sum": 5}' if "2 + 3" in body["messages"][0]["content"] else "ready", headers=LIMITS)
@@ -39,7 +47,11 @@ def poor(number: int, body: dict[str, Any]) -> Said:
     for name in ("seed", "tools", "response_format"):
         if name in body:
             return Said(status=400, text=f"Unsupported parameter: '{name}'")
-    return Said("five, I think" if "2 + 3" in body["messages"][0]["content"] else "ready") if "messages" in body else Said(status=404)
+    return (
+        Said("five, I think" if "2 + 3" in body["messages"][0]["content"] else "ready")
+        if "messages" in body
+        else Said(status=404)
+    )
 
 
 async def examined(**values: Any) -> dict[Role, Finding]:
@@ -49,11 +61,17 @@ async def examined(**values: Any) -> dict[Role, Finding]:
 
 async def test_each_endpoint_is_asked_once_and_said_of_each_role_what_works() -> None:
     async with FaultyServer(able) as good, FaultyServer(poor) as bad:
-        roles = {"judge": {"base_url": bad.url}, "attributor": {"base_url": "policy"}, "summariser": {"base_url": "offline"}}
+        roles = {
+            "judge": {"base_url": bad.url},
+            "attributor": {"base_url": "policy"},
+            "summariser": {"base_url": "offline"},
+        }
         found = await examined(base_url=good.url, api_key_env="GOOD_API_KEY", price_in=1.0, price_out=1.0, roles=roles)
     explorer, judge = found[Role.EXPLORER], found[Role.JUDGE]
     assert explorer.roles == (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER) and explorer.works
-    assert [explorer.text, explorer.json, explorer.tools, explorer.seed, explorer.response_format] == [YES] * 4 + ["schema"]
+    assert [explorer.text, explorer.json, explorer.tools, explorer.seed, explorer.response_format] == [YES] * 4 + [
+        "schema"
+    ]
     assert (explorer.prompt_tokens, explorer.completion_tokens, explorer.cost) == (40, 20, pytest.approx(60e-6))
     assert explorer.facts[0] == "limits it names: 500 requests and 30000 tokens; context: 32768 tokens"
     assert not judge.works and "no usable reply" in judge.problems[0] and "json_mode: schema" in judge.problems[0]
@@ -62,7 +80,14 @@ async def test_each_endpoint_is_asked_once_and_said_of_each_role_what_works() ->
     assert found[Role.ATTRIBUTOR].works and found[Role.SUMMARISER].works
     lines = report(list(dict.fromkeys(found.values()))).splitlines()
     assert lines[0].split()[:3] == ["role", "text", "JSON"]
-    assert [line.split()[0] for line in lines[1:7]] == ["explorer", "synthesiser", "verifier", "judge", "attributor", "summariser"]
+    assert [line.split()[0] for line in lines[1:7]] == [
+        "explorer",
+        "synthesiser",
+        "verifier",
+        "judge",
+        "attributor",
+        "summariser",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,9 +109,14 @@ async def test_a_role_that_does_not_work_is_a_line_that_says_what_to_do(answer: 
 
 
 async def test_a_missing_key_and_a_server_that_is_not_there_are_problems() -> None:
-    found = await examined(base_url="http://127.0.0.1:9/v1", api_key_env=None, roles={"judge": {"api_key_env": "NO_API_KEY"}})
+    found = await examined(
+        base_url="http://127.0.0.1:9/v1", api_key_env=None, roles={"judge": {"api_key_env": "NO_API_KEY"}}
+    )
     assert "NO_API_KEY is not set" in found[Role.JUDGE].problems[0]
-    assert "cannot be reached" in found[Role.EXPLORER].problems[0] and "base_url is right" in found[Role.EXPLORER].problems[0]
+    assert (
+        "cannot be reached" in found[Role.EXPLORER].problems[0]
+        and "base_url is right" in found[Role.EXPLORER].problems[0]
+    )
 
 
 def test_the_command_ends_with_zero_only_if_every_role_works(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,9 @@ PAID = LLMSettings.model_validate({"base_url": "https://api.example.com/v1", "pr
 def test_an_explorer_sees_all_steps_in_breadth_and_the_last_ones_in_depth() -> None:
     found = exploring(10, breadth=3, depth=4, window=2)
     seen = [0, 1, 2, 2, 2, 2, 2]
-    assert found == Activity("exploring", Role.EXPLORER, 70, 10 * (7 * OPENING_TOKENS + sum(seen) * STEP_TOKENS), 70 * ACT_TOKENS)
+    assert found == Activity(
+        "exploring", Role.EXPLORER, 70, 10 * (7 * OPENING_TOKENS + sum(seen) * STEP_TOKENS), 70 * ACT_TOKENS
+    )
     assert solving(2, 4).prompt_tokens == 2 * (4 * OPENING_TOKENS + 6 * STEP_TOKENS)
 
 
@@ -29,7 +31,11 @@ def test_the_report_sums_up_and_calls_itself_an_estimate() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "warned"),
-    [({"max_tokens": 1_099_999}, 1), ({"max_tokens": 1_100_000, "max_cost": 3.0}, 0), ({"max_tokens": 1, "max_cost": 2.9}, 2)],
+    [
+        ({"max_tokens": 1_099_999}, 1),
+        ({"max_tokens": 1_100_000, "max_cost": 3.0}, 0),
+        ({"max_tokens": 1, "max_cost": 2.9}, 2),
+    ],
 )
 def test_an_estimate_beyond_the_budget_is_a_warning(budget: dict[str, float], warned: int) -> None:
     settings = LLMSettings.model_validate({**PAID.model_dump(), "budget": budget})

@@ -41,7 +41,13 @@ def test_an_honest_reply_is_read_whatever_its_strings_quote() -> None:
     for _ in range(1000):
         body = own_answer(random_, f"it wrote: {quote(random_)} which is no help")
         dressed = random_.choice(
-            ["{}", "```json\n{}\n```", "Here it is:\n{}\n", "<think>two steps, both bad</think>\n{}", "thought</think>{}"]
+            [
+                "{}",
+                "```json\n{}\n```",
+                "Here it is:\n{}\n",
+                "<think>two steps, both bad</think>\n{}",
+                "thought</think>{}",
+            ]
         )
         labels = read_labels(dressed.replace("{}", body), range(STEPS))
         assert [label.good for label in labels] == [False] * STEPS, dressed

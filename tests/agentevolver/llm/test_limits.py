@@ -18,7 +18,11 @@ from agentevolver.llm.limits import Allowance, RateLimits, asked_wait, per_minut
         ({"retry-after-ms": "1500"}, "try again in 9s", 1.5),
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "-1"}, "", 0.0),
-        ({}, "Rate limit reached for m on requests per min (RPM): Limit 3, Used 3. Please try again in 20s. Visit", 20.0),
+        (
+            {},
+            "Rate limit reached for m on requests per min (RPM): Limit 3, Used 3. Please try again in 20s. Visit",
+            20.0,
+        ),
         ({}, "Please try again in 1m2.5s.", 62.5),
         ({}, "Please try again in 120ms.", 0.12),
         ({}, "Please retry after 26 seconds.", 26.0),
@@ -30,7 +34,9 @@ def test_what_a_server_asks_to_wait_is_read(headers: dict[str, str], text: str, 
 
 
 def test_a_date_to_come_again_is_read() -> None:
-    assert asked_wait({"retry-after": email.utils.formatdate(time.time() + 60, usegmt=True)}) == pytest.approx(60, abs=2)
+    assert asked_wait({"retry-after": email.utils.formatdate(time.time() + 60, usegmt=True)}) == pytest.approx(
+        60, abs=2
+    )
 
 
 OPENAI = {
@@ -54,7 +60,10 @@ def test_the_headers_of_a_reply_are_read() -> None:
 
 
 def test_limits_per_minute_are_read_from_the_text_of_a_refusal() -> None:
-    text = "Rate limit reached for gpt-4o in organization org-x on {}: Limit {}, Used 1, Requested 9. Please try again in 20s."
+    text = (
+        "Rate limit reached for gpt-4o in organization org-x on {}: Limit {}, Used 1, Requested 9. Please try "
+        "again in 20s."
+    )
     assert per_minute(text.format("tokens per min (TPM)", "30,000")) == (None, 30000.0)
     assert per_minute(text.format("requests per min (RPM)", "3")) == (3.0, None)
     assert per_minute("Too many requests") == (None, None)

@@ -1,4 +1,5 @@
-"""The pace of an account: reserved moments, pauses, what is learnt of limits, and what processes share, also those that are killed."""
+"""The pace of an account: reserved moments, pauses, what is learnt of limits, and what processes share, also those that
+are killed."""
 
 from __future__ import annotations
 
@@ -136,7 +137,9 @@ def sliding_window(limit: int, window_s: float) -> Callable[[float], bool]:
     return admits
 
 
-def simulated(path: Path, clock: Clock, admits: Callable[[float], bool], *, calls: int, workers: int) -> tuple[float, int, float]:
+def simulated(
+    path: Path, clock: Clock, admits: Callable[[float], bool], *, calls: int, workers: int
+) -> tuple[float, int, float]:
     """Return (seconds, refusals, longest time of one call) of so many calls of workers in two processes, 1 s each."""
     began, left, refused, longest = clock.now, calls, 0, 0.0
     paces = [Pace("a", path, clock=clock) for _ in range(2)]
@@ -165,9 +168,13 @@ def simulated(path: Path, clock: Clock, admits: Callable[[float], bool], *, call
 
 
 @pytest.mark.parametrize(
-    "server", [fixed_window(90, 60.0), sliding_window(90, 60.0), sliding_window(9, 6.0)], ids=["fixed", "sliding", "short"]
+    "server",
+    [fixed_window(90, 60.0), sliding_window(90, 60.0), sliding_window(9, 6.0)],
+    ids=["fixed", "sliding", "short"],
 )
-def test_a_limit_that_nobody_names_is_found_and_mostly_used(path: Path, clock: Clock, server: Callable[[float], bool]) -> None:
+def test_a_limit_that_nobody_names_is_found_and_mostly_used(
+    path: Path, clock: Clock, server: Callable[[float], bool]
+) -> None:
     random.seed(5)
     seconds, refused, longest = simulated(path, clock, server, calls=900, workers=32)
     assert seconds < 1.6 * 600, "900 calls at 90 a minute take ten minutes"
@@ -195,7 +202,9 @@ def test_one_that_is_killed_while_it_writes_holds_nobody_up(path: Path) -> None:
     assert Pace("a", path).closed_for() > 4.0
 
 
-@pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at", None], ids=["damaged", "no folder"])
+@pytest.mark.parametrize(
+    "content", [b"no database at all, but long enough to be looked at", None], ids=["damaged", "no folder"]
+)
 def test_a_file_that_cannot_be_used_is_said_and_the_process_keeps_its_own_pace(
     tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +217,9 @@ def test_a_file_that_cannot_be_used_is_said_and_the_process_keeps_its_own_pace(
     assert "do not share the pace" in caplog.text
 
 
-def test_a_file_that_is_lost_on_the_way_is_said_and_the_pace_goes_on(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_lost_on_the_way_is_said_and_the_pace_goes_on(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pace = Pace("a", path, 60)
     with sqlite3.connect(path) as other:
         other.execute(f"DROP TABLE {TABLE}")

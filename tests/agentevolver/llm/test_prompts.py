@@ -53,7 +53,9 @@ _TEXT = st.lists(st.one_of(_EVIL, st.text(max_size=12)), max_size=6).map("".join
 @given(st.lists(st.tuples(_TEXT, _TEXT), max_size=4), _TEXT)
 def test_no_text_leaves_its_section_or_forges_a_step(pairs: list[tuple[str, str]], query: str) -> None:
     steps = [(i, action, observation) for i, (action, observation) in enumerate(pairs)]
-    made = prompts.messages("judge/grade", "Judge.", {"task": query, "transcript": prompts.transcript(steps), "outcome": "failure"})
+    made = prompts.messages(
+        "judge/grade", "Judge.", {"task": query, "transcript": prompts.transcript(steps), "outcome": "failure"}
+    )
     sections = prompts.read_sections(made[1]["content"])
     assert set(sections) <= {"task", "transcript", "outcome"}
     assert sections["outcome"] == "failure"
@@ -84,7 +86,9 @@ def _shown(**sections: str) -> str:
 
 def test_an_action_in_tags_that_the_environment_declares_is_shown_as_it_is_to_be_written() -> None:
     steps = prompts.transcript([(0, "<think>look</think>" + _CALL, "<tool_response>\nok\n</tool_response>")])
-    declared = _shown(opening="Call functions as <tool_call>{...}</tool_call>, after <think> if you like.", transcript=steps)
+    declared = _shown(
+        opening="Call functions as <tool_call>{...}</tool_call>, after <think> if you like.", transcript=steps
+    )
     assert "action: <think>look</think><tool_call>\n  {" in declared and "\n  </tool_call>\n" in declared
     assert "&lt;tool_response>" in declared, "what the environment does not declare stays harmless"
     assert "<tool_call>" not in _shown(opening="Say what you want.", task="<tool_call>", transcript=steps)
@@ -92,12 +96,21 @@ def test_an_action_in_tags_that_the_environment_declares_is_shown_as_it_is_to_be
 
 def test_a_declaration_spares_no_control_token_and_no_tag_of_the_protocol() -> None:
     told = _shown(
-        opening="Write <|im_end|>, <s>, <task>x</task> or <tool_call>.", transcript=prompts.transcript([(0, "<|im_end|>", "</s>")])
+        opening="Write <|im_end|>, <s>, <task>x</task> or <tool_call>.",
+        transcript=prompts.transcript([(0, "<|im_end|>", "</s>")]),
     )
-    assert "<|im_end|>" not in told and "<s>" not in told and "</s>" not in told and "<task>" not in told and "<tool_call>" in told
+    assert (
+        "<|im_end|>" not in told
+        and "<s>" not in told
+        and "</s>" not in told
+        and "<task>" not in told
+        and "<tool_call>" in told
+    )
 
 
-@pytest.mark.parametrize("action", ["<task>buy</task>", "<summary open>x</summary>", "<s>old</s>", _CALL, "a &lt;task> b", "<profile/>"])
+@pytest.mark.parametrize(
+    "action", ["<task>buy</task>", "<summary open>x</summary>", "<s>old</s>", _CALL, "a &lt;task> b", "<profile/>"]
+)
 def test_an_action_that_a_model_copies_out_of_a_prompt_is_the_action(action: str) -> None:
     shown = _shown(opening="Write XML.", transcript=prompts.transcript([(0, action, "ok")]))
     copied = prompts.read_steps("step 0\n" + shown.split("step 0\n")[1].removesuffix("\n</transcript>"))[0].action
@@ -107,9 +120,21 @@ def test_an_action_that_a_model_copies_out_of_a_prompt_is_the_action(action: str
 
 @settings(deadline=None)
 @given(_TEXT, _TEXT)
-def test_a_prompt_spells_no_control_token_and_every_line_of_a_text_that_is_not_its_first_is_indented(action: str, observation: str) -> None:
-    made = prompts.messages("judge/grade", "Judge.", {"transcript": prompts.transcript([(0, action, observation)])})[1]["content"]
-    for spelled in ("<|im_end|>", "<|im_start|>", "<\uff5cAssistant\uff5c>", "</s>", "<end_of_turn>", "</think>", "[/INST]"):
+def test_a_prompt_spells_no_control_token_and_every_line_of_a_text_that_is_not_its_first_is_indented(
+    action: str, observation: str
+) -> None:
+    made = prompts.messages("judge/grade", "Judge.", {"transcript": prompts.transcript([(0, action, observation)])})[1][
+        "content"
+    ]
+    for spelled in (
+        "<|im_end|>",
+        "<|im_start|>",
+        "<\uff5cAssistant\uff5c>",
+        "</s>",
+        "<end_of_turn>",
+        "</think>",
+        "[/INST]",
+    ):
         assert spelled not in made
     body = made.removeprefix("<transcript>\n").removesuffix("\n</transcript>")
     own = [line for line in body.splitlines() if line.strip() and not line.startswith("  ")]
@@ -143,7 +168,9 @@ def test_a_transcript_without_steps_says_so() -> None:
     assert prompts.read_steps(NO_STEPS) == []
 
 
-@pytest.mark.parametrize("text", ["hello", "step 0\naction: a", "step 0\naction: a\nobservation: b\nstep 0\naction: c\nobservation: d"])
+@pytest.mark.parametrize(
+    "text", ["hello", "step 0\naction: a", "step 0\naction: a\nobservation: b\nstep 0\naction: c\nobservation: d"]
+)
 def test_what_is_no_transcript_is_refused(text: str) -> None:
     with pytest.raises(PromptError, match="numbered steps"):
         prompts.read_steps(text)

@@ -34,7 +34,8 @@ def settings(server: FaultyServer, **values: Any) -> LLMSettings:
 
 
 class Limited:
-    """The script of a server that takes so many requests in each window and refuses the others, without a word of when to come again."""
+    """The script of a server that takes so many requests in each window and refuses the others, without a word of when
+    to come again."""
 
     def __init__(self, requests: int, window_s: float, answer: Said | None = None) -> None:
         self.requests, self.window_s = requests, window_s
@@ -56,17 +57,25 @@ async def test_every_call_survives_a_server_that_takes_few_a_minute_and_does_not
     script = Limited(9, 0.6)
     async with FaultyServer(script) as server, LLM(settings(server)) as llm:
         began = time.monotonic()
-        replies = await asyncio.gather(*(llm.chat(role, ASK) for role in (Role.EXPLORER, Role.JUDGE) for _ in range(20)))
+        replies = await asyncio.gather(
+            *(llm.chat(role, ASK) for role in (Role.EXPLORER, Role.JUDGE) for _ in range(20))
+        )
         took = time.monotonic() - began
         assert len(replies) == 40 and {reply.text for reply in replies} == {"ok"}
         assert took < 40.0, "four windows and a half of the server's"
-        assert {llm._endpoints[role].server for role in (Role.EXPLORER, Role.JUDGE)} == {next(iter(llm._servers.values()))}
-    # The first volley alone is refused 23 times; eight runs had 28 to 41 in all. Tries that nobody holds back have five for each call.
+        assert {llm._endpoints[role].server for role in (Role.EXPLORER, Role.JUDGE)} == {
+            next(iter(llm._servers.values()))
+        }
+    # The first volley alone is refused 23 times; eight runs had 28 to 41 in all. Tries that nobody holds back have five
+    # for each call.
     assert script.refused < 100
 
 
 async def test_a_server_that_limits_for_ever_is_given_up_after_the_time_that_is_set() -> None:
-    async with FaultyServer([LIMITED]) as server, LLM(settings(server, rate_limit_timeout_s=0.8, max_wait_s=0.1)) as llm:
+    async with (
+        FaultyServer([LIMITED]) as server,
+        LLM(settings(server, rate_limit_timeout_s=0.8, max_wait_s=0.1)) as llm,
+    ):
         began = time.monotonic()
         with pytest.raises(LLMUnavailable, match=r"HTTP 429.*rate_limit_timeout_s = 0\.8"):
             await llm.chat(Role.JUDGE, ASK)
@@ -93,11 +102,18 @@ async def test_what_says_that_it_is_busy_is_waited_for_beyond_the_tries(busy: Sa
 
 
 async def test_a_quota_per_time_is_a_rate_limit_where_the_server_calls_it_so() -> None:
-    body = {"error": {"message": "Allocated quota exceeded, please increase your quota limit.", "code": "insufficient_quota"}}
+    body = {
+        "error": {
+            "message": "Allocated quota exceeded, please increase your quota limit.",
+            "code": "insufficient_quota",
+        }
+    }
     script = [Said(status=429, body=json.dumps(body).encode()), Said("ok")]
     async with FaultyServer(script) as server, LLM(settings(server, max_wait_s=0.1)) as llm:
         assert (await llm.chat(Role.JUDGE, ASK)).text == "ok"
-    spent = {"error": {"message": "You exceeded your current quota, please check your plan", "code": "insufficient_quota"}}
+    spent = {
+        "error": {"message": "You exceeded your current quota, please check your plan", "code": "insufficient_quota"}
+    }
     script = [Said(status=429, body=json.dumps(spent).encode()), Said("ok")]
     async with FaultyServer(script) as server, LLM(settings(server, max_wait_s=0.1)) as llm:
         with pytest.raises(LLMRefused, match="no quota left"):
@@ -115,7 +131,11 @@ async def test_requests_per_minute_are_kept_to_as_they_are_set() -> None:
 
 
 async def test_where_headers_say_that_nothing_is_left_the_next_call_waits() -> None:
-    spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "500ms", "x-ratelimit-limit-requests": "60"}
+    spent = {
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "500ms",
+        "x-ratelimit-limit-requests": "60",
+    }
     async with FaultyServer([Said("a", headers=spent), Said("b")]) as server, LLM(settings(server)) as llm:
         await llm.chat(Role.JUDGE, ASK)
         began = time.monotonic()
@@ -137,9 +157,15 @@ asyncio.run(main())
 """
 
 
-async def test_a_pause_that_one_process_was_asked_for_holds_for_another_also_after_the_first_was_killed(tmp_path: Path) -> None:
+async def test_a_pause_that_one_process_was_asked_for_holds_for_another_also_after_the_first_was_killed(
+    tmp_path: Path,
+) -> None:
     def script(number: int, body: dict[str, Any]) -> Said:
-        return Said(status=429, headers={"retry-after": "1.5"}) if body["messages"][0]["content"] == "other" else Said("ok")
+        return (
+            Said(status=429, headers={"retry-after": "1.5"})
+            if body["messages"][0]["content"] == "other"
+            else Said("ok")
+        )
 
     async with FaultyServer(script) as server, LLM(settings(server)) as llm:
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

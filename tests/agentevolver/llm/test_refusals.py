@@ -12,32 +12,51 @@ OVERFLOWS = {
         "Please reduce the length of the messages.",
         8192,
     ),
-    "openai responses": ("Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300010 tokens.", 272000),
-    "openai window": ("Your input exceeds the context window of this model. Please adjust your input and try again.", None),
-    "vllm prompt": ("The decoder prompt (length 601) is longer than the maximum model length of 64. Make sure that it is shorter", 64),
+    "openai responses": (
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300010 tokens.",
+        272000,
+    ),
+    "openai window": (
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        None,
+    ),
+    "vllm prompt": (
+        "The decoder prompt (length 601) is longer than the maximum model length of 64. Make sure that it is shorter",
+        64,
+    ),
     "vllm both": (
-        "This model's maximum context length is 2048 tokens. However, you requested 4096 output tokens and your prompt contains at least "
+        "This model's maximum context length is 2048 tokens. However, you requested 4096 output tokens and your "
+        "prompt contains at least "
         "1 input tokens, for a total of at least 2049 tokens.",
         2048,
     ),
     "dashscope": ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]", 30720),
     "anthropic": ("prompt is too long: 205000 tokens > 200000 maximum", 200000),
     "anthropic both": (
-        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 204698, decrease input length or `max_tokens` and try again",
+        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 204698, decrease input length or "
+        "`max_tokens` and try again",
         204698,
     ),
     "google": ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", 1048576),
     "deepseek": (
-        "This model's maximum context length is 65536 tokens. However, you requested 65600 tokens (61504 in the messages, 4096 in the "
+        "This model's maximum context length is 65536 tokens. However, you requested 65600 tokens (61504 in the "
+        "messages, 4096 in the "
         "completion). Please reduce the length of the messages or completion.",
         65536,
     ),
-    "mistral": ("Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", 32768),
+    "mistral": (
+        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+        32768,
+    ),
     "llama.cpp": ("request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it", 4096),
     "ollama": ("the input length exceeds the context length", None),
-    "tgi": ("Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens", 4096),
+    "tgi": (
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens",
+        4096,
+    ),
     "per minute": (
-        "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 40123. The input or output "
+        "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 40123. "
+        "The input or output "
         "tokens must be reduced in order to run successfully.",
         30000,
     ),
@@ -69,7 +88,8 @@ def test_the_length_of_the_prompt_is_read_where_it_is_named() -> None:
     [
         "Unsupported parameter: 'temperature' is not supported with this model.",
         "Range of max_tokens should be [1, 8192]",
-        "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Used 29000, Requested 1500.",
+        "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Used 29000, "
+        "Requested 1500.",
         "The server is overloaded, please try again later",
         "the message's context is not an object",
     ],
@@ -81,7 +101,10 @@ def test_other_refusals_are_no_overflow(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "codes"),
     [
-        ("The response was filtered due to the prompt triggering Azure OpenAI's content management policy.", ("content_filter",)),
+        (
+            "The response was filtered due to the prompt triggering Azure OpenAI's content management policy.",
+            ("content_filter",),
+        ),
         ("Input data may contain inappropriate content.", ("data_inspection_failed",)),
         ("Invalid prompt: your prompt was flagged as potentially violating our usage policy.", ("invalid_prompt",)),
         ("Content Exists Risk", ("invalid_request_error",)),

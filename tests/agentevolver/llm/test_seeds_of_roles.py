@@ -33,7 +33,9 @@ async def seeds_of(asked, llm, rollout, times=2, **sampling):
 async def test_a_question_of_a_rollout_has_a_seed_of_its_own_which_it_has_again_when_the_rollout_is_done_again(
     asked, base_url, monkeypatch
 ):
-    async with LLM(LLMSettings(base_url=base_url, api_key_env=None), policy=ServedModel("http://127.0.0.1:9/v1", "p")) as llm:
+    async with LLM(
+        LLMSettings(base_url=base_url, api_key_env=None), policy=ServedModel("http://127.0.0.1:9/v1", "p")
+    ) as llm:
         first = await seeds_of(asked, llm, 0)
         assert len(set(first)) == 2 and None not in first
         assert await seeds_of(asked, llm, 0) == first and not set(await seeds_of(asked, llm, 1)) & set(first)

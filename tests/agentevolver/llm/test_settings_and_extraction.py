@@ -25,7 +25,10 @@ def test_a_role_has_the_defaults_keys_and_its_own_over_them() -> None:
             "base_url": "https://api.example.com/v1/",
             "model": "small",
             "sampling": {"temperature": 0.5, "max_tokens": 100},
-            "roles": {"judge": {"model": "big", "sampling": {"temperature": 0.0, "max_tokens": None}}, "verifier": {"base_url": "policy"}},
+            "roles": {
+                "judge": {"model": "big", "sampling": {"temperature": 0.0, "max_tokens": None}},
+                "verifier": {"base_url": "policy"},
+            },
         }
     )
     assert made.endpoint(Role.EXPLORER).base_url == "https://api.example.com/v1"
@@ -72,8 +75,16 @@ _PROSE = st.text(alphabet=st.characters(blacklist_characters='[]{}`<>"', blackli
 
 
 @settings(deadline=None)
-@given(st.text(), st.lists(st.text(max_size=5), max_size=3), _PROSE, _PROSE, st.sampled_from(["bare", "fence", "named fence"]))
-def test_an_answer_is_read_whatever_prose_stands_around_it(text: str, tags: list[str], before: str, after: str, dress: str) -> None:
+@given(
+    st.text(),
+    st.lists(st.text(max_size=5), max_size=3),
+    _PROSE,
+    _PROSE,
+    st.sampled_from(["bare", "fence", "named fence"]),
+)
+def test_an_answer_is_read_whatever_prose_stands_around_it(
+    text: str, tags: list[str], before: str, after: str, dress: str
+) -> None:
     wanted = Note(text=text, tags=tags)
     body = json.dumps(wanted.model_dump())
     if dress != "bare":
@@ -109,7 +120,9 @@ def test_a_list_of_the_one_object_is_the_object_and_a_list_of_two_is_not() -> No
         read_reply('[{"text": "a", "tags": []}, {"text": "b", "tags": []}]', Note)
 
 
-@pytest.mark.parametrize("text", ["Bearer abc.def-ghi", "sk-abcdefgh", "hf_abcdefgh", "the key is my-own-key", "https://u:p@host/"])
+@pytest.mark.parametrize(
+    "text", ["Bearer abc.def-ghi", "sk-abcdefgh", "hf_abcdefgh", "the key is my-own-key", "https://u:p@host/"]
+)
 def test_keys_are_taken_out_of_texts(text: str) -> None:
     shown = redact(f"wrong: {text} .", ["my-own-key"])
     assert "***" in shown

@@ -53,7 +53,13 @@ async def test_the_same_question_is_asked_once(tmp_path: Path) -> None:
             restarted = await llm.chat(Role.SUMMARISER, ASK)
         async with LLM(settings(server, **configured, roles={"judge": {"model": "n"}})) as llm:
             elsewhere = await llm.chat(Role.JUDGE, ASK)
-    assert [r.text for r in (first, again, other, restarted, elsewhere)] == ["reply 0", "reply 0", "reply 1", "reply 0", "reply 2"]
+    assert [r.text for r in (first, again, other, restarted, elsewhere)] == [
+        "reply 0",
+        "reply 0",
+        "reply 1",
+        "reply 0",
+        "reply 2",
+    ]
     assert [r.cached for r in (first, again, other, restarted, elsewhere)] == [False, True, False, True, False]
     assert len(server.requests) == 3
 
@@ -221,13 +227,28 @@ USED_IN_ERROR = b'{"error": {"message": "the model broke off"}, "usage": {"promp
     [
         ([Said("", finish_reason="length", usage=THOUGHT), Said()], 4106 + 15),
         ([Said(None, finish_reason="length", usage=THOUGHT), Said()], 4106 + 15),
-        ([Said(None), Said(""), Said(body=b'{"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 0}}')], 15 + 15 + 4),
+        (
+            [
+                Said(None),
+                Said(""),
+                Said(body=b'{"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 0}}'),
+            ],
+            15 + 15 + 4,
+        ),
         ([Said("half", finish_reason="content_filter")], 15),
         ([Said(status=500, body=USED_IN_ERROR)] * 3, 30),
         ([Said(status=400, body=USED_IN_ERROR)], 10),
         ([Said("no JSON"), Said("none again")], 30),
     ],
-    ids=["all thought", "all thought, no content", "nothing said", "filtered", "error with usage", "refusal with usage", "garbage"],
+    ids=[
+        "all thought",
+        "all thought, no content",
+        "nothing said",
+        "filtered",
+        "error with usage",
+        "refusal with usage",
+        "garbage",
+    ],
 )
 async def test_what_was_billed_and_cannot_be_used_is_in_the_ledger_and_counts_against_the_budget(
     faults: list[Said], tokens: int, tmp_path: Path

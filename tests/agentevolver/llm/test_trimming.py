@@ -10,7 +10,9 @@ from agentevolver.llm.trimming import LATEST, LEAST, cut, fitted
 
 _TEXT = st.text(alphabet="ab \n<é中", max_size=1500)
 _STEPS = st.lists(st.tuples(_TEXT, _TEXT, st.sampled_from(["", "because"])), max_size=12).map(
-    lambda rows: [StepText(i, action[:40], observation, thought) for i, (action, observation, thought) in enumerate(rows)]
+    lambda rows: [
+        StepText(i, action[:40], observation, thought) for i, (action, observation, thought) in enumerate(rows)
+    ]
 )
 
 
@@ -28,7 +30,9 @@ def test_no_more_goes_than_must_and_the_oldest_goes_first(steps: list[StepText],
         assert kept == steps
         return
     by_index = {step.index: step for step in steps}
-    assert [step.index for step in kept] == list(range(len(steps)))[len(steps) - len(kept) :], "the steps that stay are the last ones"
+    assert [step.index for step in kept] == list(range(len(steps)))[len(steps) - len(kept) :], (
+        "the steps that stay are the last ones"
+    )
     assert len(kept) >= min(LATEST, len(steps))
     for step in kept:
         was = by_index[step.index]
@@ -40,7 +44,9 @@ def test_no_more_goes_than_must_and_the_oldest_goes_first(steps: list[StepText],
     if any(step != by_index[step.index] for step in kept[-LATEST:]):
         assert len(kept) <= LATEST, "the latest steps lose nothing while others are there"
     if size(kept) > room:
-        assert len(kept) <= LATEST and all(len(step.observation) <= LEAST and not step.thought for step in kept), "nothing is left to go"
+        assert len(kept) <= LATEST and all(len(step.observation) <= LEAST and not step.thought for step in kept), (
+            "nothing is left to go"
+        )
     assert fitted(kept, room, size) == kept, "what fits stays as it is"
 
 

@@ -1,4 +1,5 @@
-"""The roles against a server that is not ours: vLLM's own OpenAI server with the shipped seed policy, which says nothing that fits."""
+"""The roles against a server that is not ours: vLLM's own OpenAI server with the shipped seed policy, which says
+nothing that fits."""
 
 from __future__ import annotations
 
@@ -50,9 +51,21 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
     log = Path(tmp_path_factory.mktemp("vllm")) / "vllm.log"
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", f"--model={seed_policy_path()}", "--served-model-name=tiny"]
+    command = [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        f"--model={seed_policy_path()}",
+        "--served-model-name=tiny",
+    ]
     command += ["--max-model-len=512", "--dtype=float32", "--enforce-eager", "--host=127.0.0.1", f"--port={port}"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True)
     try:
@@ -81,7 +94,9 @@ def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
 
 def settings(url: str, **values: Any) -> LLMSettings:
     sampling = {"temperature": 0.0, "max_tokens": 12}
-    return LLMSettings.model_validate({"base_url": url, "model": "tiny", "api_key_env": None, "sampling": sampling, **values})
+    return LLMSettings.model_validate(
+        {"base_url": url, "model": "tiny", "api_key_env": None, "sampling": sampling, **values}
+    )
 
 
 @pytest.mark.e2e
@@ -103,7 +118,9 @@ async def test_what_vllm_says_is_handled_by_type(url: str) -> None:
 
 @pytest.mark.e2e
 async def test_the_policy_plays_a_role_where_it_is_served(url: str) -> None:
-    configured = LLMSettings.model_validate({"roles": {"verifier": {"base_url": "policy", "sampling": {"max_tokens": 12}}}})
+    configured = LLMSettings.model_validate(
+        {"roles": {"verifier": {"base_url": "policy", "sampling": {"max_tokens": 12}}}}
+    )
     async with LLM(configured, policy=lambda: ServedModel(url, "tiny")) as llm:
         assert (await llm.chat(Role.VERIFIER, ASK, temperature=0.0)).completion_tokens > 0
         solve = prompts.messages("verifier/solve", "Solve.", {"opening": "site k3", "task": "delete note milk"})
@@ -115,7 +132,8 @@ async def test_the_policy_plays_a_role_where_it_is_served(url: str) -> None:
 async def test_a_model_can_be_held_to_the_schema(url: str) -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "Verdict", "schema": Verdict.model_json_schema()}}
     async with LLM(settings(url)) as llm:
-        # A tiny model fills its string until the tokens are spent; what there is of the reply is as the schema wants it.
+        # A tiny model fills its string until the tokens are spent; what there is of the reply is as the schema wants
+        # it.
         reply = await llm.chat(Role.JUDGE, ASK, response_format=wanted, max_tokens=40)
     assert reply.text.lstrip().startswith("{")
 

@@ -60,7 +60,9 @@ def test_a_seed_repeats_the_episodes_and_temperature_zero_needs_none(model, toke
 
 
 def test_an_endless_turn_is_cut_and_the_episode_still_ends(model, tokenizer):
-    rollouts = Sampler(model, tokenizer, max_turn_tokens=1).sample(TASKS[:4], generator=torch.Generator().manual_seed(0))
+    rollouts = Sampler(model, tokenizer, max_turn_tokens=1).sample(
+        TASKS[:4], generator=torch.Generator().manual_seed(0)
+    )
     assert all(r.stop_reason in ("finished", "max_steps") and max(map(len, r.actions)) > 0 for r in rollouts)
 
 

@@ -1,4 +1,5 @@
-"""Demonstrations: reproducible, rendered as the environment renders them, and of an agent that knows the tools but not the sites."""
+"""Demonstrations: reproducible, rendered as the environment renders them, and of an agent that knows the tools but not
+the sites."""
 
 import itertools
 import random
@@ -37,7 +38,11 @@ def test_a_seed_reproduces_the_data(tokenizer):
 def test_an_example_is_what_the_chat_template_renders_and_marks_what_the_assistant_wrote(tokenizer):
     for example in itertools.islice(examples(tokenizer, 0, Habits()), 50):
         text = tokenizer.decode(example.ids)
-        spans = [list(g) for mine, g in itertools.groupby(zip(example.ids, example.is_action, strict=True), key=lambda x: x[1]) if mine]
+        spans = [
+            list(g)
+            for mine, g in itertools.groupby(zip(example.ids, example.is_action, strict=True), key=lambda x: x[1])
+            if mine
+        ]
         written = [tokenizer.decode([i for i, _ in span]) for span in spans]
         assert all(w.endswith(END) and w.count(END) == 1 for w in written)
         assert written == [piece.split(END)[0] + END for piece in text.split("<|im_start|>assistant\n")[1:]]
@@ -90,7 +95,9 @@ def test_a_drawn_hint_is_true_of_its_site(seed):
 
 def test_a_hint_is_put_before_the_task_and_nothing_if_there_is_none():
     assert (
-        with_hint("pay bob 3", "login first") == HINT_TEMPLATE.format(hint="login first", task="pay bob 3") == "tip login first\npay bob 3"
+        with_hint("pay bob 3", "login first")
+        == HINT_TEMPLATE.format(hint="login first", task="pay bob 3")
+        == "tip login first\npay bob 3"
     )
     assert with_hint("pay bob 3", "") == "pay bob 3"
 

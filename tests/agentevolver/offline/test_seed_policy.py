@@ -1,4 +1,5 @@
-"""The shipped policy: it loads, fits its tokenizer, lies in the promised window; and a build trains, saves and records."""
+"""The shipped policy: it loads, fits its tokenizer, lies in the promised window; and a build trains, saves and
+records."""
 
 import itertools
 import json
@@ -20,15 +21,25 @@ QUICK = Recipe(hidden=64, intermediate=64, layers=1, heads=2, kv_heads=1, steps=
 
 def test_the_shipped_files_are_small_and_complete():
     files = {p.name: p.stat().st_size for p in seed_policy_path().iterdir()}
-    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "build.json"} <= set(
-        files
-    )
+    assert {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "build.json",
+    } <= set(files)
     assert sum(files.values()) < 8_000_000
 
 
 def test_the_shipped_model_is_a_qwen2_whose_vocabulary_is_the_tokenizers(model, tokenizer):
     assert type(model).__name__ == "Qwen2ForCausalLM"
-    assert model.config.vocab_size == len(tokenizer) == model.get_input_embeddings().num_embeddings == model.lm_head.out_features
+    assert (
+        model.config.vocab_size
+        == len(tokenizer)
+        == model.get_input_embeddings().num_embeddings
+        == model.lm_head.out_features
+    )
     assert model.config.hidden_size // model.config.num_attention_heads in (32, 64)
     assert model.dtype == torch.float32 and all(torch.isfinite(p).all() for p in model.parameters())
 

@@ -106,15 +106,38 @@ def test_the_section_for_dashscope_is_valid_and_names_models_for_roles():
 
 def test_an_old_attribution_block_is_taken_as_it_is():
     old = [
-        *("enable=true", "evaluation_type=api", "consistent_scale=1.0", "pos_unconsistent_scale=0.2", "neg_unconsistent_scale=-0.2"),
-        *("concurrent=5", "model=qwen-max", "api_max_retries=200", "llm_evaluation_log_dir=null", "adca_grpo.prm_scheme=decouple"),
-        *("adca_grpo.do_batch_norm=true", "adca_grpo.equal_trajectory_weight=true", "adca_grpo.fix_base=0.2", "adca_grpo.alpha=0.1"),
+        *(
+            "enable=true",
+            "evaluation_type=api",
+            "consistent_scale=1.0",
+            "pos_unconsistent_scale=0.2",
+            "neg_unconsistent_scale=-0.2",
+        ),
+        *(
+            "concurrent=5",
+            "model=qwen-max",
+            "api_max_retries=200",
+            "llm_evaluation_log_dir=null",
+            "adca_grpo.prm_scheme=decouple",
+        ),
+        *(
+            "adca_grpo.do_batch_norm=true",
+            "adca_grpo.equal_trajectory_weight=true",
+            "adca_grpo.fix_base=0.2",
+            "adca_grpo.alpha=0.1",
+        ),
         *("adca_grpo.alpha_min=0.0", "adca_grpo.alpha_cosine_decay_enable=false", "adca_grpo.total_steps=100"),
-        *("adca_grpo.orm_distribution=last_step", "adca_grpo.enable_length_normalization=false", "adca_grpo.prm_steps=100"),
+        *(
+            "adca_grpo.orm_distribution=last_step",
+            "adca_grpo.enable_length_normalization=false",
+            "adca_grpo.prm_steps=100",
+        ),
         *("adca_grpo.skip_type=none", "adca_grpo.enable_adca_metric=false"),
     ]
     section = "attribution_driven_credit_assignment"
-    assert load(ROOT / "examples" / "basic.yaml", ["device=cpu", *(f"{section}.{item}" for item in old)]).settings.attribution.enable
+    assert load(
+        ROOT / "examples" / "basic.yaml", ["device=cpu", *(f"{section}.{item}" for item in old)]
+    ).settings.attribution.enable
 
 
 def test_the_flags_that_are_named_are_understood():

@@ -33,13 +33,16 @@ def tree(config):
 
 @pytest.fixture(scope="module")
 def accessed():
-    """The names that our own code accesses as attributes, by the module that does; a field's own model and the checks are no readers."""
+    """The names that our own code accesses as attributes, by the module that does; a field's own model and the checks
+    are no readers."""
     found = {}
     for folder in PACKAGES:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    found.setdefault(node.attr, set()).add(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
+                    found.setdefault(node.attr, set()).add(
+                        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+                    )
     return found
 
 
@@ -50,20 +53,24 @@ def cpu():
 
 @pytest.fixture(scope="module")
 def read_names():
-    """The names that Python files of verl, its TransferQueue or ours mention as an attribute, an item or a declared field."""
+    """The names that Python files of verl, its TransferQueue or ours mention as an attribute, an item or a declared
+    field."""
     installed = [Path(find_spec(name).submodule_search_locations[0]) for name in ("verl", "transfer_queue")]
     folders = [*installed, *(ROOT / name for name in ("agentevolver", "task_manager"))]
     sources = (path.read_text(errors="replace") for folder in folders for path in folder.rglob("*.py"))
     return {name for source in sources for found in MENTION.finditer(source) for name in found.groups() if name}
 
 
-# -- the page -----------------------------------------------------------------------------------------------------------------
+# -- the page
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_is_what_the_settings_and_the_source_say(tmp_path):
     assert main(["--out", str(tmp_path / "fresh.md")]) == 0
     fresh = (tmp_path / "fresh.md").read_text(encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == fresh, f"{PAGE.relative_to(ROOT)} is out of date: run `{COMMAND}` and commit it"
+    assert PAGE.read_text(encoding="utf-8") == fresh, (
+        f"{PAGE.relative_to(ROOT)} is out of date: run `{COMMAND}` and commit it"
+    )
 
 
 def test_the_page_may_go_to_the_console(monkeypatch, capsys):
@@ -100,23 +107,37 @@ def test_what_may_be_written_is_told_in_words(path, words):
     assert values_of(key.field).startswith(words)
 
 
-# -- what is accepted is read ---------------------------------------------------------------------------------------------------
+# -- what is accepted is read
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_every_key_of_ours_is_read_by_code(accessed):
     unread = [key.path for key in OURS if key.path not in READ_BEFORE and not is_read(accessed, key.model, key.name)]
     assert not unread, f"nobody reads {unread}"
-    inner = [(model, name) for model in models() for name, field in model.model_fields.items() if nested(field.annotation)]
-    assert not [f"{model.__name__}.{name}" for model, name in inner if name != "sizes" and not is_read(accessed, model, name)]
+    inner = [
+        (model, name) for model in models() for name, field in model.model_fields.items() if nested(field.annotation)
+    ]
+    assert not [
+        f"{model.__name__}.{name}" for model, name in inner if name != "sizes" and not is_read(accessed, model, name)
+    ]
 
 
 def test_the_keys_that_are_read_before_there_is_a_model_change_what_is_composed():
     actor = "actor_rollout_ref.actor.policy_loss.loss_mode"
-    paper, usual = (load(None, ["device=cpu", f"exp_manager.preset={preset}"]).config for preset in ("paper", "default"))
+    paper, usual = (
+        load(None, ["device=cpu", f"exp_manager.preset={preset}"]).config for preset in ("paper", "default")
+    )
     assert OmegaConf.select(paper, actor) == "trajectory" != OmegaConf.select(usual, actor)
     with pytest.raises(ConfigError, match="evaluation_type = api means attributor = llm"):
         load(
-            None, ["device=cpu", *(f"attribution_driven_credit_assignment.{item}" for item in ("evaluation_type=api", "attributor=gigpo"))]
+            None,
+            [
+                "device=cpu",
+                *(
+                    f"attribution_driven_credit_assignment.{item}"
+                    for item in ("evaluation_type=api", "attributor=gigpo")
+                ),
+            ],
         )
 
 
@@ -125,7 +146,10 @@ def test_the_defaults_hold_no_key_that_is_neither_ours_nor_verls(device, read_na
     composed, verl = tree(compose_defaults(device)), set(paths(tree(compose_verl())))
     added = [path for path in paths(composed) if path not in verl and path not in our_paths()]
     strange = [path for path in added if not any(path.startswith(f"{free}.") or path == free for free in FREE_FORM)]
-    assert set(strange) <= {"actor_rollout_ref.rollout.agent.agent_loop_manager_class", "actor_rollout_ref.rollout.enable_sleep_mode"}
+    assert set(strange) <= {
+        "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
+        "actor_rollout_ref.rollout.enable_sleep_mode",
+    }
     for path in strange:
         assert reads(read_names, path), path
 
@@ -163,13 +187,16 @@ def reads(names, path):
     return path.rpartition(".")[2] in names
 
 
-# -- what is not known is refused -------------------------------------------------------------------------------------------------
+# -- what is not known is refused
+# -------------------------------------------------------------------------------------------------
 
 
 def places(config):
     """Every section of the composed configuration, verl's included, that takes no keys of others."""
     whole = tree(config)
-    return [path for path in ["", *paths(whole)] if path == "" or (isinstance(at(whole, path), dict) and at(whole, path))]
+    return [
+        path for path in ["", *paths(whole)] if path == "" or (isinstance(at(whole, path), dict) and at(whole, path))
+    ]
 
 
 def layer_of(path, value):
@@ -197,7 +224,11 @@ def test_an_unknown_key_is_refused_in_every_section_at_every_depth(cpu):
 def test_a_misspelt_key_of_ours_is_refused_in_one_line_that_names_it(cpu, data):
     path = data.draw(st.sampled_from([key.path for key in OURS if not is_free(key.path)]))
     at_letter = data.draw(st.integers(path.rfind(".") + 1, len(path) - 1))
-    wrong = data.draw(st.sampled_from([path[:at_letter] + path[at_letter + 1 :], path[:at_letter] + "x" + path[at_letter:], path + "_"]))
+    wrong = data.draw(
+        st.sampled_from(
+            [path[:at_letter] + path[at_letter + 1 :], path[:at_letter] + "x" + path[at_letter:], path + "_"]
+        )
+    )
     known = set(paths(tree(cpu)))
     if wrong in known or wrong.endswith("."):
         return
@@ -207,14 +238,19 @@ def test_a_misspelt_key_of_ours_is_refused_in_one_line_that_names_it(cpu, data):
 
 
 @settings(max_examples=30, deadline=None)
-@given(path=st.sampled_from([section.path for section in sections() if section.path]), value=st.one_of(st.integers(), st.text(), st.none()))
+@given(
+    path=st.sampled_from([section.path for section in sections() if section.path]),
+    value=st.one_of(st.integers(), st.text(), st.none()),
+)
 def test_a_value_in_the_place_of_a_section_is_refused(cpu, path, value):
     with pytest.raises(ConfigError, match=re.escape(f"`{path}` is a section, write {path}.<key>")):
         refuse_unknown(layer_of(path, value), cpu, "mine.yaml")
 
 
 @pytest.mark.parametrize(
-    "model", [model for model in models() if model.model_config.get("extra") != "allow"], ids=lambda model: model.__name__
+    "model",
+    [model for model in models() if model.model_config.get("extra") != "allow"],
+    ids=lambda model: model.__name__,
 )
 def test_no_model_takes_a_key_that_it_does_not_know(model):
     assert model.model_config.get("extra") == "forbid" and model.model_config.get("frozen") is True

@@ -43,7 +43,9 @@ async def test_a_request_keeps_its_seed_where_kernels_are_deterministic_and_not_
     assert server.asked == [{"seed": 7, "temperature": 1.0}, {"temperature": 1.0}]
 
 
-@pytest.mark.parametrize("answer", [Reply([], None, "aborted"), Reply([5], None), Reply([5, 6], [-1.0]), RuntimeError("engine died"), None])
+@pytest.mark.parametrize(
+    "answer", [Reply([], None, "aborted"), Reply([5], None), Reply([5, 6], [-1.0]), RuntimeError("engine died"), None]
+)
 async def test_the_engine_turns_every_failure_into_one_kind_of_error(answer, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(EngineError):

@@ -44,7 +44,9 @@ def test_rows_come_in_the_order_of_group_rollout_and_row_whatever_the_order_of_a
     for seed in range(3):
         arrived = random.Random(seed).sample(keys, len(keys))
         tags = [{"seq_len": keys.index(key)} for key in arrived]
-        batch, _ = ordered(lambda arrived=arrived, tags=tags: (KVBatchMeta(partition_id="train", keys=list(arrived), tags=tags), {}))()
+        batch, _ = ordered(
+            lambda arrived=arrived, tags=tags: (KVBatchMeta(partition_id="train", keys=list(arrived), tags=tags), {})
+        )()
         assert batch.keys == keys and [tag["seq_len"] for tag in batch.tags] == list(range(len(keys)))
 
 

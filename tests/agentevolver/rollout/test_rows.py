@@ -17,7 +17,9 @@ ROW = {"uid": "u", "session_id": 3, "index": 0, "data_source": "pocket", "reward
 
 def rollout(samples=(SAMPLE,), score=1.0, stop=StopReason.FINISHED):
     outcome = None if score is None else Outcome(score, score >= 1)
-    return Rollout(Trajectory(Task("t", "pocket"), "u", 3, [], [], stop, outcome), list(samples), {6} if samples else set())
+    return Rollout(
+        Trajectory(Task("t", "pocket"), "u", 3, [], [], stop, outcome), list(samples), {6} if samples else set()
+    )
 
 
 def outputs_of(happened, *args, **kwargs):
@@ -52,7 +54,9 @@ def test_validation_counts_what_was_graded_whether_or_not_it_left_a_sample():
     rewards, masked = [output.reward_score for output in outputs], [bool(report["masked"]) for report in reports]
     assert [output.response_mask for output in outputs[1:]] == [[0], [0]]
     metrics = validation_metrics(["x/val"] * 3, ["a", "a", "b"], {"reward": rewards}, masked, n=2)
-    assert metrics["val-core/x/val/reward/mean@2"] == 0.5, "the opening that did not fit is a failure of the policy's task"
+    assert metrics["val-core/x/val/reward/mean@2"] == 0.5, (
+        "the opening that did not fit is a failure of the policy's task"
+    )
     assert metrics["val-aux/x/val/failed_rollouts"] == 1.0
 
 
@@ -77,7 +81,9 @@ async def test_rows_that_arrive_together_go_in_one_put_per_partition(monkeypatch
     queue = Queue()
     monkeypatch.setattr(worker, "tq", queue)
     writer = worker.RowWriter(gather_s=0.01)
-    await asyncio.gather(*(writer.put([(f"k{i}", {"x": torch.tensor(i)}, {})], "val" if i == 2 else "train") for i in range(4)))
+    await asyncio.gather(
+        *(writer.put([(f"k{i}", {"x": torch.tensor(i)}, {})], "val" if i == 2 else "train") for i in range(4))
+    )
     assert sorted(queue.puts) == [(["k0", "k1", "k3"], "train", [0, 1, 3]), (["k2"], "val", [2])]
     await writer.put([("k9", {"x": torch.tensor(9)}, {})], "train")
     assert queue.puts[-1] == (["k9"], "train", [9])

@@ -25,7 +25,12 @@ class FakeEnv:
 
     def __init__(self, length=2, score=1.0, faults=None, healthy=True, says="go", info=None):
         self.says, self.info = says, {"query": "go"} if info is None else info
-        self.length, self.score, self.faults, self.healthy = length, score, {k: list(v) for k, v in (faults or {}).items()}, healthy
+        self.length, self.score, self.faults, self.healthy = (
+            length,
+            score,
+            {k: list(v) for k, v in (faults or {}).items()},
+            healthy,
+        )
         self.open, self.calls, self.actions, self.created = set(), Counter(), [], []
 
     def _meet(self, method):
@@ -37,13 +42,21 @@ class FakeEnv:
         self._meet("create")
         self.created.append((task_id, params))
         self.open.add(instance_id)
-        return {"state": [{"role": "system", "content": "s"}, {"role": "user", "content": self.says}], "info": self.info}
+        return {
+            "state": [{"role": "system", "content": "s"}, {"role": "user", "content": self.says}],
+            "info": self.info,
+        }
 
     async def step(self, instance_id, action, params=None, step_index=None):
         self._meet("step")
         self.actions.append((step_index, action["content"]))
         over = step_index + 1 >= self.length
-        return {"state": [{"role": "user", "content": f"seen {step_index}"}], "reward": 0.0, "is_terminated": over, "info": {}}
+        return {
+            "state": [{"role": "user", "content": f"seen {step_index}"}],
+            "reward": 0.0,
+            "is_terminated": over,
+            "info": {},
+        }
 
     async def evaluate(self, instance_id, messages=None, params=None):
         self._meet("evaluate")
@@ -75,10 +88,19 @@ class FakeEngine:
 
 
 def runner(tokenizer, env, engine=None, graders=None, **policy):
-    settings = {"env_type": "fake", "max_steps": 5, "max_tries": 2, "sparse": True, "unavailable_timeout_s": 0.0, **policy}
+    settings = {
+        "env_type": "fake",
+        "max_steps": 5,
+        "max_tries": 2,
+        "sparse": True,
+        "unavailable_timeout_s": 0.0,
+        **policy,
+    }
     renderer = ChatRenderer(tokenizer)
     made = engine or FakeEngine(tokenizer)
-    return EpisodeRunner(RolloutPolicy(**settings), env, made, lambda: CausalTemplate(renderer, LIMITS), graders=graders)
+    return EpisodeRunner(
+        RolloutPolicy(**settings), env, made, lambda: CausalTemplate(renderer, LIMITS), graders=graders
+    )
 
 
 def roll(tokenizer, env, engine=None, task=TASK, graders=None, guide=None, **policy):
@@ -254,7 +276,9 @@ class FakeGraders:
     async def grade(self, task, trajectory, client, instance_id):
         assert instance_id in client.open, "the instance is still there"
         self.messages = trajectory.messages
-        self.asked.append((task.evaluator, [step.action for step in trajectory.steps], trajectory.messages[1]["content"]))
+        self.asked.append(
+            (task.evaluator, [step.action for step in trajectory.steps], trajectory.messages[1]["content"])
+        )
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer

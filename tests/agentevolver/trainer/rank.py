@@ -1,8 +1,8 @@
 """One rank of training without Ray: a program that test_ranks.py starts WORLD_SIZE times, with what torchrun would set.
 
-Every rank holds the whole trainer, our `EvolverTrainer`, and makes the same rows. What verl's worker group would send to a rank each takes
-for itself, and what the group would collect is gathered. The trainer's methods, verl's division of rows, workers and engine are the real
-ones; TransferQueue is a dict that keeps tags as it does.
+Every rank holds the whole trainer, our `EvolverTrainer`, and makes the same rows. What verl's worker group would send
+to a rank each takes for itself, and what the group would collect is gathered. The trainer's methods, verl's division of
+rows, workers and engine are the real ones; TransferQueue is a dict that keeps tags as it does.
 """
 
 import copy
@@ -35,7 +35,8 @@ ROOT = Path(__file__).parents[3]
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 TASKS, ROLLOUTS, PARTITION = 2, 4, "train"
 
-# With `last` the rows that are not trained on come after all others; `mini` is the number of tasks an optimiser step (1).
+# With `last` the rows that are not trained on come after all others; `mini` is the number of tasks an optimiser step
+# (1).
 CASES = {
     "uneven rows, several samples a trajectory": {},
     "withdrawn rows": {"failed": ("t0_1", "t1_0", "t1_1", "t1_2"), "mini": 2},  # one of t1 is left, which says nothing
@@ -57,13 +58,19 @@ class Queue:
         for name in [] if fields is None else fields.keys():
             values = fields[name].unbind() if isinstance(fields[name], torch.Tensor) else list(fields[name])
             for key, value in zip(keys, values, strict=True):
-                self.rows.setdefault(key, {})[name] = value if isinstance(value, torch.Tensor) else getattr(value, "data", value)
+                self.rows.setdefault(key, {})[name] = (
+                    value if isinstance(value, torch.Tensor) else getattr(value, "data", value)
+                )
         names = set.intersection(*(set(self.rows[key]) for key in keys))
-        return KVBatchMeta(keys=list(keys), tags=[self.tags[key] for key in keys], partition_id=partition_id, fields=sorted(names))
+        return KVBatchMeta(
+            keys=list(keys), tags=[self.tags[key] for key in keys], partition_id=partition_id, fields=sorted(names)
+        )
 
     def kv_batch_get(self, keys, partition_id, select_fields=None):
         names = [name for name in select_fields or self.rows[keys[0]] if all(name in self.rows[key] for key in keys)]
-        return TensorDict({name: column([self.rows[key][name] for key in keys]) for name in names}, batch_size=[len(keys)])
+        return TensorDict(
+            {name: column([self.rows[key][name] for key in keys]) for name in names}, batch_size=[len(keys)]
+        )
 
 
 def column(values):
@@ -88,7 +95,9 @@ class Group:
 
     def update_actor(self, batch):
         half = batch.extra_info["mini_batch_size"] // 2
-        first, second = (list(range(len(batch)))[part] for part in (slice(len(batch) // 2), slice(len(batch) // 2, None)))
+        first, second = (
+            list(range(len(batch)))[part] for part in (slice(len(batch) // 2), slice(len(batch) // 2, None))
+        )
         if RANKS == 1:
             pairs = [first[i : i + half] + second[i : i + half] for i in range(0, len(first), half)]
             batch.reorder([i for pair in pairs for i in pair])
@@ -117,25 +126,32 @@ def rollouts(case, seed):
     torch.manual_seed(seed)
     policy = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32).eval()
     rows, failed = {}, CASES[case].get("failed", ())
-    for task, rollout in itertools.product(range(CASES[case].get("tasks", TASKS)), range(CASES[case].get("rollouts", ROLLOUTS))):
+    for task, rollout in itertools.product(
+        range(CASES[case].get("tasks", TASKS)), range(CASES[case].get("rollouts", ROLLOUTS))
+    ):
         trajectory, score, guided = f"t{task}_{rollout}", float(draw(0, 1)), draw(0, 1) > 0
         record = {
-            "group_id": f"t{task}", "rollout_id": rollout, "trajectory_id": trajectory, "stop_reason": "finished", "attempts": 1,
-            "error": "", "seconds": 1.0, "dropped_samples": {}, "guided": guided, "stripped": guided, "guidance_wanted": guided,
+            "group_id": f"t{task}", "rollout_id": rollout, "trajectory_id": trajectory, "stop_reason": "finished",
+            "attempts": 1,
+            "error": "", "seconds": 1.0, "dropped_samples": {}, "guided": guided, "stripped": guided,
+            "guidance_wanted": guided,
             "outcome": None if trajectory in failed else {"score": score, "success": score > 0},
             "steps": [{"action_tokens": 5, "truncated": False, "generate_s": 0.1, "env_s": 0.1}],
         }  # fmt: skip
         samples = draw(1, CASES[case].get("samples", 3))
         for sample in range(samples):
             prompt, length = torch.randint(5, 300, (draw(4, 60),)), draw(4, 40)
-            ids = policy.generate(prompt[None], do_sample=True, min_new_tokens=length, max_new_tokens=length, pad_token_id=0)[0]
+            ids = policy.generate(
+                prompt[None], do_sample=True, min_new_tokens=length, max_new_tokens=length, pad_token_id=0
+            )[0]
             mask = (torch.rand(length) < 0.7).long()
             mask[-1] = 1
             scores = torch.zeros(length)
             scores[-1] = score
             extra = {"masked": trajectory in failed, "step_ids": [0] * length}
             rows[f"{trajectory}_{sample}"] = {
-                "prompts": prompt, "responses": ids[len(prompt) :], "input_ids": ids, "position_ids": torch.arange(len(ids)),
+                "prompts": prompt, "responses": ids[len(prompt) :], "input_ids": ids,
+                "position_ids": torch.arange(len(ids)),
                 "attention_mask": torch.ones_like(ids), "response_mask": mask, "loss_mask": mask, "rm_scores": scores,
                 "rollout_log_probs": -torch.rand(length), "uid": f"t{task}", "num_turns": 2,
                 "extra_fields": extra if sample < samples - 1 else {**extra, "trajectory": record},
@@ -153,7 +169,10 @@ def step(trainer, queue, case, seed):
     keys = list(rows)
     fields = {name: column([row[name] for row in rows.values()]) for name in rows[keys[0]]}
     lengths = [(len(row["prompts"]), len(row["responses"])) for row in rows.values()]
-    tags = [{"prompt_len": p, "response_len": r, "seq_len": p + r, "min_global_steps": 1, "max_global_steps": 1} for p, r in lengths]
+    tags = [
+        {"prompt_len": p, "response_len": r, "seq_len": p + r, "min_global_steps": 1, "max_global_steps": 1}
+        for p, r in lengths
+    ]
     queue.rows, queue.tags = {}, {}
     batch = queue.kv_batch_put(keys, PARTITION, TensorDict(fields, batch_size=[len(keys)]), tags)
     batch.extra_info["temperature"] = 1.0
@@ -165,7 +184,8 @@ def step(trainer, queue, case, seed):
         batch.reorder(sorted(range(len(batch)), key=lambda i: batch.tags[i].get("is_padding", False)))
     batch = trainer._compute_old_log_prob(batch, metrics)
     batch = trainer._compute_ref_log_prob(batch, metrics)
-    # As if an older policy had sampled, and the reference were far: ratios leave the clip range, and the KL term has a gradient.
+    # As if an older policy had sampled, and the reference were far: ratios leave the clip range, and the KL term has a
+    # gradient.
     torch.manual_seed(seed)
     for name, key in itertools.product(("old_log_probs", "ref_log_prob"), keys):
         queue.rows[key][name] = queue.rows[key][name] + 0.4 * torch.randn(len(queue.rows[key][name]))
@@ -200,7 +220,9 @@ def state(engine):
     saved = engine.optimizer.state_dict()
     return {
         "weights": {name: whole(parameter) for name, parameter in engine.module.named_parameters()},
-        "optimizer": {i: {name: whole(value) for name, value in values.items()} for i, values in saved["state"].items()},
+        "optimizer": {
+            i: {name: whole(value) for name, value in values.items()} for i, values in saved["state"].items()
+        },
         "schedule": {name: value for name, value in engine.lr_scheduler.state_dict().items() if name != "lr_lambdas"},
     }
 
@@ -255,7 +277,8 @@ def wait_for(path, timeout_s=240):
 
 
 def main(folder):
-    # In double precision, so that a difference is one of arithmetic: in single precision sums in another order differ by 1e-5.
+    # In double precision, so that a difference is one of arithmetic: in single precision sums in another order differ
+    # by 1e-5.
     PrecisionType.to_dtype = staticmethod(lambda precision: torch.float64)
     torch.manual_seed(RANK)
     queue = Queue()

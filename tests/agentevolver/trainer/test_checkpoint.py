@@ -89,7 +89,10 @@ def test_a_pool_is_read_while_another_process_has_it_open(pool):
     [
         (OSError(errno.ENOSPC, "No space left on device"), r"\[Errno 28\] No space left on device"),
         (RuntimeError("torch says much\n  unexpected pos 64 vs 0\n"), "unexpected pos 64 vs 0"),
-        (RayTaskError("save", "a traceback\nof many lines", OSError(errno.EIO, "Input/output error")), r"\[Errno 5\] Input/output error"),
+        (
+            RayTaskError("save", "a traceback\nof many lines", OSError(errno.EIO, "Input/output error")),
+            r"\[Errno 5\] Input/output error",
+        ),
     ],
 )
 def test_what_keeps_a_checkpoint_from_being_written_is_one_line(tmp_path, error, reason):
@@ -103,7 +106,9 @@ def test_what_keeps_a_checkpoint_from_being_written_is_one_line(tmp_path, error,
 def test_a_state_that_cannot_be_read_is_one_line(folder):
     save_state(folder, failed_in_a_row=1, pool=None)
     (folder / STATE).write_bytes((folder / STATE).read_bytes()[:-200])
-    with pytest.raises(TrainingFailed, match=r"trainer\.pt cannot be read \(.*\): resume from another checkpoint") as caught:
+    with pytest.raises(
+        TrainingFailed, match=r"trainer\.pt cannot be read \(.*\): resume from another checkpoint"
+    ) as caught:
         restore_state(folder, pool=None)
     assert "\n" not in str(caught.value)
 
@@ -113,9 +118,15 @@ def trainer_in(folder, step, **options):
     from agentevolver.trainer.trainer import EvolverTrainer  # seconds of CPU, which the other tests do not need
 
     trainer = EvolverTrainer.__new__(EvolverTrainer)
-    options = {"default_local_dir": str(folder / "checkpoints"), "resume_mode": "auto", "val_before_train": True} | options
+    options = {
+        "default_local_dir": str(folder / "checkpoints"),
+        "resume_mode": "auto",
+        "val_before_train": True,
+    } | options
     trainer.config = OmegaConf.create({"trainer": options})
-    trainer.settings = SimpleNamespace(exp_manager=SimpleNamespace(enabled=True, backend="embedded", store=None), experiment_dir=folder)
+    trainer.settings = SimpleNamespace(
+        exp_manager=SimpleNamespace(enabled=True, backend="embedded", store=None), experiment_dir=folder
+    )
     trainer.directory, trainer.global_steps = folder, step
     trainer._failures = FailureGuard(0.5, 3)
     trainer._navigation, trainer._save_due = None, False
@@ -149,18 +160,24 @@ def verl(tmp_path, monkeypatch):
 
     def load(self):
         marker = checkpoints / MARKER
-        self.global_steps = int(marker.read_text()) if marker.exists() and self.config.trainer.resume_mode == "auto" else 0
+        self.global_steps = (
+            int(marker.read_text()) if marker.exists() and self.config.trainer.resume_mode == "auto" else 0
+        )
 
     monkeypatch.setattr(PPOTrainerSync, "_save_checkpoint", save)
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", load)
     return checkpoints
 
 
-def test_a_checkpoint_counts_when_its_steps_metrics_are_on_disk_and_holds_the_loader_as_it_is_then(tmp_path, pool, verl):
+def test_a_checkpoint_counts_when_its_steps_metrics_are_on_disk_and_holds_the_loader_as_it_is_then(
+    tmp_path, pool, verl
+):
     first = trainer_in(tmp_path, 4)
     first._failures.in_a_row = 2
     first._save_checkpoint()
-    assert (verl / "global_step_4" / "actor").exists() and not whole_checkpoints(verl), "not before the step's metrics are on disk"
+    assert (verl / "global_step_4" / "actor").exists() and not whole_checkpoints(verl), (
+        "not before the step's metrics are on disk"
+    )
     first.told = True
     RunLog(tmp_path, SimpleNamespace(log=lambda **_: None), first._step_is_told).log({"loss": 1.0}, 4)
     expected = draws()
@@ -217,12 +234,17 @@ def test_a_run_falls_back_to_the_newest_whole_checkpoint_and_repeats_the_steps_s
     assert [record["step"] for record in read_jsonl(tmp_path / "metrics.jsonl")] == [1, 2]
 
 
-def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_go_on_from_by_mistake(tmp_path, pool, verl):
+def test_no_run_starts_over_by_itself_and_one_that_is_told_to_leaves_nothing_to_go_on_from_by_mistake(
+    tmp_path, pool, verl
+):
     save(trainer_in(tmp_path, 2))
     for step in range(3):
         append_jsonl(tmp_path / "metrics.jsonl", {"step": step})
     (verl / "global_step_2" / "data.pt").unlink()
-    with pytest.raises(TrainingFailed, match=r"metrics of 2 steps and no whole checkpoint \(global_step_2 lacks data\.pt\): give this run"):
+    with pytest.raises(
+        TrainingFailed,
+        match=r"metrics of 2 steps and no whole checkpoint \(global_step_2 lacks data\.pt\): give this run",
+    ):
         trainer_in(tmp_path, 0)._load_checkpoint()
     trainer = trainer_in(tmp_path, 0, resume_mode="disable", val_only=True)
     trainer._load_checkpoint()

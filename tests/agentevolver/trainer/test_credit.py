@@ -1,4 +1,5 @@
-"""Step credit on its way through the trainer: labels become advantages of the tokens of their steps, and stand in the records."""
+"""Step credit on its way through the trainer: labels become advantages of the tokens of their steps, and stand in the
+records."""
 
 import pytest
 import torch
@@ -10,7 +11,11 @@ from agentevolver.trainer.credit import assign, synthetic_scales
 
 
 def record(rollout, score, good=None):
-    attribution = Attribution.off("-") if good is None else Attribution(LabelStatus.LABELLED, good=good, analyses=("",) * len(good))
+    attribution = (
+        Attribution.off("-")
+        if good is None
+        else Attribution(LabelStatus.LABELLED, good=good, analyses=("",) * len(good))
+    )
     return {
         "trajectory_id": f"g_{rollout}",
         "group_id": "g",
@@ -38,7 +43,9 @@ def test_a_good_step_of_a_success_gets_more_than_a_bad_one_and_observations_get_
 def test_what_was_made_of_a_trajectory_stands_in_its_record_and_not_in_one_that_failed():
     records = [record(0, 1.0, (True, True)), record(1, 0.0, (False, False)), record(2, None)]
     credit = assign(Processor(SETTINGS), 1, records, ["g_0_0", "g_1_0"], IDS[:2])
-    assert records[0]["credit"]["advantages"] == pytest.approx([credit.advantages[0][0].item(), credit.advantages[0][3].item()], abs=1e-5)
+    assert records[0]["credit"]["advantages"] == pytest.approx(
+        [credit.advantages[0][0].item(), credit.advantages[0][3].item()], abs=1e-5
+    )
     assert "credit" not in records[2]
 
 
@@ -57,7 +64,10 @@ def test_a_row_of_no_trajectory_is_refused():
 
 
 def test_each_row_has_the_scale_of_its_own_task_and_one_where_none_is_told():
-    told = [{"trajectory_id": "g_0", "task": {"metadata": {"advantage_scale": 0.5}}}, {"trajectory_id": "h_0", "task": {"metadata": {}}}]
+    told = [
+        {"trajectory_id": "g_0", "task": {"metadata": {"advantage_scale": 0.5}}},
+        {"trajectory_id": "h_0", "task": {"metadata": {}}},
+    ]
     assert synthetic_scales(told, ["h_0_0", "g_0_0", "g_0_1"]) == [1.0, 0.5, 0.5]
     with pytest.raises(KeyError):
         synthetic_scales(told, ["g_7_0"])

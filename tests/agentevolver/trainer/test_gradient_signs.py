@@ -20,7 +20,9 @@ TOKENS = 3000
 
 def options(mode, aggregation="token-sum"):
     chosen = config(mode, aggregation)
-    policy = PolicyLossConfig(loss_mode=mode, dro_beta=BETA, ppo_kl_coef=BETA, kl_cov_ratio=0.2, clip_cov_ratio=0.2, clip_cov_lb=0.0)
+    policy = PolicyLossConfig(
+        loss_mode=mode, dro_beta=BETA, ppo_kl_coef=BETA, kl_cov_ratio=0.2, clip_cov_ratio=0.2, clip_cov_lb=0.0
+    )
     object.__setattr__(chosen, "policy_loss", policy)
     return chosen
 
@@ -30,8 +32,11 @@ def gradients(batch, chosen):
 
 
 def each_token(batch):
-    """Advantage (0 for a token that is not trained on), log-ratio and importance weight of every token, in the order of the gradient."""
-    rows = [zip(row["advantage"], row["mask"], row["log_ratio"], range(len(row["mask"])), strict=True) for row in batch.rows]
+    """Advantage (0 for a token that is not trained on), log-ratio and importance weight of every token, in the order of
+    the gradient."""
+    rows = [
+        zip(row["advantage"], row["mask"], row["log_ratio"], range(len(row["mask"])), strict=True) for row in batch.rows
+    ]
     weighted = "rollout_is_weights" in batch.data
     tokens = [(a * m, r * m, 1.0 + 0.25 * (t % 3) if weighted else 1.0) for row in rows for a, m, r, t in row]
     return torch.tensor(tokens).T
@@ -45,7 +50,9 @@ def test_every_token_is_pulled_the_way_its_own_advantage_says(mode, data):
     if mode not in BOOSTED:
         batch.data["clip_ratio_high"] = torch.full((len(batch.rows),), HIGH)
     advantage, log_ratio, weight = each_token(batch)
-    gradient = gradients(batch, options(mode, "token-sum" if mode in PENALISING else data.draw(st.sampled_from(AGGREGATIONS))))
+    gradient = gradients(
+        batch, options(mode, "token-sum" if mode in PENALISING else data.draw(st.sampled_from(AGGREGATIONS)))
+    )
     pulls = [gradient]
     if mode == "dro":
         pulls = [gradient - BETA * log_ratio * weight]
@@ -64,26 +71,35 @@ def test_near_the_sampling_policy_every_token_is_pulled(mode):
     gradient = gradients(batch, options(mode))
     pulled = gradient != 0
     assert (gradient.sign() == -each_token(batch)[0].sign())[pulled].all()
-    assert int(pulled.sum()) == 8 if mode != "clip_cov" else int(pulled.sum()) >= 7  # one token in five of eight is let go
+    assert (
+        int(pulled.sum()) == 8 if mode != "clip_cov" else int(pulled.sum()) >= 7
+    )  # one token in five of eight is let go
 
 
 def test_a_bad_step_of_a_good_trajectory_is_not_reinforced():
     """Step advantages +3, -3 and +0.5 in one row; their mean is positive."""
     batch = Batch([{"log_ratio": [0.0] * 3, "advantage": [3.0, -3.0, 0.5], "mask": [1, 1, 1]}], [0], [HIGH])
-    assert (-gradients(batch, options("trajectory", "seq-mean-token-mean"))).tolist() == pytest.approx([1.0, -1.0, 0.5 / 3])
+    assert (-gradients(batch, options("trajectory", "seq-mean-token-mean"))).tolist() == pytest.approx(
+        [1.0, -1.0, 0.5 / 3]
+    )
 
 
 @pytest.mark.parametrize("mode", ["trajectory", "gspo"])
 @pytest.mark.parametrize("drift", [0.002, -0.002])
 def test_length_alone_takes_no_row_out_of_the_clip(mode, drift):
-    """3,000 tokens that all moved by .002 the same way: their product is e^6 = 403 or e^-6, their ratio is 1.002 or 0.998."""
+    """3,000 tokens that all moved by .002 the same way: their product is e^6 = 403 or e^-6, their ratio is 1.002 or
+    0.998."""
     row = {"log_ratio": [drift] * TOKENS, "advantage": [1.0, -1.0] * (TOKENS // 2), "mask": [1] * TOKENS}
     batch = Batch([row], [1], [HIGH])
     _, gradient, metrics = batch.run(partial(selective_ppo_loss, options(mode)))
     assert torch.allclose(-gradient, each_token(batch)[0] * math.exp(drift), rtol=1e-4)
     done = finish_metrics({name: metric.aggregate() for name, metric in metrics.items() if name.endswith("_sum")})
-    assert done["actor/guided/ratio"] == pytest.approx(math.exp(drift), rel=1e-5) and done["actor/guided/clipfrac"] == 0.0
-    assert metrics["actor/pg_clipfrac"].aggregate() == 0.0 and metrics["actor/ppo_kl"].aggregate() == pytest.approx(-drift, rel=1e-3)
+    assert (
+        done["actor/guided/ratio"] == pytest.approx(math.exp(drift), rel=1e-5) and done["actor/guided/clipfrac"] == 0.0
+    )
+    assert metrics["actor/pg_clipfrac"].aggregate() == 0.0 and metrics["actor/ppo_kl"].aggregate() == pytest.approx(
+        -drift, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("mode", BOOSTED)
@@ -111,5 +127,7 @@ def test_the_refused_mode_would_reinforce_a_bad_step():
 @given(st.lists(st.floats(-0.2, 0.2), min_size=1, max_size=9), st.integers(1, 20))
 def test_a_row_said_again_and_again_has_the_same_ratio(log_ratios, times):
     once, often = torch.tensor([log_ratios]), torch.tensor([log_ratios * times])
-    first, second = (ratios(x, torch.zeros_like(x), torch.ones_like(x), "trajectory")[0, 0].item() for x in (once, often))
+    first, second = (
+        ratios(x, torch.zeros_like(x), torch.ones_like(x), "trajectory")[0, 0].item() for x in (once, often)
+    )
     assert second == pytest.approx(first, rel=1e-5)

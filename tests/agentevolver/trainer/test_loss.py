@@ -25,7 +25,8 @@ LOW, HIGH, OFF, DUAL = 0.2, 0.28, 0.6, 3.0
 
 def config(mode="vanilla", aggregation="token-mean", **extra):
     return FSDPActorConfig(
-        strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=LOW, clip_ratio_high=HIGH, clip_ratio_c=DUAL,
+        strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=LOW, clip_ratio_high=HIGH,
+        clip_ratio_c=DUAL,
         loss_agg_mode=aggregation, policy_loss=PolicyLossConfig(loss_mode=mode), **extra,
     )  # fmt: skip
 
@@ -37,12 +38,16 @@ def nested(rows, dtype=torch.float32):
 class Batch:
     """Rows of tokens: log-ratios, advantages and masks, and what else a row says."""
 
-    def __init__(self, rows, guided=None, bounds=None, dp_size=1, weights=False, reference=False, entropy=False, prompt=3):
+    def __init__(
+        self, rows, guided=None, bounds=None, dp_size=1, weights=False, reference=False, entropy=False, prompt=3
+    ):
         self.rows = rows
         self.guided, self.bounds = guided, bounds
         lengths = [len(row["log_ratio"]) for row in rows]
         old = [[-1.0 - 0.1 * t for t in range(n)] for n in lengths]
-        self.log_probs = [[o + r for o, r in zip(olds, row["log_ratio"], strict=True)] for olds, row in zip(old, rows, strict=True)]
+        self.log_probs = [
+            [o + r for o, r in zip(olds, row["log_ratio"], strict=True)] for olds, row in zip(old, rows, strict=True)
+        ]
         columns = {
             "prompts": nested([[1] * prompt] * len(rows), torch.int64),
             "responses": nested([[2] * n for n in lengths], torch.int64),
@@ -61,7 +66,11 @@ class Batch:
         self.data = TensorDict(columns, batch_size=len(rows))
         tokens = int(sum(sum(row["mask"]) for row in rows))
         tu.assign_non_tensor(
-            self.data, dp_size=dp_size, batch_num_tokens=tokens, global_batch_size=len(rows), max_response_len=max(lengths)
+            self.data,
+            dp_size=dp_size,
+            batch_num_tokens=tokens,
+            global_batch_size=len(rows),
+            max_response_len=max(lengths),
         )
         self.log_prob = torch.tensor([p for row in self.log_probs for p in row], requires_grad=True)
         self.entropy = entropy
@@ -96,7 +105,9 @@ def slow_loss(batch, mode, aggregation, dp_size=1):
     for i, row in enumerate(batch.rows):
         seen = [r for r, m in zip(row["log_ratio"], row["mask"], strict=True) if m]
         values = []
-        for t, (log_ratio, advantage, mask) in enumerate(zip(row["log_ratio"], row["advantage"], row["mask"], strict=True)):
+        for t, (log_ratio, advantage, mask) in enumerate(
+            zip(row["log_ratio"], row["advantage"], row["mask"], strict=True)
+        ):
             high = batch.bounds[i] if batch.bounds is not None and advantage > 0 else HIGH
             if mode in ("trajectory", "gspo"):
                 log_ratio = sum(seen) / max(len(seen), 1)
@@ -150,7 +161,8 @@ def one_row(advantage, ratio, bound, mode="vanilla"):
 @pytest.mark.parametrize(
     ("advantage", "ratio", "unguided", "boosted"),
     [
-        (1, 0.5, -0.5, -0.5), (1, 1.25, -1.25, -1.25), (1, 1.4, -1.28, -1.4), (1, 1.7, -1.28, -1.6), (1, 4, -1.28, -1.6),
+        (1, 0.5, -0.5, -0.5), (1, 1.25, -1.25, -1.25), (1, 1.4, -1.28, -1.4), (1, 1.7, -1.28, -1.6), (1, 4, -1.28,
+        -1.6),
         (-1, 0.5, 0.8, 0.8), (-1, 0.9, 0.9, 0.9), (-1, 1.7, 1.7, 1.7), (-1, 4, 3.0, 3.0),
     ],
 )  # fmt: skip
@@ -225,7 +237,11 @@ def test_micro_batches_of_two_ranks_add_up_to_the_whole_batch():
         halves.append(half.run(partial(selective_ppo_loss, config())))
     assert sum(loss for loss, _, _ in halves) / 2 == pytest.approx(whole[0], rel=1e-5)
     assert torch.allclose(torch.cat([gradient for _, gradient, _ in halves]) / 2, whole[1], atol=1e-6)
-    joined = {key: Metric.aggregate_dp([metrics[key] for _, _, metrics in halves]) for key in halves[0][2] if key.endswith("_sum")}
+    joined = {
+        key: Metric.aggregate_dp([metrics[key] for _, _, metrics in halves])
+        for key in halves[0][2]
+        if key.endswith("_sum")
+    }
     together = {key: metric.aggregate() for key, metric in whole[2].items() if key.endswith("_sum")}
     assert finish_metrics(joined) == pytest.approx(finish_metrics(together))
 
@@ -247,7 +263,9 @@ def test_a_batch_without_our_columns_is_verls_business():
 def test_guided_samples_that_keep_their_guidance_are_counted_but_not_boosted():
     batch = Batch([{"log_ratio": [0.5], "advantage": [1.0], "mask": [1]}], [1], [HIGH])
     value, _, metrics = batch.run(partial(selective_ppo_loss, config()))
-    done = finish_metrics(reduce_metrics({key: metric for key, metric in metrics.items() if isinstance(metric, Metric)}))
+    done = finish_metrics(
+        reduce_metrics({key: metric for key, metric in metrics.items() if isinstance(metric, Metric)})
+    )
     assert value == pytest.approx(-1.28)
     assert done["actor/guided/clipfrac"] == 1.0 and done["actor/guided/ratio"] == pytest.approx(math.exp(0.5), rel=1e-5)
 
@@ -268,7 +286,9 @@ def test_kl_holds_on_to_the_sampling_policy_if_asked_to():
     for kl_to, distances in (("old", (0.4, -0.2)), ("reference", (0.7, 0.1))):
         batch = Batch(rows, [0], [HIGH], reference=True)
         before = batch.data["ref_log_prob"].values().clone()
-        value, _, _ = batch.run(partial(selective_ppo_loss, config(use_kl_loss=True, kl_loss_coef=1.0, kl_loss_type="kl"), kl_to=kl_to))
+        value, _, _ = batch.run(
+            partial(selective_ppo_loss, config(use_kl_loss=True, kl_loss_coef=1.0, kl_loss_type="kl"), kl_to=kl_to)
+        )
         assert value == pytest.approx(sum(distances) / 2, abs=1e-5)
         assert torch.equal(batch.data["ref_log_prob"].values(), before)
 
@@ -311,7 +331,11 @@ def test_the_loss_can_be_sent_to_a_worker():
 
 def test_metrics_of_rows_tell_guided_from_unguided():
     metrics = guidance_metrics(
-        [True, True, False, False], [True, False, False, False], [1.0, 0.0, 0.0, 0.0], [1.5, -0.5, -0.5, -0.5], [10, 10, 20, 10]
+        [True, True, False, False],
+        [True, False, False, False],
+        [1.0, 0.0, 0.0, 0.0],
+        [1.5, -0.5, -0.5, -0.5],
+        [10, 10, 20, 10],
     )
     assert metrics["exp_manager/guided_share"] == 0.5 and metrics["exp_mask_ratio"] == 0.2
     assert metrics["exp_manager/guided/reward"] == 0.5 and metrics["exp_manager/unguided/reward"] == 0.0

@@ -48,7 +48,12 @@ def test_every_row_of_a_rollout_has_its_flags():
 
 def test_success_of_guided_rollouts_is_told_apart_and_unanswered_ones_are_counted():
     failed = {**record("d_0", wanted=True), "outcome": None}
-    records = [record("a_0", guided=True, wanted=True, success=True), record("a_1", wanted=True, success=True), record("a_2"), failed]
+    records = [
+        record("a_0", guided=True, wanted=True, success=True),
+        record("a_1", wanted=True, success=True),
+        record("a_2"),
+        failed,
+    ]
     assert rollout_flags(records) == {
         "exp_manager/unanswered": 2.0,
         "exp_manager/guided/rollouts": 1.0,
@@ -70,7 +75,13 @@ def ray():
 
 def settings_of(tmp_path):
     summariser = "llm.roles.summariser={base_url: 'http://127.0.0.1:9/v1', api_key_env: null, tries: 1}"
-    items = ("device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "exp_manager.encoder.kind=hashing", summariser)
+    items = (
+        "device=cpu",
+        "actor_rollout_ref.model.path=x",
+        f"experiment.root={tmp_path}",
+        "exp_manager.encoder.kind=hashing",
+        summariser,
+    )
     return load(EXAMPLE, list(items)).settings
 
 
@@ -79,7 +90,9 @@ def add_experience(settings, *words):
 
     store = settings.experiment_dir / "experience.sqlite"
     encoder = ("--set", "exp_manager.encoder.kind=hashing")
-    assert main(["add", "--store", str(store), *encoder, "--when", "a note is to be deleted", "--content", words[0]]) == 0
+    assert (
+        main(["add", "--store", str(store), *encoder, "--when", "a note is to be deleted", "--content", words[0]]) == 0
+    )
 
 
 @pytest.mark.service
@@ -113,7 +126,9 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     assert len(read_jsonl(settings.experiment_dir / "trajectories" / f"warm_start_{CHUNK}.jsonl")) == 2 * 4
     early = navigation.collect()
     assert early["exp_manager/warm_start/success"] == 0.25
-    assert early["exp_manager/distil/failed_extraction"] > 0, "the summariser is away: it shows, and nothing else happens"
+    assert early["exp_manager/distil/failed_extraction"] > 0, (
+        "the summariser is away: it shows, and nothing else happens"
+    )
     assert early["exp_manager/warm_start/undistilled"] == CHUNK + 2
 
     # A run that was killed between the two chunks goes on with the second, and with the pool as it was then.
@@ -137,7 +152,9 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     navigation.fill("scout", tasks[:1], roll_out, lambda *_: None, step=3)
     assert rolled == [["w0"]]
 
-    navigation.submit(1, [record("g_0", guided=True, stripped=True, success=True, guidance=injection.to_dict()), record("g_1")])
+    navigation.submit(
+        1, [record("g_0", guided=True, stripped=True, success=True, guidance=injection.to_dict()), record("g_1")]
+    )
     metrics = {}
     for _ in range(20):
         metrics |= navigation.collect()
@@ -171,7 +188,9 @@ def navigation_over(folder, monkeypatch, **methods):
     return navigation
 
 
-def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed_by_the_next_run(tmp_path, monkeypatch, caplog):
+def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed_by_the_next_run(
+    tmp_path, monkeypatch, caplog
+):
     down, asked, rolled = ["w1", "w40"], [], []
 
     def warm_start(records):
@@ -183,7 +202,9 @@ def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed
         rolled.append(len(tasks))
         return [record(f"{task.task_id}_{i}", task=task.task_id) for task in tasks for i in range(n)]
 
-    navigation = navigation_over(tmp_path, monkeypatch, warm_start=warm_start, save=lambda _: None, restore=lambda *_: True)
+    navigation = navigation_over(
+        tmp_path, monkeypatch, warm_start=warm_start, save=lambda _: None, restore=lambda *_: True
+    )
     navigation._rollouts = 2
     tasks = [Task(f"w{i}", "pocket") for i in range(CHUNK + 10)]
 
@@ -217,7 +238,9 @@ def test_rollouts_that_a_lost_actor_was_to_distil_are_owed(tmp_path, monkeypatch
     assert metrics["exp_manager/errors"] == 1.0 and metrics["exp_manager/warm_start/undistilled"] == 1.0
 
 
-def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_none_is_overwritten(tmp_path, monkeypatch, caplog):
+def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_none_is_overwritten(
+    tmp_path, monkeypatch, caplog
+):
     asides = []
 
     def restore(folder, aside):
@@ -231,7 +254,9 @@ def test_a_pool_that_is_set_back_is_told_of_with_where_its_later_state_is_and_no
     assert [path.name for path in asides] == [f"experience.superseded-{n}.sqlite" for n in (1, 2, 3)]
     assert asides[0].read_text() == "state 1"
     told = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
-    assert len(told) == 2 and str(asides[0]) in told[0] and str(asides[1]) in told[1], "the third time nothing was different"
+    assert len(told) == 2 and str(asides[0]) in told[0] and str(asides[1]) in told[1], (
+        "the third time nothing was different"
+    )
 
 
 def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_path, monkeypatch):
@@ -241,7 +266,10 @@ def test_a_pool_that_cannot_be_saved_or_set_back_ends_the_run_with_one_line(tmp_
     navigation = navigation_over(tmp_path, monkeypatch, save=failing, restore=failing)
     with pytest.raises(TrainingFailed) as saved:
         navigation.save(tmp_path / "global_step_2")
-    assert str(saved.value) == f"the experience pool could not be written into {tmp_path}/global_step_2: /x/experience.sqlite: malformed"
+    assert (
+        str(saved.value)
+        == f"the experience pool could not be written into {tmp_path}/global_step_2: /x/experience.sqlite: malformed"
+    )
     with pytest.raises(TrainingFailed, match=r"set back .*global_step_2: /x/experience.sqlite: malformed$"):
         navigation.restore(tmp_path / "global_step_2")
     told = r"global_step_2 could not be written \(the experience pool could not .*, \d+ MiB are free"

@@ -1,4 +1,5 @@
-"""Two ranks compute what one computes, and either goes on from the other's checkpoint. The ranks are processes of rank.py, on gloo."""
+"""Two ranks compute what one computes, and either goes on from the other's checkpoint. The ranks are processes of
+rank.py, on gloo."""
 
 import os
 import subprocess
@@ -18,19 +19,32 @@ pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 UNEVEN = "uneven rows, several samples a trajectory"
 CASES = (UNEVEN, "withdrawn rows", "a rank of padding alone", "a rank of withdrawn rows alone", "means of sequences")
 # Means over micro-batches, whatever their size (verl's own), and what belongs to the machine.
-NOT_COMPARED = ("actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl", "perf/", "mfu", "timing", "tokens_per_s", "global_seqlen")
+NOT_COMPARED = (
+    "actor/pg_clipfrac",
+    "actor/pg_clipfrac_lower",
+    "actor/ppo_kl",
+    "perf/",
+    "mfu",
+    "timing",
+    "tokens_per_s",
+    "global_seqlen",
+)
 
 
 def start(folder, ranks):
     environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "VERL_PLATFORM": "cpu",
-        "WG_BACKEND": "ray", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "VERL_PLATFORM": "cpu",
+        "WG_BACKEND": "ray", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(ranks),
     }  # fmt: skip
     for rank in range(ranks):
         with (folder / f"rank_{rank}_of_{ranks}.log").open("wb") as log:
             command = [sys.executable, str(PROGRAM), str(folder)]
-            yield subprocess.Popen(command, cwd=ROOT, env={**environment, "RANK": str(rank)}, stdout=log, stderr=subprocess.STDOUT)
+            yield subprocess.Popen(
+                command, cwd=ROOT, env={**environment, "RANK": str(rank)}, stdout=log, stderr=subprocess.STDOUT
+            )
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +54,13 @@ def runs(tmp_path_factory):
     processes = [*start(folder, 1), *start(folder, 2)]
     try:
         while any(process.poll() is None for process in processes):
-            assert not any(process.poll() for process in processes), "\n".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
+            assert not any(process.poll() for process in processes), "\n".join(
+                path.read_text()[-2000:] for path in folder.glob("*.log")
+            )
             time.sleep(0.1)
-        assert not any(process.returncode for process in processes), "\n".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
+        assert not any(process.returncode for process in processes), "\n".join(
+            path.read_text()[-2000:] for path in folder.glob("*.log")
+        )
     finally:
         for process in processes:
             process.kill()
@@ -75,7 +93,9 @@ def test_two_ranks_compute_what_one_does(runs, case):
     assert furthest_state(one, two) <= 1e-6
     compared = [name for name in one["metrics"] if not any(part in name for part in NOT_COMPARED)]
     assert {"actor/loss", "actor/pg_loss", "actor/kl_loss", "actor/grad_norm", "actor/guided/clipfrac"} <= set(compared)
-    assert {name: one["metrics"][name] for name in compared} == pytest.approx({name: two["metrics"][name] for name in compared}, abs=1e-6)
+    assert {name: one["metrics"][name] for name in compared} == pytest.approx(
+        {name: two["metrics"][name] for name in compared}, abs=1e-6
+    )
 
 
 def test_the_cases_are_what_their_names_say(runs):
@@ -103,4 +123,6 @@ def test_a_checkpoint_is_resumed_on_another_number_of_ranks(runs, saved_by, load
     saved, loaded = runs[saved_by], runs[loaded_by]
     assert furthest_state(saved["saved"], loaded["loaded"]) == 0
     assert furthest_state(saved["after saving"], loaded["after loading"]) <= 1e-6
-    assert furthest(saved["saved"]["weights"], saved["after saving"]["weights"]) > 1e-6, "the step after it changed nothing"
+    assert furthest(saved["saved"]["weights"], saved["after saving"]["weights"]) > 1e-6, (
+        "the step after it changed nothing"
+    )

@@ -91,7 +91,9 @@ def test_a_lost_or_torn_marker_or_one_that_names_what_is_not_there_costs_nothing
     assert start.checkpoint == run / "checkpoints" / "global_step_4" and "going on from global_step_4" in start.warning
 
 
-@pytest.mark.parametrize("lost", ["", "actor", "trainer.pt", "data.pt", "actor/model_world_size_1_rank_0.pt", "actor/fsdp_config.json"])
+@pytest.mark.parametrize(
+    "lost", ["", "actor", "trainer.pt", "data.pt", "actor/model_world_size_1_rank_0.pt", "actor/fsdp_config.json"]
+)
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_checkpoint_that_lost_a_part_gives_way_to_the_one_before(run, lost, sealed):
     checkpoint = run / "checkpoints" / "global_step_4"
@@ -148,7 +150,9 @@ def test_whatever_is_torn_the_run_goes_on_from_what_is_whole_or_refuses(made, tm
     if not left:
         with pytest.raises(TrainingFailed, match="4 steps and no whole checkpoint"):
             start_of(trainer(run), run)
-        with pytest.raises(TrainingFailed, match="no whole checkpoint"):  # not the policy of the beginning in the place of what was learned
+        with pytest.raises(
+            TrainingFailed, match="no whole checkpoint"
+        ):  # not the policy of the beginning in the place of what was learned
             start_of({**trainer(run), "val_only": True}, run)
         return
     expected = 2 if marker == "2" and 2 in left else left[-1]
@@ -166,7 +170,8 @@ def test_the_manifest_may_be_torn_too(run):
 def test_steps_without_a_whole_checkpoint_are_not_started_over(run):
     shutil.rmtree(run / "checkpoints")
     message = (
-        r"holds the metrics of 4 steps and no whole checkpoint: give this run .* trainer\.experiment_name=NAME, or .*resume_mode=disable"
+        r"holds the metrics of 4 steps and no whole checkpoint: give this run .* trainer\.experiment_name=NAME, "
+        r"or .*resume_mode=disable"
     )
     with pytest.raises(TrainingFailed, match=message) as caught:
         start_of(trainer(run), run)
@@ -201,12 +206,16 @@ def test_a_checkpoint_of_an_earlier_release_is_as_good_and_older(tmp_path):
     assert found(tmp_path) == "global_step_6"
 
 
-@pytest.mark.parametrize(("keep", "left"), [(None, [2, 4, 6, 8]), (0, [2, 4, 6, 8]), (3, [4, 6, 8]), (1, [8]), (9, [2, 4, 6, 8])])
+@pytest.mark.parametrize(
+    ("keep", "left"), [(None, [2, 4, 6, 8]), (0, [2, 4, 6, 8]), (3, [4, 6, 8]), (1, [8]), (9, [2, 4, 6, 8])]
+)
 def test_the_newest_are_kept(tmp_path, keep, left):
     for step in (2, 4, 6, 8):
         save(tmp_path, step)
     retire(tmp_path / "checkpoints", keep)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == sorted([MARKER, *(f"global_step_{step}" for step in left)])
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == sorted(
+        [MARKER, *(f"global_step_{step}" for step in left)]
+    )
 
 
 def test_one_that_is_not_whole_takes_no_place_of_one_that_is(tmp_path):
@@ -215,7 +224,11 @@ def test_one_that_is_not_whole_takes_no_place_of_one_that_is(tmp_path):
     (tmp_path / "checkpoints" / "global_step_6" / "data.pt").unlink()
     (tmp_path / "checkpoints" / "global_step_x").mkdir()
     retire(tmp_path / "checkpoints", 2)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("g*")) == ["global_step_2", "global_step_4", "global_step_x"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("g*")) == [
+        "global_step_2",
+        "global_step_4",
+        "global_step_x",
+    ]
 
 
 def test_a_checkpoint_that_was_removed_in_part_is_none(run, monkeypatch):
@@ -236,5 +249,10 @@ def test_checkpoints_are_set_aside_under_a_name_of_their_own(run):
 
 
 def test_the_launcher_can_ask_without_torch():
-    code = "import sys, agentevolver.checkpoints.resume; print([name for name in ('torch', 'verl', 'ray') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, agentevolver.checkpoints.resume; print([name for name in ('torch', 'verl', 'ray') if name in "
+        "sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -9,7 +9,8 @@ def record(group="g", score=1.0, stop="finished", attempts=1, error=""):
     outcome = None if score is None else {"score": score, "success": score >= 1, "reason": ""}
     step = {"action_tokens": 5, "truncated": False, "generate_s": 0.1, "env_s": 0.01}
     return {
-        "group_id": group, "outcome": outcome, "stop_reason": stop, "attempts": attempts, "error": error, "seconds": 0.3,
+        "group_id": group, "outcome": outcome, "stop_reason": stop, "attempts": attempts, "error": error,
+        "seconds": 0.3,
         "steps": [step, step] if outcome else [], "dropped_samples": {},
     }  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Which checkpoint a run goes on from, and whether its ranks can load it: told from names, before anything is started."""
+"""Which checkpoint a run goes on from, and whether its ranks can load it: told from names, before anything is
+started."""
 
 import json
 

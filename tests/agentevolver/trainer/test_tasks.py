@@ -26,7 +26,15 @@ ORIGINALS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train"}) for
 
 def synthetic(count, start=0):
     return [
-        Task(f"note_add.k2.{i}#0", "pocket", True, f"query {i}", "done", "state", {"seed_task_id": f"note_add.k2.{i}", "state_check": {}})
+        Task(
+            f"note_add.k2.{i}#0",
+            "pocket",
+            True,
+            f"query {i}",
+            "done",
+            "state",
+            {"seed_task_id": f"note_add.k2.{i}", "state_check": {}},
+        )
         for i in range(start, start + count)
     ]
 
@@ -35,8 +43,17 @@ def resolved(tmp_path, *overrides):
     path = tmp_path / "synthetic.jsonl"
     write_objectives(path, synthetic(6))
     write_tasks(tmp_path / "train.jsonl", ORIGINALS)
-    items = ["device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", f"task_manager.train_data_path={path}"]
-    items += ["task_manager.mixture.synthetic_data_ratio=0.5", "task_manager.curriculum.enable=true", "data.train_batch_size=4"]
+    items = [
+        "device=cpu",
+        "actor_rollout_ref.model.path=x",
+        f"experiment.root={tmp_path}",
+        f"task_manager.train_data_path={path}",
+    ]
+    items += [
+        "task_manager.mixture.synthetic_data_ratio=0.5",
+        "task_manager.curriculum.enable=true",
+        "data.train_batch_size=4",
+    ]
     return load(BASIC, [*items, *overrides])
 
 
@@ -53,7 +70,9 @@ def test_an_epoch_mixes_both_kinds_and_the_curriculum_hears_of_each_step(tmp_pat
     kinds = [row["task"]["open_query"] for row in rows]
     assert len(rows) == 12 and sum(kinds) == 4
     assert {row["task"]["metadata"].get("advantage_scale") for row in rows if row["task"]["open_query"]} == {0.5}
-    metrics = made.record([record(synthetic(1)[0], 1, "a"), record(synthetic(1)[0], 1, "a", 1), record(ORIGINALS[0], 0, "b")])
+    metrics = made.record(
+        [record(synthetic(1)[0], 1, "a"), record(synthetic(1)[0], 1, "a", 1), record(ORIGINALS[0], 0, "b")]
+    )
     assert metrics["task/synthetic_share"] == pytest.approx(2 / 3)
     assert metrics["task/success/synthetic"] == 1 and metrics["task/success/original"] == 0
     assert metrics["curriculum/known"] == 2
@@ -101,7 +120,9 @@ def test_a_round_begins_where_an_epoch_ends_and_its_tasks_join_the_next_one(tmp_
     made.record([record(ORIGINALS[i], 1, f"g{i}") for i in range(3)])
     made.end_step(6, steps_per_epoch=3)
     (wish,) = made._background.began
-    assert wish != training.profile_for("pocket", None).task_preference, "the policy succeeds, so the new tasks are to be harder"
+    assert wish != training.profile_for("pocket", None).task_preference, (
+        "the policy succeeds, so the new tasks are to be harder"
+    )
     made._background.ready = synthetic(2, start=50)
     made.end_step(7, steps_per_epoch=3)
     assert made.dataset.place("note_add.k2.50#0") is not None and len(made.dataset) == size
@@ -153,7 +174,9 @@ def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monk
 
 
 @pytest.mark.parametrize(("step", "only", "validates"), [(0, False, True), (3, False, False), (3, True, True)])
-def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(tmp_path, monkeypatch, step, only, validates):
+def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(
+    tmp_path, monkeypatch, step, only, validates
+):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
     from agentevolver.trainer.trainer import EvolverTrainer
@@ -171,7 +194,10 @@ def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(
 def test_over_the_services_tasks_are_made_and_a_round_in_the_background_brings_more(tmp_path):
     section = ("n=1", "max_seed_tasks=6", "deduplication.semantic=false", "curriculum.synthesize_every_epochs=1")
     items = [f"task_manager.{item}" for item in (*section, "curriculum.max_new_tasks=3")]
-    items += [f"env_service.env_url=http://127.0.0.1:{free_port()}", f"llm.teacher.url=http://127.0.0.1:{free_port()}/v1"]
+    items += [
+        f"env_service.env_url=http://127.0.0.1:{free_port()}",
+        f"llm.teacher.url=http://127.0.0.1:{free_port()}/v1",
+    ]
     path = tmp_path / "made.jsonl"
     settings = resolved(tmp_path, *items, "data.val_filter.n=12", f"task_manager.train_data_path={path}").settings
     with running(from_settings(settings), tmp_path / "logs"):

@@ -117,7 +117,9 @@ def test_the_methods_that_are_timed_are_those_of_verls_loop():
 
     from agentevolver.trainer.timing import PART_OF, PHASE_OF, PHASES
 
-    loop = "".join(inspect.getsource(part) for part in (PPOTrainerSync.fit, PPOTrainerSync.step, PPOTrainerSync._step_once))
+    loop = "".join(
+        inspect.getsource(part) for part in (PPOTrainerSync.fit, PPOTrainerSync.step, PPOTrainerSync._step_once)
+    )
     loop += inspect.getsource(PPOTrainerSync._setup)
     for method in (*PHASE_OF, *PART_OF, "_compute_metrics", "_init_resource_pool_mgr"):
         assert f"self.{method}(" in loop, f"verl's loop does not call {method} any more"

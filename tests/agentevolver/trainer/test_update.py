@@ -32,7 +32,9 @@ def cut(order, ranks, steps):
     """The mini-batches as verl cuts them: an equal part of the rows a rank, and of that an equal part a step."""
     share = len(order) // ranks
     size = share // steps
-    return [[order[rank * share + step * size + i] for rank in range(ranks) for i in range(size)] for step in range(steps)]
+    return [
+        [order[rank * share + step * size + i] for rank in range(ranks) for i in range(size)] for step in range(steps)
+    ]
 
 
 @settings(max_examples=200, deadline=None)
@@ -58,7 +60,8 @@ def test_where_all_rows_count_their_order_is_verls():
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_as_many_optimiser_steps_whatever_an_episode_became(ranks):
-    """`pocket_long`: 16 episodes of 4 tasks, 12 to 28 rows each, mini-batches of 2 tasks. verl would make mini-batches of 8 rows."""
+    """`pocket_long`: 16 episodes of 4 tasks, 12 to 28 rows each, mini-batches of 2 tasks. verl would make mini-batches
+    of 8 rows."""
     resolved = load(POCKET_LONG, ["device=cpu", MODEL])
     sizes, steps = resolved.settings.sizes, optimiser_steps(resolved.config)
     assert (sizes.train_batch_size, sizes.n, sizes.ppo_mini_batch_size, steps) == (4, 4, 2, 2)
@@ -71,8 +74,16 @@ def test_as_many_optimiser_steps_whatever_an_episode_became(ranks):
     held = []
     for rank in range(ranks):
         part = slice(rank * share, (rank + 1) * share)
-        data = TensorDict({"row": torch.tensor(order[part]), ROWS_COLUMN: torch.tensor(numbers[part])}, batch_size=share)
-        held.append(list(tu.make_iterator(data, padded // steps // ranks, epochs=1, seed=42, dataloader_kwargs={"shuffle": False})))
+        data = TensorDict(
+            {"row": torch.tensor(order[part]), ROWS_COLUMN: torch.tensor(numbers[part])}, batch_size=share
+        )
+        held.append(
+            list(
+                tu.make_iterator(
+                    data, padded // steps // ranks, epochs=1, seed=42, dataloader_kwargs={"shuffle": False}
+                )
+            )
+        )
     assert [len(mini) for mini in held] == [2] * ranks
     verls = sizes.ppo_mini_batch_size * sizes.n
     assert (rows + -rows % verls) // verls == 44  # optimiser steps of verl's own
@@ -114,7 +125,10 @@ def reference(batch, mode, aggregation):
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_withdrawn_rows_change_neither_loss_nor_gradient(mode, data):
-    aggregation, alone = data.draw(st.sampled_from(AGGREGATIONS)), data.draw(batches(weights=False, reference=True, entropy=True))
+    aggregation, alone = (
+        data.draw(st.sampled_from(AGGREGATIONS)),
+        data.draw(batches(weights=False, reference=True, entropy=True)),
+    )
     extra = data.draw(st.integers(1, 4))
     mixed = Batch(
         [*alone.rows, *[WITHDRAWN] * extra],
@@ -128,7 +142,9 @@ def test_withdrawn_rows_change_neither_loss_nor_gradient(mode, data):
     assert value == pytest.approx(reference(alone, mode, aggregation), rel=2e-4, abs=2e-5)
     tokens = len(alone.log_prob)
     assert not gradient[tokens:].any()
-    full = partial(selective_ppo_loss, config(mode, aggregation, loss_scale_factor=HORIZON, use_kl_loss=True, entropy_coeff=0.01))
+    full = partial(
+        selective_ppo_loss, config(mode, aggregation, loss_scale_factor=HORIZON, use_kl_loss=True, entropy_coeff=0.01)
+    )
     values = []
     for batch in (mixed, alone):
         batch.log_prob.grad = None
@@ -149,7 +165,10 @@ def test_a_mini_batch_of_withdrawn_rows_alone_has_loss_zero(mode, aggregation):
 
 def test_micro_batches_of_two_ranks_add_up_to_the_mean_over_rows_that_count():
     rows = [{"log_ratio": [0.1, 0.2], "advantage": [1.0, -1.0], "mask": [1, 1]}, WITHDRAWN, WITHDRAWN, WITHDRAWN]
-    rows += [{"log_ratio": [0.3], "advantage": [2.0], "mask": [1]}, {"log_ratio": [-0.1], "advantage": [-1.0], "mask": [1]}]
+    rows += [
+        {"log_ratio": [0.3], "advantage": [2.0], "mask": [1]},
+        {"log_ratio": [-0.1], "advantage": [-1.0], "mask": [1]},
+    ]
     loss = partial(selective_ppo_loss, config("vanilla", "seq-mean-token-mean"))
     parts = []
     for piece in (rows[:2], rows[2:3], rows[3:5], rows[5:]):  # two micro-batches of each of two ranks
@@ -168,7 +187,8 @@ class Queue:
 
     def kv_batch_get(self, keys, partition_id, select_fields):
         return {
-            name: torch.nested.as_nested_tensor([self.columns[name][key] for key in keys], layout=torch.jagged) for name in select_fields
+            name: torch.nested.as_nested_tensor([self.columns[name][key] for key in keys], layout=torch.jagged)
+            for name in select_fields
         }
 
     def kv_batch_put(self, keys, partition_id, fields):
@@ -193,14 +213,21 @@ def test_a_batch_is_arranged_by_what_is_trained_on(monkeypatch):
 def test_the_update_is_given_mini_batches_in_rows(extra):
     actor = for_verl(load(BASIC, ["device=cpu", MODEL, *extra]).config).actor_rollout_ref.actor
     batch = KVBatchMeta(
-        keys=[f"k{i}" for i in range(60)], tags=[{} for _ in range(60)], partition_id="train", extra_info={"temperature": 0}
+        keys=[f"k{i}" for i in range(60)],
+        tags=[{} for _ in range(60)],
+        partition_id="train",
+        extra_info={"temperature": 0},
     )
-    workers = SimpleNamespace(update_actor=lambda batch: {"metrics": {"mfu": [0.5], "grad_norm": [1.0, 3.0, 1.0, 3.0], "loss": 2.0}})
+    workers = SimpleNamespace(
+        update_actor=lambda batch: {"metrics": {"mfu": [0.5], "grad_norm": [1.0, 3.0, 1.0, 3.0], "loss": 2.0}}
+    )
     metrics = update_actor(workers, batch, actor, steps=4, temperature=0.9)
     given = batch.extra_info
     assert given["mini_batch_size"] == given["global_batch_size"] == 15
     assert given["temperature"] == 0.9 and given["epochs"] == 1 and given["dataloader_kwargs"] == {"shuffle": False}
-    assert metrics["perf/mfu/actor"] == 0.5 and metrics["actor/grad_norm"] == 2.0 and metrics["actor/optimiser_steps"] == 4
+    assert (
+        metrics["perf/mfu/actor"] == 0.5 and metrics["actor/grad_norm"] == 2.0 and metrics["actor/optimiser_steps"] == 4
+    )
 
 
 def test_kl_to_the_sampling_policy_loads_and_runs_no_reference():

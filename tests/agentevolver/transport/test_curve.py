@@ -1,4 +1,5 @@
-"""TransferQueue's own sockets on loopback: who has the run's key is heard, nobody else is, and no stranger's pickle is ever loaded."""
+"""TransferQueue's own sockets on loopback: who has the run's key is heard, nobody else is, and no stranger's pickle is
+ever loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ WAIT_MS = 400
 def utils(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """transfer_queue's module, with the function that makes sockets as a run has it."""
     module = importlib.import_module("transfer_queue.utils.zmq_utils")
-    users = [name for name, one in sys.modules.items() if name.startswith("transfer_queue.") and hasattr(one, "create_zmq_socket")]
+    users = [
+        name
+        for name, one in sys.modules.items()
+        if name.startswith("transfer_queue.") and hasattr(one, "create_zmq_socket")
+    ]
     for name in users:  # put back after the test
         monkeypatch.setattr(sys.modules[name], "create_zmq_socket", sys.modules[name].create_zmq_socket)  # type: ignore[attr-defined]
     monkeypatch.setattr(run_key, "key", lambda: KEY)
@@ -107,13 +112,17 @@ def test_the_processes_of_a_run_hear_one_another(utils: ModuleType, context: zmq
 def test_what_imported_the_function_before_has_the_new_one(utils: ModuleType) -> None:
     for name in ("controller", "storage.simple_storage", "storage.managers.base"):
         assert importlib.import_module(f"transfer_queue.{name}").create_zmq_socket is utils.create_zmq_socket
-    assert utils.create_zmq_socket.__module__ == "transfer_queue.utils.zmq_utils" and hasattr(utils.create_zmq_socket, "__wrapped__")
+    assert utils.create_zmq_socket.__module__ == "transfer_queue.utils.zmq_utils" and hasattr(
+        utils.create_zmq_socket, "__wrapped__"
+    )
 
 
 def test_without_a_key_or_for_an_unknown_kind_there_is_no_socket(
     utils: ModuleType, context: zmq.Context[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match="TransferQueue made a socket of the kind PUB: only ROUTER and DEALER are known here"):
+    with pytest.raises(
+        ValueError, match="TransferQueue made a socket of the kind PUB: only ROUTER and DEALER are known here"
+    ):
         utils.create_zmq_socket(context, zmq.PUB, "127.0.0.1")
 
     def none() -> bytes:

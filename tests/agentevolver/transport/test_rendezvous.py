@@ -34,7 +34,9 @@ def addresses(port: int) -> set[str]:
 
 
 def store(module: Any, port: int, **more: Any) -> Any:
-    return module.TCPStore(host_name="127.0.0.1", port=port, world_size=1, timeout=timedelta(seconds=10), multi_tenant=True, **more)
+    return module.TCPStore(
+        host_name="127.0.0.1", port=port, world_size=1, timeout=timedelta(seconds=10), multi_tenant=True, **more
+    )
 
 
 def test_a_store_listens_at_its_host_alone_and_serves(module: ModuleType) -> None:
@@ -72,7 +74,9 @@ def test_an_address_that_is_forwarded_to_this_machine_is_served_as_torch_does(mo
     # Of the range for documentation, which no interface has.
     assert rendezvous.listening("192.0.2.1", free_port()) is None
     asked: list[dict[str, Any]] = []
-    one = cast(Any, SimpleNamespace(TCPStore=lambda host, port, **more: asked.append({"host": host, "port": port, **more})))
+    one = cast(
+        Any, SimpleNamespace(TCPStore=lambda host, port, **more: asked.append({"host": host, "port": port, **more}))
+    )
     rendezvous.install(one)
     one.TCPStore("192.0.2.1", 29_500, is_master=True)
     assert asked == [{"host": "192.0.2.1", "port": 29_500, "is_master": True}]

@@ -18,7 +18,18 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentevolver.transport import run_key, server_key
 
-PATHS = ("/health", "/metrics", "/v1/models", "/invocations", "/tokenize", "/pause", "/collective_rpc", "/docs", "/healthy", "/metrics/all")
+PATHS = (
+    "/health",
+    "/metrics",
+    "/v1/models",
+    "/invocations",
+    "/tokenize",
+    "/pause",
+    "/collective_rpc",
+    "/docs",
+    "/healthy",
+    "/metrics/all",
+)
 
 
 async def answer(_: Request) -> PlainTextResponse:
@@ -31,7 +42,9 @@ async def talk(websocket: WebSocket) -> None:
 
 
 def build_app(args: Namespace, supported_tasks: Any = None) -> Starlette:
-    app = Starlette(routes=[*(Route(path, answer, methods=["GET", "POST"]) for path in PATHS), WebSocketRoute("/v1/realtime", talk)])
+    app = Starlette(
+        routes=[*(Route(path, answer, methods=["GET", "POST"]) for path in PATHS), WebSocketRoute("/v1/realtime", talk)]
+    )
     for name in args.middleware:
         module, _, attribute = name.rpartition(".")
         app.add_middleware(getattr(importlib.import_module(module), attribute))

@@ -34,7 +34,8 @@ def transfer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A run's folder for weights. Pytest's own one is too long for a socket, and is made before the temporary folder is another one."""
+    """A run's folder for weights. Pytest's own one is too long for a socket, and is made before the temporary folder is
+    another one."""
     with tempfile.TemporaryDirectory(prefix="ae-", dir="/tmp") as own:
         (Path(own) / "tmp").mkdir()
         monkeypatch.setattr("tempfile.tempdir", f"{own}/tmp")
@@ -65,7 +66,9 @@ def test_both_ends_meet_in_the_runs_folder_which_only_its_user_enters(transfer: 
     assert not Path(VERLS.removeprefix("ipc://")).exists()
 
 
-def test_two_runs_that_send_at_the_same_time_do_not_meet(transfer: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_that_send_at_the_same_time_do_not_meet(
+    transfer: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     received: dict[str, list[float]] = {}
     threads: list[threading.Thread] = []
 
@@ -80,7 +83,9 @@ def test_two_runs_that_send_at_the_same_time_do_not_meet(transfer: ModuleType, f
 
         receiver = transfer.BucketedWeightReceiver(zmq_handle=VERLS, device=torch.device("cpu"), use_shm=True)
         sender = transfer.BucketedWeightSender(zmq_handle=VERLS, bucket_size_mb=1, use_shm=True)
-        threads.append(threading.Thread(target=receiver.receive_weights, kwargs={"on_bucket_received": keep}, daemon=True))
+        threads.append(
+            threading.Thread(target=receiver.receive_weights, kwargs={"on_bucket_received": keep}, daemon=True)
+        )
         threads.append(threading.Thread(target=send, args=(sender, value), daemon=True))
     for thread in threads:
         thread.start()
@@ -92,7 +97,9 @@ def test_two_runs_that_send_at_the_same_time_do_not_meet(transfer: ModuleType, f
 def test_a_folder_that_others_enter_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    with pytest.raises(PermissionError, match="is no folder that only this user can enter: weights are not sent through it"):
+    with pytest.raises(
+        PermissionError, match="is no folder that only this user can enter: weights are not sent through it"
+    ):
         weights.private_handle(VERLS)
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
@@ -126,7 +133,9 @@ def test_without_a_folder_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> No
         ("/", "/tmp"),
     ],
 )
-def test_the_path_fits_into_a_sockets_address_and_is_no_nodes_own(temporary: str, parent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_fits_into_a_sockets_address_and_is_no_nodes_own(
+    temporary: str, parent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", temporary)
     longest = "ipc:///tmp/rl-colocate-zmq-01000000-replica-1023-rank-1023.sock"
     path = weights.new_folder() / longest.rpartition("/")[2].removeprefix("rl-colocate-zmq-")

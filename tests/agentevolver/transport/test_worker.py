@@ -12,7 +12,9 @@ from agentevolver.transport import worker
 from agentevolver.utils.secrets import SECRETS, write_secrets
 
 
-def test_a_worker_has_its_proxy_also_when_it_is_forked_from_what_has_closed_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_has_its_proxy_also_when_it_is_forked_from_what_has_closed_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HTTPS_PROXY", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

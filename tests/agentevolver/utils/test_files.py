@@ -31,8 +31,14 @@ def calls(monkeypatch):
     """What is asked of the disk, in order: the names that are synced, and what takes whose place."""
     seen = []
     fsync, replace = os.fsync, Path.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: (seen.append(("sync", Path(os.readlink(f"/proc/self/fd/{handle}")))), fsync(handle))[1])
-    monkeypatch.setattr(Path, "replace", lambda path, target: (seen.append(("replace", Path(target))), replace(path, target))[1])
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda handle: (seen.append(("sync", Path(os.readlink(f"/proc/self/fd/{handle}")))), fsync(handle))[1],
+    )
+    monkeypatch.setattr(
+        Path, "replace", lambda path, target: (seen.append(("replace", Path(target))), replace(path, target))[1]
+    )
     return seen
 
 
@@ -124,7 +130,10 @@ def test_a_line_that_only_fits_in_part_is_taken_back(tmp_path, monkeypatch):
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(records=st.lists(st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=8), max_size=3), max_size=5), data=st.data())
+@given(
+    records=st.lists(st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=8), max_size=3), max_size=5),
+    data=st.data(),
+)
 def test_wherever_a_file_is_cut_whole_lines_stay_and_the_next_one_is_read(tmp_path, records, data):
     path = tmp_path / "x.jsonl"
     records = [record for record in records if all(not isinstance(v, int) or abs(v) < 2**63 for v in record.values())]

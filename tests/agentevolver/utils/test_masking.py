@@ -92,7 +92,11 @@ def test_what_only_sounds_like_a_secret_is_shown(name: str) -> None:
 
 
 def test_references_stay_but_their_defaults_do_not() -> None:
-    tree = {"api_key": "${oc.env:KEY}", "token": "${oc.env:KEY,null}", "b": {"password": "${oc.env:KEY,hunter2}", "secret": None}}
+    tree = {
+        "api_key": "${oc.env:KEY}",
+        "token": "${oc.env:KEY,null}",
+        "b": {"password": "${oc.env:KEY,hunter2}", "secret": None},
+    }
     assert masked_tree(tree) == {**tree, "b": {"password": "***", "secret": None}}
 
 
@@ -118,7 +122,12 @@ def test_a_private_key_and_the_user_of_a_url_are_masked() -> None:
     assert masked_text("-H 'Authorization: Bearer hunter2hunter2'") == "-H 'Authorization: ***'"
 
 
-@given(LOOKS, st.sampled_from(["{}", "x {} y", "'{}'", "--flag={}", "a={}", "[{}]", "http://h/?k={}&b=1", '{{"a": "{}"}}', "+{}\n-{}"]))
+@given(
+    LOOKS,
+    st.sampled_from(
+        ["{}", "x {} y", "'{}'", "--flag={}", "a={}", "[{}]", "http://h/?k={}&b=1", '{{"a": "{}"}}', "+{}\n-{}"]
+    ),
+)
 def test_a_look_tells_a_secret_wherever_it_stands(secret: str, frame: str) -> None:
     text = frame.format(secret, secret)
     assert secret not in masked_text(text)
@@ -137,7 +146,21 @@ def test_any_text_is_masked_once_and_for_all(text: str) -> None:
 def test_long_lines_are_masked_in_no_time(benchmark_s: float = 2.0) -> None:
     import time
 
-    for piece in ("a", "a=", "token", "token=", '"', "://", "eyJ", "sk-", "bearer ", "-----BEGIN PRIVATE KEY-----", "${", "a.", "\\"):
+    for piece in (
+        "a",
+        "a=",
+        "token",
+        "token=",
+        '"',
+        "://",
+        "eyJ",
+        "sk-",
+        "bearer ",
+        "-----BEGIN PRIVATE KEY-----",
+        "${",
+        "a.",
+        "\\",
+    ):
         began = time.perf_counter()
         masked_text(piece * (100_000 // len(piece)))
         assert time.perf_counter() - began < benchmark_s, piece
@@ -154,9 +177,16 @@ def test_nothing_that_is_written_or_shown_holds_a_planted_secret(
 ) -> None:
     folder = tmp_path_factory.mktemp("e")
     (folder / "logs").mkdir()
-    config = {"a": {name: word}, "list": [look, f"{name}={word}"], "url": f"https://u:{word}@host/", "deep": [{name: [word]}]}
+    config = {
+        "a": {name: word},
+        "list": [look, f"{name}={word}"],
+        "url": f"https://u:{word}@host/",
+        "deep": [{name: [word]}],
+    }
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)), encoding="utf-8")
-    (folder / "logs" / "driver.log").write_text(f"{name}={word}\n{look}\nhttps://u:{word}@h/\n{json.dumps({name: word})}\n")
+    (folder / "logs" / "driver.log").write_text(
+        f"{name}={word}\n{look}\nhttps://u:{word}@h/\n{json.dumps({name: word})}\n"
+    )
     checkout = folder / "code"
     checkout.mkdir()
     (checkout / "x.py").write_text("one = 1\n")
@@ -165,13 +195,19 @@ def test_nothing_that_is_written_or_shown_holds_a_planted_secret(
     (checkout / "x.py").write_text(
         f'{name} = "{word}"\nother = "{look}"\n'.replace("-", "_") if "-" in name else f"{name}={word}\n{look}\n"
     )
-    argv = masked_arguments([f"a.{name}={word}", f"--{name}", word, f"b={look}", f"+c={{{name}: {word}}}", f"url=https://u:{word}@host"])
+    argv = masked_arguments(
+        [f"a.{name}={word}", f"--{name}", word, f"b={look}", f"+c={{{name}: {word}}}", f"url=https://u:{word}@host"]
+    )
     made = _plan(folder, config, f"the service at https://u:{word}@host with {look}")
     LaunchRecord(folder, "r", argv, checkout, masked(made.config)).finish(0)
 
     written = [path.read_text() for path in (folder / "launches").iterdir()]
     experiment = Experiment(folder)
-    shown = [experiment.shown_config(), json.dumps(experiment.launches()), Logs(folder / "logs").read("driver.log")["text"]]
+    shown = [
+        experiment.shown_config(),
+        json.dumps(experiment.launches()),
+        Logs(folder / "logs").read("driver.log")["text"],
+    ]
     dry = [masked_text(made.describe()), masked(made.config)]
     for text in (*written, *shown, *dry):
         assert word not in text

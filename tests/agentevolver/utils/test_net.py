@@ -17,7 +17,9 @@ V4, V6 = (socket.AF_INET, 1, 6, "", ("10.0.0.7", 0)), (socket.AF_INET6, 1, 6, ""
     ("found", "address"),
     [([V6, V4], (socket.AF_INET, ("10.0.0.7", 8080))), ([V6], (socket.AF_INET6, ("fd00::7", 8080, 0, 3)))],
 )
-def test_a_name_is_served_at_its_ipv4_address_else_the_other(found: list[object], address: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_served_at_its_ipv4_address_else_the_other(
+    found: list[object], address: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: found)
     assert address_to_bind("node7", 8080) == address
 

@@ -100,7 +100,9 @@ def test_a_process_that_left_its_parent_and_session_is_found_and_ended() -> None
         "print('up', flush=True)\n"
         "time.sleep(600)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "daemon-run"})
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "daemon-run"}
+    )
     assert process.stdout is not None
     process.stdout.readline()
     process.wait(5)
@@ -112,7 +114,10 @@ def test_a_process_that_left_its_parent_and_session_is_found_and_ended() -> None
 
 
 def test_a_process_that_renames_itself_is_still_found() -> None:
-    code = "import setproctitle, time; setproctitle.setproctitle('ray::' + 'x' * 4000); print('up', flush=True); time.sleep(600)"
+    code = (
+        "import setproctitle, time; setproctitle.setproctitle('ray::' + 'x' * 4000); print('up', flush=True); "
+        "time.sleep(600)"
+    )
     one = Sleeper([sys.executable, "-c", code], **{RUN_ID: "renamed-run", "SPT_NOENV": "1"})
     try:
         assert carriers("renamed-run") == {one.identity}
@@ -131,7 +136,9 @@ def test_a_process_ends_with_its_parent_also_after_exec_and_in_a_session_of_its_
         "subprocess.Popen([sys.executable, '-c', tell], start_new_session=True, preexec_fn=dying)\n"
         "time.sleep(600)\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "parent-run"})
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, RUN_ID: "parent-run"}
+    )
     assert parent.stdout is not None
     assert parent.stdout.readline() == b"up\n"
     (child,) = {process for process in carriers("parent-run") if process.pid != parent.pid}

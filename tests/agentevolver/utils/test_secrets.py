@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.utils.secrets import LIBRARIES, SECRETS, adopt_secrets, remove_secrets, secret, secrets_in, write_secrets
+from agentevolver.utils.secrets import (
+    LIBRARIES,
+    SECRETS,
+    adopt_secrets,
+    remove_secrets,
+    secret,
+    secrets_in,
+    write_secrets,
+)
 
 
 @pytest.fixture
@@ -100,5 +108,7 @@ assert "SOME_API_KEY" not in os.environ and os.environ["AFTER"] == "2"
 assert "a-secret" not in subprocess.run(["env"], capture_output=True, text=True).stdout
 """
     environ = {"BEFORE": "1", "SOME_API_KEY": "a-secret", "AFTER": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,10 @@ def test_a_seed_is_the_same_in_every_process_and_release():
     code = "from agentevolver.utils import seeds; print(seeds.derived(1, 'train', 3, 'note.k3.7'))"
     for hash_seed in ("1", "2"):
         env = os.environ | {"PYTHONHASHSEED": hash_seed}
-        assert int(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True).stdout) == 6481559529089390217
+        assert (
+            int(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True).stdout)
+            == 6481559529089390217
+        )
 
 
 @given(NAMES, NAMES)

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.service
 HOLD = (
     "import sys\nfrom multiprocessing import resource_tracker, shared_memory\n"
     "resource_tracker.register = lambda *_: None\n"
-    "one = shared_memory.SharedMemory(name=sys.argv[1] if len(sys.argv) > 1 else None, create=len(sys.argv) == 1, size=4096)\n"
+    "one = shared_memory.SharedMemory(name=sys.argv[1] if len(sys.argv) > 1 else None, create=len(sys.argv) == 1, "
+    "size=4096)\n"
     "print(one.name, flush=True)\nsys.stdin.read()\n"
 )
 
@@ -27,7 +28,9 @@ class Holder:
 
     def __init__(self, *name: str, **env: str) -> None:
         argv = [sys.executable, "-c", HOLD, *name]
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env})
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
+        )
         assert self.process.stdout is not None
         self.segment = Path("/dev/shm") / self.process.stdout.readline().strip()
 
@@ -75,10 +78,15 @@ def test_segments_are_noted_on_disk_and_found_when_their_processes_are_gone(hold
     assert noted(notes) == set() and not holder.segment.exists() and not later.segment.exists()
 
 
-def test_a_segment_of_somebody_elses_that_has_the_name_now_is_not_taken_for_the_runs(holder: Holder, tmp_path: Path) -> None:
+def test_a_segment_of_somebody_elses_that_has_the_name_now_is_not_taken_for_the_runs(
+    holder: Holder, tmp_path: Path
+) -> None:
     notes = tmp_path / "notes"
     inode = holder.segment.stat().st_ino
-    notes.write_text(f"{inode + 1} {holder.segment.name}\n{inode} ../{holder.segment}\n{inode}\n\nodd\n{inode} {holder.segment.name[:-1]}")
+    notes.write_text(
+        f"{inode + 1} {holder.segment.name}\n{inode} ../{holder.segment}\n{inode}\n\nodd\n{inode} "
+        f"{holder.segment.name[:-1]}"
+    )
     assert noted(notes) == set()
     assert noted(tmp_path / "none") == set()
     SegmentWatch("shm-run", notes).look()
@@ -93,7 +101,11 @@ def test_a_semaphore_that_its_process_did_not_remove_is_removed() -> None:
         "import sys; sys.stdin.read()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, RUN_ID: "sem-run"}
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, RUN_ID: "sem-run"},
     )
     assert process.stdout is not None
     segment = Path("/dev/shm") / f"sem.{process.stdout.readline().strip().lstrip('/')}"
@@ -118,7 +130,9 @@ def test_what_somebody_else_maps_stays(holder: Holder) -> None:
         neighbour.kill()
 
 
-def test_a_folder_that_cannot_be_listed_has_no_segments_and_loses_none(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_has_no_segments_and_loses_none(
+    holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     segments = attached("shm-run")
 
     def refuse(*_: object) -> None:

@@ -1,4 +1,5 @@
-"""The four servers over real sockets, attacked without a token: slow and huge heads, slow and huge bodies, other names, other origins."""
+"""The four servers over real sockets, attacked without a token: slow and huge heads, slow and huge bodies, other names,
+other origins."""
 
 from __future__ import annotations
 
@@ -142,7 +143,9 @@ def test_a_connection_that_asks_nothing_more_is_closed(ports: dict[str, int]) ->
 def test_a_head_beyond_its_limit_is_refused_before_it_takes_memory(port: int, name: str, kind: str) -> None:
     before = psutil.Process().memory_info().rss
     taken = 0
-    begin = {"an endless target": b"GET /", "an endless field": b"GET / HTTP/1.1\r\nx: "}.get(kind, b"GET / HTTP/1.1\r\n")
+    begin = {"an endless target": b"GET /", "an endless field": b"GET / HTTP/1.1\r\nx: "}.get(
+        kind, b"GET / HTTP/1.1\r\n"
+    )
     piece = {"many fields": b"a: b\r\n" * 10_000, "a large field": b"x: " + b"y" * MIB + b"\r\n"}.get(kind, b"y" * MIB)
     with connect(port) as connection:
         connection.sendall(begin)
@@ -169,7 +172,9 @@ def test_a_body_beyond_its_limit_is_refused_without_the_token_and_unread(port: i
     method, path, _ = GOALS[name]
     status, headers, body = ask(port, request(method, path, content_length=str(10**9), content_type="application/json"))
     assert (status, headers["connection"]) == (413, "close") and is_json_error(name, headers, body)
-    status, headers, body = ask(port, request(method, path, content_length="", transfer_encoding="chunked") + b"5\r\nhello\r\n")
+    status, headers, body = ask(
+        port, request(method, path, content_length="", transfer_encoding="chunked") + b"5\r\nhello\r\n"
+    )
     assert status == 411 and is_json_error(name, headers, body)
 
 
@@ -190,14 +195,16 @@ def test_a_body_that_does_not_come_is_given_up(ports: dict[str, int]) -> None:
     begun = time.monotonic()
     with connect(ports["teacher"]) as connection:
         connection.sendall(
-            request("POST", "/v1/chat/completions", content_length="100", content_type="application/json", **bearer()) + b"{"
+            request("POST", "/v1/chat/completions", content_length="100", content_type="application/json", **bearer())
+            + b"{"
         )
         status, headers, body = answer(connection)
     assert status == 408 and is_json_error("teacher", headers, body) and time.monotonic() - begun < BODY_S + 1
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "evil.example:80", "0.0.0.0", "a b", ""]
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "evil.example:80", "0.0.0.0", "a b", ""],
 )
 def test_another_name_for_this_machine_is_refused_with_the_token_too(port: int, name: str, host: str) -> None:
     method, path, sent = GOALS[name]
@@ -206,7 +213,9 @@ def test_another_name_for_this_machine_is_refused_with_the_token_too(port: int, 
         assert status == 421 and is_json_error(name, headers, body), asked
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example", "file://", ""])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example", "file://", ""]
+)
 def test_a_page_of_another_origin_is_refused_with_the_token_too(port: int, name: str, origin: str) -> None:
     method, path, sent = GOALS[name]
     given = {"origin": origin or f"http://evil.example:{port}"}
@@ -236,7 +245,12 @@ def test_what_is_asked_rightly_is_answered(port: int, name: str) -> None:
         (request("GET", "/nowhere", **bearer()), {404}),
         (request("BREW", "/nowhere", **bearer()), {400, 404}),
         (request("GET", "/", **bearer()).replace(b"host:", b"host: 127.0.0.1\r\nhost:"), {400}),
-        (request("GET", "/", **bearer(), content_length="1").replace(b"content-length:", b"content-length: 2\r\ncontent-length:"), {400}),
+        (
+            request("GET", "/", **bearer(), content_length="1").replace(
+                b"content-length:", b"content-length: 2\r\ncontent-length:"
+            ),
+            {400},
+        ),
         (request("GET", "/", **bearer(), content_length="-1"), {400}),
     ],
 )
@@ -269,7 +283,10 @@ def test_an_upgrade_is_not_made_and_a_request_in_pieces_is_served(port: int, nam
         assert connection.recv(65536).startswith(b"HTTP/1.1 404")
     method, path, sent = GOALS[name]
     data = request(
-        "GET" if name == "page" else method, "/api/state" if name == "page" else path, sent if name != "page" else b"", **bearer()
+        "GET" if name == "page" else method,
+        "/api/state" if name == "page" else path,
+        sent if name != "page" else b"",
+        **bearer(),
     )
     with connect(port) as connection:
         for byte in data:

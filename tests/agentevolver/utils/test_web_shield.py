@@ -58,7 +58,13 @@ def test_beyond_loopback_any_name_is_answered_and_everything_but_health_needs_th
     access.check_names({b"host": b"example.org"})
     access.check_token("GET", "/healthz", b"", {})
     access.check_token("POST", "/x", b"", {b"authorization": b"bearer  t "})
-    for method, given in (("GET", b""), ("POST", b"Bearer"), ("POST", b"Bearer T"), ("POST", b"Basic t"), ("POST", b"Bearer \xff")):
+    for method, given in (
+        ("GET", b""),
+        ("POST", b"Bearer"),
+        ("POST", b"Bearer T"),
+        ("POST", b"Basic t"),
+        ("POST", b"Bearer \xff"),
+    ):
         with pytest.raises(Refused) as refused:
             access.check_token(method, "/x", b"", {b"authorization": given})
         assert refused.value.status == 401 and b"www-authenticate" in dict(refused.value.headers)
@@ -72,14 +78,22 @@ def test_a_browser_logs_in_once_and_its_cookie_reads_only() -> None:
     assert on.value.status == 303 and headers[b"location"] == b"/"
     assert headers[b"set-cookie"] == b"c=t; HttpOnly; Path=/; SameSite=Strict"
     access.check_token("GET", "/x", b"", {b"cookie": b"a=b; c=t"})
-    wrong = (("GET", b"token=T", b""), ("GET", b"", b"c=T"), ("GET", b"", b"cc=t"), ("POST", b"token=t", b""), ("DELETE", b"", b"c=t"))
+    wrong = (
+        ("GET", b"token=T", b""),
+        ("GET", b"", b"c=T"),
+        ("GET", b"", b"cc=t"),
+        ("POST", b"token=t", b""),
+        ("DELETE", b"", b"c=t"),
+    )
     for method, query, cookie in wrong:
         with pytest.raises(Refused) as refused:
             access.check_token(method, "/x", query, {b"cookie": cookie})
         assert refused.value.status == 401
 
 
-async def ask(shield: Shield, *headers: tuple[bytes, bytes], kind: str = "http", body: bytes = b"") -> list[dict[str, Any]]:
+async def ask(
+    shield: Shield, *headers: tuple[bytes, bytes], kind: str = "http", body: bytes = b""
+) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -88,7 +102,13 @@ async def ask(shield: Shield, *headers: tuple[bytes, bytes], kind: str = "http",
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": kind, "method": "POST", "path": "//x", "query_string": b"", "headers": [(b"host", b"localhost"), *headers]}
+    scope = {
+        "type": kind,
+        "method": "POST",
+        "path": "//x",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), *headers],
+    }
     await shield(scope, receive, send)
     return sent
 
@@ -118,7 +138,9 @@ async def test_a_websocket_is_closed() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError("it was reached")
 
-    assert await ask(Shield(app, Access("127.0.0.1"), 10), kind="websocket") == [{"type": "websocket.close", "code": 1008}]
+    assert await ask(Shield(app, Access("127.0.0.1"), 10), kind="websocket") == [
+        {"type": "websocket.close", "code": 1008}
+    ]
 
 
 async def test_refusals_are_told() -> None:
@@ -127,7 +149,13 @@ async def test_refusals_are_told() -> None:
 
     told: list[tuple[str, int]] = []
     shield = Shield(app, Access("127.0.0.1", "t"), 10, on_refusal=lambda path, status: told.append((path, status)))
-    for headers in ([(b"origin", b"http://x")], [(b"content-length", b"11")], [(b"content-length", b"x")], [], [(b"host", b"localhost")]):
+    for headers in (
+        [(b"origin", b"http://x")],
+        [(b"content-length", b"11")],
+        [(b"content-length", b"x")],
+        [],
+        [(b"host", b"localhost")],
+    ):
         start, _ = await ask(shield, *headers)
         assert (b"connection", b"close") in start["headers"]
     assert told == [("/x", status) for status in (403, 413, 411, 401, 400)]

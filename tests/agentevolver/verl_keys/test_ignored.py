@@ -1,4 +1,5 @@
-"""What is accepted is read: a key of verl that nothing would read is refused, and the table of these keys follows verl's source."""
+"""What is accepted is read: a key of verl that nothing would read is refused, and the table of these keys follows
+verl's source."""
 
 import re
 from importlib.util import find_spec
@@ -64,7 +65,9 @@ def defaults():
 def verls(defaults):
     """Every key of verl that holds a value."""
     places = own_places()
-    return [path for path in leaves(defaults) if not any(path == place or path.startswith(f"{place}.") for place in places)]
+    return [
+        path for path in leaves(defaults) if not any(path == place or path.startswith(f"{place}.") for place in places)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -84,21 +87,39 @@ def read_names():
     [
         (["trainer.v1.trainer_mode=sync"], r"`trainer.v1.trainer_mode` must stay agentevolver"),
         (["model_engine=megatron"], r"`model_engine` has no effect, verl's keys for FSDP are composed"),
-        ([ATTRIBUTION, "algorithm.norm_adv_by_std_in_grpo=false"], r"`algorithm.norm_adv_by_std_in_grpo` has no effect beside attribution"),
+        (
+            [ATTRIBUTION, "algorithm.norm_adv_by_std_in_grpo=false"],
+            r"`algorithm.norm_adv_by_std_in_grpo` has no effect beside attribution",
+        ),
         ([ATTRIBUTION, "algorithm.adv_estimator=rloo"], r"`algorithm.adv_estimator` has no effect beside attribution"),
-        (["reward.custom_reward_function.path=mine.py"], r"`reward.custom_reward_function.path` is never read, episodes are graded by"),
-        (["custom_reward_function.path=mine.py"], r"`custom_reward_function.path` is never read, episodes are graded by"),
+        (
+            ["reward.custom_reward_function.path=mine.py"],
+            r"`reward.custom_reward_function.path` is never read, episodes are graded by",
+        ),
+        (
+            ["custom_reward_function.path=mine.py"],
+            r"`custom_reward_function.path` is never read, episodes are graded by",
+        ),
         (["reward.num_workers=4"], r"`reward.num_workers` is never read"),
-        ([f"{ROLLOUT}.multi_turn.tool_config_path=tools.yaml"], r"multi_turn.tool_config_path` is verl's own tool loop's; .* remove it"),
+        (
+            [f"{ROLLOUT}.multi_turn.tool_config_path=tools.yaml"],
+            r"multi_turn.tool_config_path` is verl's own tool loop's; .* remove it",
+        ),
         ([f"{ROLLOUT}.multi_turn.max_assistant_turns=4"], r"multi_turn.max_steps bounds an episode"),
         (["distillation.enabled=true"], r"`distillation.enabled` has no effect, rollouts ask no teacher"),
         ([f"{ROLLOUT}.trace.backend=weave"], r"a run writes its trajectories itself"),
         ([f"{ACTOR}.grad_clip=0.5"], rf"`{ACTOR}.grad_clip` is never read: write {ACTOR}.optim.clip_grad"),
         ([f"{ACTOR}.clip_ratio=0.1"], r"write actor_rollout_ref.actor.clip_ratio_low and clip_ratio_high"),
-        ([f"{ACTOR}.ppo_micro_batch_size_per_gpu=4"], r"is read with actor_rollout_ref.actor.use_dynamic_bsz = false alone"),
+        (
+            [f"{ACTOR}.ppo_micro_batch_size_per_gpu=4"],
+            r"is read with actor_rollout_ref.actor.use_dynamic_bsz = false alone",
+        ),
         ([f"{ROLLOUT}.val_kwargs.do_sample=false"], r"write actor_rollout_ref.rollout.val_kwargs.temperature=0"),
         ([f"{ROLLOUT}.agent.default_agent_loop=mine"], r"agent_flow=package.module:Class"),
-        (["actor_rollout_ref.model.lora.rank=8"], r"is read by Megatron alone: write actor_rollout_ref.model.lora_rank"),
+        (
+            ["actor_rollout_ref.model.lora.rank=8"],
+            r"is read by Megatron alone: write actor_rollout_ref.model.lora_rank",
+        ),
         (["critic.optim.lr=1e-4"], r"`critic.optim.lr` has no effect without a critic"),
         (["ray_kwargs.ray_init.num_gpus=2"], r"is set by the launcher: write ray.num_gpus"),
         (["trainer.device=cuda"], r"is set by the launcher: write device=NAME"),
@@ -135,7 +156,12 @@ def test_a_key_that_is_read_is_taken(overrides):
 
 
 def test_a_default_may_be_written_down():
-    basic("reward.num_workers=0", "trainer.v1.trainer_mode=agentevolver", "critic.strategy=fsdp", f"{ROLLOUT}.trace.token2text=false")
+    basic(
+        "reward.num_workers=0",
+        "trainer.v1.trainer_mode=agentevolver",
+        "critic.strategy=fsdp",
+        f"{ROLLOUT}.trace.token2text=false",
+    )
 
 
 def test_the_yaml_of_an_experiment_is_named(tmp_path):
@@ -147,7 +173,9 @@ def test_the_yaml_of_an_experiment_is_named(tmp_path):
 
 def test_an_ablation_may_switch_off_what_reads_the_experiments_keys(tmp_path):
     conf = tmp_path / "mine.yaml"
-    conf.write_text("env_service: {env_type: pocket}\nalgorithm: {adv_estimator: gae, lam: 0.9}\ncritic: {optim: {lr: 1.0e-5}}\n")
+    conf.write_text(
+        "env_service: {env_type: pocket}\nalgorithm: {adv_estimator: gae, lam: 0.9}\ncritic: {optim: {lr: 1.0e-5}}\n"
+    )
     load(conf, ["device=cpu", "algorithm.adv_estimator=grpo"])
     with pytest.raises(ConfigError, match=r"the command line: `critic.optim.lr` has no effect without a critic"):
         load(conf, ["device=cpu", "algorithm.adv_estimator=grpo", "critic.optim.lr=1e-4"])
@@ -167,7 +195,9 @@ def test_every_key_of_verl_that_no_code_in_use_mentions_is_in_the_table(verls, r
 def test_the_table_has_no_row_without_a_key(verls, defaults):
     known = [*verls, *(f"{free}.sglang" for free in FREE_FORM), "ray_kwargs.ray_init.env_vars", "device_name"]
     handed_on = ("ray_kwargs.ray_init.", f"{ROLLOUT}.engine_kwargs.")  # mappings of others': any key may stand there
-    stale = [row.pattern for row in IGNORED if not any(map(row.matches, known)) and not row.pattern.startswith(handed_on)]
+    stale = [
+        row.pattern for row in IGNORED if not any(map(row.matches, known)) and not row.pattern.startswith(handed_on)
+    ]
     assert stale == []
     for row in IGNORED:
         assert row.why[0].islower() and "\n" not in row.why and not row.why.endswith("."), row.pattern

@@ -36,7 +36,9 @@ def seen(hint):
 def targets():
     config = compose_defaults("cuda")
     tree = OmegaConf.to_container(config, resolve=False)
-    return sorted({OmegaConf.select(config, path, throw_on_missing=False) for path in paths(tree) if path.endswith("_target_")})
+    return sorted(
+        {OmegaConf.select(config, path, throw_on_missing=False) for path in paths(tree) if path.endswith("_target_")}
+    )
 
 
 @pytest.mark.parametrize("target", targets())
@@ -47,7 +49,9 @@ def test_a_dataclass_that_is_read_in_source_has_the_fields_that_it_has(target):
     assert {field.name for field in fields(model)} <= set(found)
     for field in fields(model):
         kind = found[field.name]
-        assert (kind.names, kind.null) == (seen(hints[field.name]) or (frozenset(), kind.null)), f"{target}.{field.name}"
+        assert (kind.names, kind.null) == (seen(hints[field.name]) or (frozenset(), kind.null)), (
+            f"{target}.{field.name}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -81,17 +85,27 @@ def test_the_kind_of_a_key(path, expected):
     ],
 )
 def test_what_a_kind_takes(kind, taken, refused):
-    assert [value for value in taken if not kind.takes(value)] == [] == [value for value in refused if kind.takes(value)]
+    assert (
+        [value for value in taken if not kind.takes(value)] == [] == [value for value in refused if kind.takes(value)]
+    )
 
 
 def test_typed_overrides_cost_no_import_of_torch_and_little_time():
-    overrides = ["device=cuda", "actor_rollout_ref.actor.optim.lr=1e-5", "actor_rollout_ref.rollout.seed=3", "trainer.save_freq=5"]
+    overrides = [
+        "device=cuda",
+        "actor_rollout_ref.actor.optim.lr=1e-5",
+        "actor_rollout_ref.rollout.seed=3",
+        "trainer.save_freq=5",
+    ]
     code = (
-        "import sys, pathlib, time; from agentevolver.config.checks import load; from agentevolver.config.load import compose_defaults;"
+        "import sys, pathlib, time; from agentevolver.config.checks import load; from agentevolver.config.load import "
+        "compose_defaults;"
         "compose_defaults('cuda'); began = time.process_time();"
         f"load(pathlib.Path({str(BASIC)!r}), {overrides!r}); print(time.process_time() - began);"
         "print([m for m in ('torch', 'ray', 'verl', 'vllm') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=BASIC.parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=BASIC.parents[1]
+    )
     seconds, modules = done.stdout.split("\n", 1)
     assert modules.strip() == "[]" and float(seconds) < 2

@@ -116,7 +116,9 @@ def test_a_logger_whose_package_is_not_installed_is_refused(monkeypatch):
         load(BASIC, ["device=cpu", "trainer.logger=[console,wandb]"])
 
 
-@pytest.mark.parametrize("config", [compose_defaults("cpu"), compose_defaults("cuda"), compose_verl()], ids=["cpu", "cuda", "verl"])
+@pytest.mark.parametrize(
+    "config", [compose_defaults("cpu"), compose_defaults("cuda"), compose_verl()], ids=["cpu", "cuda", "verl"]
+)
 def test_no_default_is_refused(config, defaults):
     config = config.copy()
     OmegaConf.update(config, f"{ROLLOUT}.name", "vllm")
@@ -152,14 +154,17 @@ def test_a_value_of_another_kind_is_refused_at_every_key(defaults):
 
 
 def test_every_bound_and_every_choice_is_that_of_a_key(defaults):
-    keys = [path for path, _ in checked(defaults)] + [path for path in leaves(defaults) if path.startswith("actor_rollout_ref")]
+    keys = [path for path, _ in checked(defaults)] + [
+        path for path in leaves(defaults) if path.startswith("actor_rollout_ref")
+    ]
     for bound, pattern in BOUNDS:
         for alternative in pattern.pattern.split("|") if "(" not in pattern.pattern else [pattern.pattern]:
             assert any(re.fullmatch(alternative, key) for key in keys), f"{bound.words}: {alternative}"
     assert [key for key in CHOICES if OmegaConf.select(defaults, key) is None and key != "global_profiler.tool"] == []
 
 
-# -- the names are verl's ---------------------------------------------------------------------------------------------------------------
+# -- the names are verl's
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_loggers_are_verls():
@@ -176,7 +181,9 @@ def test_the_estimators_are_verls_but_for_those_that_lack_their_data():
     text = source("verl", "trainer/ppo/core_algos.py").partition("class AdvantageEstimator")[2].partition("\n\n\n")[0]
     found = set(re.findall(r'^    [A-Z_]+ = "(\w+)"', text, re.MULTILINE))
     assert set(CHOICES["algorithm.adv_estimator"]) | set(ESTIMATORS_WITHOUT_DATA) == found
-    trainer = "".join(source("verl", f"trainer/ppo/v1/{name}.py") for name in ("trainer_base", "trainer_sync", "agent_loop_tq"))
+    trainer = "".join(
+        source("verl", f"trainer/ppo/v1/{name}.py") for name in ("trainer_base", "trainer_sync", "agent_loop_tq")
+    )
     assert "reward_baselines" not in trainer and "sum_pi_squared" not in trainer
 
 
@@ -188,18 +195,23 @@ def test_the_ways_to_aggregate_a_loss_are_verls():
 def test_the_names_of_kl_estimates_are_verls():
     text = source("verl", "trainer/ppo/core_algos.py").partition("def kl_penalty_forward")[2]
     found = set(re.findall(r'"(\w+)"', " ".join(re.findall(r"if kl_penalty (?:in|==) (.*):", text))))
-    assert {name for name in CHOICES[f"{ACTOR}.kl_loss_type"] if not name.endswith("+")} == found - {"full"}, "full is not implemented"
+    assert {name for name in CHOICES[f"{ACTOR}.kl_loss_type"] if not name.endswith("+")} == found - {"full"}, (
+        "full is not implemented"
+    )
 
 
 def test_the_load_formats_are_vllms():
-    (found,) = re.findall(r"LoadFormats = Literal(\[.*?\])", source("vllm", "model_executor/model_loader/__init__.py"), re.DOTALL)
+    (found,) = re.findall(
+        r"LoadFormats = Literal(\[.*?\])", source("vllm", "model_executor/model_loader/__init__.py"), re.DOTALL
+    )
     assert set(CHOICES[f"{ROLLOUT}.load_format"]) == set(ast.literal_eval(found))
 
 
 def test_an_adapter_is_not_saved_as_a_whole_model():
     contents = "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]"
     with pytest.raises(
-        ConfigError, match=r"save_contents: hf_model does not go with actor_rollout_ref\.model\.lora_rank above 0, .* leave it out"
+        ConfigError,
+        match=r"save_contents: hf_model does not go with actor_rollout_ref\.model\.lora_rank above 0, .* leave it out",
     ):
         load(BASIC, ["device=cpu", contents, "actor_rollout_ref.model.lora_rank=8"])
     load(BASIC, ["device=cpu", contents])

@@ -1,4 +1,5 @@
-"""Samples from vLLM's own engine with our worker, in this process, and prints what came of each prompt in several companies, as JSON."""
+"""Samples from vLLM's own engine with our worker, in this process, and prints what came of each prompt in several
+companies, as JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +8,18 @@ import os
 import random
 import sys
 
-os.environ |= {"VERL_PLATFORM": "cpu", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
-os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+os.environ |= {
+    "VERL_PLATFORM": "cpu",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+}
+os.environ |= {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 WORKER = "agentevolver.verl_plugin.vllm_worker.CpuWorkerExtension"
 
 
@@ -32,7 +43,9 @@ def main() -> None:
     prompts = [[*opening, *(chance.randrange(10, 300) for _ in range(40 + i))] for i in range(12)]
 
     def sampled(which: list[int], *others: SamplingParams) -> dict[int, object]:
-        seeded = [SamplingParams(temperature=1.0, max_tokens=24, logprobs=0, seed=1000 + i, ignore_eos=True) for i in which]
+        seeded = [
+            SamplingParams(temperature=1.0, max_tokens=24, logprobs=0, seed=1000 + i, ignore_eos=True) for i in which
+        ]
         asked = [{"prompt_token_ids": prompts[i]} for i in (*which, *range(len(others)))]
         outputs = [output.outputs[0] for output in llm.generate(asked, [*seeded, *others], use_tqdm=False)]
         read = {}

@@ -17,7 +17,10 @@ def test_a_saved_configuration_names_no_attention(tmp_path):
     assert before["attn_implementation"] == "torch_varlen"
     leave_attention_open(path)
     assert json.loads(path.read_text()) == {key: value for key, value in before.items() if key != "attn_implementation"}
-    assert AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path)).config._attn_implementation in ("sdpa", "eager")
+    assert AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path)).config._attn_implementation in (
+        "sdpa",
+        "eager",
+    )
 
 
 def test_a_folder_without_one_is_left_alone(tmp_path):

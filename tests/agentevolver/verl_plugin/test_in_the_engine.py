@@ -1,4 +1,5 @@
-"""Both kernels inside verl's own engine code: packed rows, `torch_varlen` and chunks against padded rows, `sdpa` and verl's loop."""
+"""Both kernels inside verl's own engine code: packed rows, `torch_varlen` and chunks against padded rows, `sdpa` and
+verl's loop."""
 
 import pytest
 import torch
@@ -24,10 +25,20 @@ class Whole:
 
 def engine(attention, sliding_window=None):
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    window = {"use_sliding_window": True, "sliding_window": sliding_window, "max_window_layers": 1} if sliding_window else {}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
+    window = (
+        {"use_sliding_window": True, "sliding_window": sliding_window, "max_window_layers": 1} if sliding_window else {}
+    )
     made = object.__new__(FSDPEngineWithLMHead)
-    made.module = AutoModelForCausalLM.from_config(Qwen2Config(vocab_size=WORDS, **sizes, **window), attn_implementation=attention)
+    made.module = AutoModelForCausalLM.from_config(
+        Qwen2Config(vocab_size=WORDS, **sizes, **window), attn_implementation=attention
+    )
     made.engine_config, made.use_ulysses_sp, made.pad_to_length = Whole(), False, False
     made.compute_entropy_from_logits = torch_functional.entropy_from_logits
     return made
@@ -49,7 +60,9 @@ def log_probs_of(made, *, packed, temperature=0.7, bucket=None):
     batch = TensorDict(
         {
             "input_ids": torch.nested.as_nested_tensor(rows, layout=torch.jagged),
-            "position_ids": torch.nested.as_nested_tensor([torch.arange(length) for length in LENGTHS], layout=torch.jagged),
+            "position_ids": torch.nested.as_nested_tensor(
+                [torch.arange(length) for length in LENGTHS], layout=torch.jagged
+            ),
         },
         batch_size=len(LENGTHS),
     )
@@ -69,7 +82,9 @@ def test_packed_rows_give_what_padded_rows_give(monkeypatch, case, sliding_windo
     packed = log_probs_of(ours, packed=True, **case)
     monkeypatch.setattr(torch_functional, "logprobs_from_logits_v2", verls_own.logprobs_from_logits_v2)
     padded = log_probs_of(verls, packed=False, **{key: value for key, value in case.items() if key != "bucket"})
-    ends = torch.tensor(LENGTHS).cumsum(0) - 1  # what a row's last token is asked for is the next row's first: nobody reads it
+    ends = (
+        torch.tensor(LENGTHS).cumsum(0) - 1
+    )  # what a row's last token is asked for is the next row's first: nobody reads it
     kept = torch.ones(sum(LENGTHS), dtype=torch.bool).index_fill(0, ends, False)
     for a, b in zip(packed, padded, strict=True):
         torch.testing.assert_close(a[kept], b[kept], atol=1e-5, rtol=1e-5)
@@ -81,7 +96,9 @@ def test_packed_rows_give_what_padded_rows_give(monkeypatch, case, sliding_windo
 
 def test_the_comparison_fails_where_packed_rows_are_taken_for_one(monkeypatch):
     right, _ = log_probs_of(engine("torch_varlen"), packed=True)
-    monkeypatch.setattr(varlen_attention, "sequence_bounds", lambda ids: varlen_attention.SequenceBounds(torch.empty(0), ids.numel()))
+    monkeypatch.setattr(
+        varlen_attention, "sequence_bounds", lambda ids: varlen_attention.SequenceBounds(torch.empty(0), ids.numel())
+    )
     monkeypatch.setattr(varlen_attention.SequenceBounds, "lengths", property(lambda bounds: [bounds.longest]))
     wrong, _ = log_probs_of(engine("torch_varlen"), packed=True)
     first = LENGTHS[0]

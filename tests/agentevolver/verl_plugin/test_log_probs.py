@@ -26,7 +26,9 @@ def both(function, logits, labels, weights):
     return result.detach(), leaf.grad
 
 
-@given(tokens=st.integers(1, 40), vocabulary=st.integers(1, 300), seed=st.integers(0, 2**16), chunk=st.integers(1, 4000))
+@given(
+    tokens=st.integers(1, 40), vocabulary=st.integers(1, 300), seed=st.integers(0, 2**16), chunk=st.integers(1, 4000)
+)
 def test_values_and_gradients_are_verls_own_in_float32(tokens, vocabulary, seed, chunk):
     logits, labels, weights = random(tokens, vocabulary, seed)
     with pytest.MonkeyPatch.context() as patch:
@@ -72,20 +74,28 @@ def test_no_more_than_a_chunk_is_widened(monkeypatch):
     seen = []
     monkeypatch.setattr(module, "CHUNK_ELEMENTS", 64)
     softmax = torch.log_softmax
-    monkeypatch.setattr(torch, "log_softmax", lambda x, *args, **kwargs: seen.append(x.numel()) or softmax(x, *args, **kwargs))
+    monkeypatch.setattr(
+        torch, "log_softmax", lambda x, *args, **kwargs: seen.append(x.numel()) or softmax(x, *args, **kwargs)
+    )
     logits, labels, _ = random(50, 10, 2)
     log_probs(logits, labels)
     assert len(seen) == 9 and max(seen) <= 64
 
 
-@pytest.mark.skipif(torch_functional.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE, reason="flash-attn's kernel comes first where it is installed")
+@pytest.mark.skipif(
+    torch_functional.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE,
+    reason="flash-attn's kernel comes first where it is installed",
+)
 def test_verl_looks_the_function_up_when_it_calls_it(monkeypatch):
-    """The engine's own name for it, called as the engine calls it: an upgrade that no longer finds ours by name fails here."""
+    """The engine's own name for it, called as the engine calls it: an upgrade that no longer finds ours by name fails
+    here."""
     from verl.workers.engine.fsdp import transformer_impl
 
     monkeypatch.setattr(torch_functional, "logprobs_from_logits_v2", VERLS_OWN)
     logits, labels, _ = random(8, 1000, 3, torch.bfloat16)
     call = {"logits": logits, "labels": labels, "inplace_backward": True}
-    assert transformer_impl.logprobs_from_logits(**call).dtype == torch.bfloat16, "verl's loop no longer rounds: is log_probs needed?"
+    assert transformer_impl.logprobs_from_logits(**call).dtype == torch.bfloat16, (
+        "verl's loop no longer rounds: is log_probs needed?"
+    )
     module.install()
     assert torch.equal(transformer_impl.logprobs_from_logits(**call), log_probs(logits, labels))

@@ -24,7 +24,12 @@ def one_rank(tmp_path):
 def test_weights_are_sent_merged_and_in_full_precision_and_the_policy_keeps_its_own(one_rank):
     torch.manual_seed(0)
     config = Qwen2Config(
-        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=50
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=50,
     )
     base = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     policy = get_peft_model(base, LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"))

@@ -11,7 +11,13 @@ from agentevolver.verl_plugin.value_head import leave_trl_alone
 
 
 def test_verl_builds_a_model_whatever_trl_is_installed(monkeypatch):
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     model = AutoModelForCausalLM.from_config(Qwen2Config(vocab_size=10, **sizes))
     for name in ("trl", "trl.experimental", "trl.experimental.ppo"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))

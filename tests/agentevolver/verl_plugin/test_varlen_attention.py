@@ -1,4 +1,5 @@
-"""Attention of packed rows on the CPU, where every sequence goes through torch's own attention: right apart, and right in a model."""
+"""Attention of packed rows on the CPU, where every sequence goes through torch's own attention: right apart, and right
+in a model."""
 
 import pytest
 import torch
@@ -29,7 +30,11 @@ def masked(query, key, value, lengths, scaling, window):
     row = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     place = torch.arange(tokens)
     seen = (row[:, None] == row) & (place <= place[:, None]) & (place > place[:, None] - (window or tokens))
-    scores = query @ key.repeat_interleave(group, 1).transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    scores = (
+        query
+        @ key.repeat_interleave(group, 1).transpose(-1, -2)
+        * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    )
     return (scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value.repeat_interleave(group, 1)).transpose(1, 2)
 
 
@@ -79,7 +84,10 @@ def test_each_token_sees_those_before_it_in_its_own_sequence_alone(lengths, grou
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"attention_mask": torch.tensor([[0, 1, 1, 1, 1]])}, "takes one packed row, .*: set actor_rollout_ref.model.use_remove_padding"),
+        (
+            {"attention_mask": torch.tensor([[0, 1, 1, 1, 1]])},
+            "takes one packed row, .*: set actor_rollout_ref.model.use_remove_padding",
+        ),
         (
             {"position_ids": None},
             "takes position ids of one row of 5 tokens, not None: set .* to flash_attention_2 or sdpa",
@@ -106,7 +114,8 @@ def test_several_rows_are_refused():
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_the_flash_kernel_is_asked_for_what_the_other_path_computes(monkeypatch, window):
-    """No GPU here, so the kernel is played by a mask; what it is told is checked, in the form of torch's own signature."""
+    """No GPU here, so the kernel is played by a mask; what it is told is checked, in the form of torch's own
+    signature."""
     import inspect
 
     from torch.nn.attention import varlen
@@ -126,14 +135,22 @@ def test_the_flash_kernel_is_asked_for_what_the_other_path_computes(monkeypatch,
     monkeypatch.setattr(module, "_asks_for_gqa", lambda: "enable_gqa" in inspect.signature(varlen_attn).parameters)
     monkeypatch.setattr(module, "_fits_flash", lambda query: True)
     parts = states(sum(lengths), 4, 2)
-    output, _ = varlen_attention(torch.nn.Module(), *parts, None, scaling=0.2, sliding_window=window, position_ids=packed(lengths))
+    output, _ = varlen_attention(
+        torch.nn.Module(), *parts, None, scaling=0.2, sliding_window=window, position_ids=packed(lengths)
+    )
     torch.testing.assert_close(output, masked(*parts, lengths, 0.2, window))
     assert told["max_q"] == told["max_k"] == 7 and told["cu_seq_q"].tolist() == [0, 7, 8, 13]
 
 
 def model(implementation, **changed):
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
     config = Qwen2Config(vocab_size=40, **sizes, **changed)
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=implementation)
 

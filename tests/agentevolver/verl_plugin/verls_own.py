@@ -1,4 +1,5 @@
-"""verl's functions as verl wrote them: a second copy of its module, whatever was installed into the first in this process."""
+"""verl's functions as verl wrote them: a second copy of its module, whatever was installed into the first in this
+process."""
 
 import importlib.util
 

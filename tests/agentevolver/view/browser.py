@@ -1,4 +1,5 @@
-"""A headless Chromium, driven over its DevTools protocol: enough to open a page, look at it, press keys and take a picture."""
+"""A headless Chromium, driven over its DevTools protocol: enough to open a page, look at it, press keys and take a
+picture."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class Page:
     async def open(self, url: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
-        await self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
         await self.call("Page.navigate", url=url)
@@ -116,8 +119,20 @@ async def browser(path: str) -> AsyncIterator[Page]:
     """Start a browser with a profile of its own and give its one tab."""
     with tempfile.TemporaryDirectory(prefix="view-browser-", ignore_cleanup_errors=True) as profile:
         # As root, as containers are, Chromium only starts without its sandbox; it opens nothing but our own page.
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"]
-        options += ["--disable-background-networking", "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"]
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--hide-scrollbars",
+        ]
+        options += [
+            "--disable-background-networking",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         process = await asyncio.create_subprocess_exec(
             path, *options, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, start_new_session=True
         )

@@ -40,7 +40,9 @@ def make_run(folder: Path, *, steps: int = 3, groups: int = 2) -> Path:
     for step in range(1, steps + 1):
         records = list(make_records(step, groups))
         write_jsonl(folder / "trajectories" / f"step_{step}.jsonl", records)
-        write_jsonl(folder / "samples" / f"step_{step}.jsonl", (sample_of(record) for record in records if record["outcome"]))
+        write_jsonl(
+            folder / "samples" / f"step_{step}.jsonl", (sample_of(record) for record in records if record["outcome"])
+        )
     write_jsonl(folder / "validation" / "step_0.jsonl", list(make_records(0, 1)))
     make_tasks(folder / "tasks")
     make_pool(folder / "experience.sqlite")
@@ -51,15 +53,25 @@ def make_run(folder: Path, *, steps: int = 3, groups: int = 2) -> Path:
 
 
 def write_launch(folder: Path, run_id: str = "261121-000000-abcd") -> None:
-    launch = {"run_id": run_id, "started_at": "2026-11-21T00:00:00+00:00", "ended_at": "2026-11-21T00:10:00+00:00", "exit_code": 0}
+    launch = {
+        "run_id": run_id,
+        "started_at": "2026-11-21T00:00:00+00:00",
+        "ended_at": "2026-11-21T00:10:00+00:00",
+        "exit_code": 0,
+    }
     (folder / "launches").mkdir(exist_ok=True)
-    (folder / "launches" / f"{run_id}.json").write_text(json.dumps({**launch, "argv": ["--conf", HOSTILE], "hardware": {"host": "here"}}))
+    (folder / "launches" / f"{run_id}.json").write_text(
+        json.dumps({**launch, "argv": ["--conf", HOSTILE], "hardware": {"host": "here"}})
+    )
 
 
 def metrics_of(step: int) -> dict[str, Any]:
     record: dict[str, Any] = {"step": step, "time": 1_795_300_000.0 + 10 * step}
     if step % 2 == 0:
-        record |= {"val-core/pocket/reward/mean@4": round(0.4 + step / 100, 6), "val-core/pocket/reward/best@4/mean": 0.8}
+        record |= {
+            "val-core/pocket/reward/mean@4": round(0.4 + step / 100, 6),
+            "val-core/pocket/reward/best@4/mean": 0.8,
+        }
     if step > 0:
         record |= {
             "rollout/success": round(min(1.0, 0.3 + step / 50), 6),
@@ -80,18 +92,33 @@ def make_records(step: int, groups: int) -> Iterator[dict[str, Any]]:
     for group in range(groups):
         synthetic = group % 2 == 1
         metadata = {"synthetic": True} if synthetic else {}
-        task = Task(f"note_del.k{group}.{step}", "pocket", synthetic, f"delete {HOSTILE}" if synthetic else None, metadata=metadata)
+        task = Task(
+            f"note_del.k{group}.{step}",
+            "pocket",
+            synthetic,
+            f"delete {HOSTILE}" if synthetic else None,
+            metadata=metadata,
+        )
         for rollout in range(N):
             yield make_record(task, f"g{step}-{group}", rollout)
 
 
 def make_record(task: Task, group: str, rollout: int) -> dict[str, Any]:
     opening = [{"role": "system", "content": "site k0"}, {"role": "user", "content": f"delete the note {HOSTILE}"}]
-    guidance = Guidance(f"Read the doc of note.del first. {HOSTILE}", ("e1",), keep=False) if rollout == 1 else Guidance()
+    guidance = (
+        Guidance(f"Read the doc of note.del first. {HOSTILE}", ("e1",), keep=False) if rollout == 1 else Guidance()
+    )
     injection = inject(opening, guidance, "\n\nSome Related Experience to help you:<EXP>{}</EXP>\n\n")
     happened, success = rollout != 3, rollout != 2
-    steps = [Step(0, "note.find milk", f"n3 {HOSTILE}", 0.0, 20, 4, False, 0.3, 0.1), Step(1, "done", "bye", 1.0, 40, 2, False, 0.2, 0.1)]
-    said = [message for s in steps for message in ({"role": "assistant", "content": s.action}, {"role": "user", "content": s.observation})]
+    steps = [
+        Step(0, "note.find milk", f"n3 {HOSTILE}", 0.0, 20, 4, False, 0.3, 0.1),
+        Step(1, "done", "bye", 1.0, 40, 2, False, 0.2, 0.1),
+    ]
+    said = [
+        message
+        for s in steps
+        for message in ({"role": "assistant", "content": s.action}, {"role": "user", "content": s.observation})
+    ]
     trajectory = Trajectory(
         task,
         group,
@@ -106,7 +133,9 @@ def make_record(task: Task, group: str, rollout: int) -> dict[str, Any]:
     record = trajectory.to_dict()
     if happened:
         analyses = (f"it showed what the task needs {HOSTILE}", "it closed the task")
-        record["attribution"] = Attribution(LabelStatus.LABELLED, (success, success), analyses, calls=1, seconds=0.2).to_dict()
+        record["attribution"] = Attribution(
+            LabelStatus.LABELLED, (success, success), analyses, calls=1, seconds=0.2
+        ).to_dict()
         sign = 1.0 if success else -1.0
         record["credit"] = {"advantages": [0.5 * sign, 1.25 * sign], "step_rewards": [0.25 * sign, 1.0 * sign]}
     if (given := injection.to_dict()) is not None:
@@ -143,11 +172,15 @@ def make_plan() -> Plan:
 
 
 def make_journal(folder: Path) -> dict[str, Any]:
-    """Write a journal: one world with a task that was kept, one that was dropped, one that is not decided; one world failed."""
+    """Write a journal: one world with a task that was kept, one that was dropped, one that is not decided; one world
+    failed."""
     plan = make_plan()
-    task = Task("w0#0", "pocket", True, f"delete {HOSTILE}", "done", "state", {"seed_task_id": "w0", "solution": ["done"]}).to_dict()
+    task = Task(
+        "w0#0", "pocket", True, f"delete {HOSTILE}", "done", "state", {"seed_task_id": "w0", "solution": ["done"]}
+    ).to_dict()
     proposals = [
-        {"query": f"{text} {HOSTILE}", "solution": ["note.find milk", "done"], "confidence": 0.9} for text in ("one", "two", "three")
+        {"query": f"{text} {HOSTILE}", "solution": ["note.find milk", "done"], "confidence": 0.9}
+        for text in ("one", "two", "three")
     ]
     exploration = plan.exploration("w0", 0)
     synthesis = plan.synthesis(exploration)
@@ -165,9 +198,30 @@ def make_journal(folder: Path) -> dict[str, Any]:
 
 def make_pool(path: Path) -> None:
     experiences = [
-        Experience("a note is to be deleted", "Read the doc of note.del first.", id="e1", category=Category.SUCCESS, uses=4, successes=3),
-        Experience(f"money {HOSTILE}", f"Log in with the pin of me.pin. {HOSTILE}", id="e2", scope="site k7", category=Category.FAILURE),
-        Experience("a meeting is to be planned", "List the day first.", id="e3", pinned=True, author="manual", compared=2, lift_sum=1.0),
+        Experience(
+            "a note is to be deleted",
+            "Read the doc of note.del first.",
+            id="e1",
+            category=Category.SUCCESS,
+            uses=4,
+            successes=3,
+        ),
+        Experience(
+            f"money {HOSTILE}",
+            f"Log in with the pin of me.pin. {HOSTILE}",
+            id="e2",
+            scope="site k7",
+            category=Category.FAILURE,
+        ),
+        Experience(
+            "a meeting is to be planned",
+            "List the day first.",
+            id="e3",
+            pinned=True,
+            author="manual",
+            compared=2,
+            lift_sum=1.0,
+        ),
     ]
     with Store(path) as store:
         Pool(store, HashingEncoder()).put(experiences)

@@ -67,7 +67,9 @@ def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
     list(file.read())
     with file.path.open("ab") as out:
         out.write(line(1000))
-    assert [(found.offset, found.value) for found in file.read()] == [(file.path.stat().st_size - len(line(1000)), {"n": 1000})]
+    assert [(found.offset, found.value) for found in file.read()] == [
+        (file.path.stat().st_size - len(line(1000)), {"n": 1000})
+    ]
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

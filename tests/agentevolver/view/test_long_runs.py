@@ -19,7 +19,8 @@ from tests.agentevolver.view.runs import make_records, make_run, sample_of, writ
 
 
 def calls(work: Callable[[], Any]) -> int:
-    """Count the function calls of some work, those into C included: a measure of its cost that the machine's load does not change."""
+    """Count the function calls of some work, those into C included: a measure of its cost that the machine's load does
+    not change."""
     profile = cProfile.Profile()
     profile.runcall(work)
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
@@ -32,7 +33,11 @@ def cost_of_a_poll(folder: Path, steps: int) -> int:
         for step in range(2, steps + 1):
             (run / name / f"step_{step}.jsonl").write_bytes(content)
     write_metrics(run, 2, steps + 1)
-    experiment, metrics, trajectories = Experiment(run), Metrics(run / "metrics.jsonl"), Trajectories(run / "trajectories")
+    experiment, metrics, trajectories = (
+        Experiment(run),
+        Metrics(run / "metrics.jsonl"),
+        Trajectories(run / "trajectories"),
+    )
 
     def poll() -> None:
         experiment.state()
@@ -62,7 +67,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_new_steps_are_found_at_once_without_a_list_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_steps_are_found_at_once_without_a_list_of_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = StepFiles(folder)
     assert list(files.steps()) == [1, 2, 3, 4, 5]
     monkeypatch.setattr(Path, "iterdir", None)
@@ -71,7 +78,9 @@ def test_new_steps_are_found_at_once_without_a_list_of_the_folder(folder: Path, 
     assert list(files.steps()) == [1, 2, 3, 4, 5, 6, 16, 16 + AHEAD]
 
 
-def test_what_is_far_off_or_was_removed_is_noticed_within_a_minute(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_far_off_or_was_removed_is_noticed_within_a_minute(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 1000.0
     monkeypatch.setattr(steps_module.time, "monotonic", lambda: now)
     files = StepFiles(folder)

@@ -1,4 +1,5 @@
-"""The page in a real browser. Skipped where there is none: `apt-get install chromium-headless-shell`, or name one in VIEW_BROWSER."""
+"""The page in a real browser. Skipped where there is none: `apt-get install chromium-headless-shell`, or name one in
+VIEW_BROWSER."""
 
 import asyncio
 import socket
@@ -21,10 +22,15 @@ from tests.agentevolver.view.runs import HOSTILE, make_records, make_run, write_
 
 BROWSER = find_browser()
 VIEWS = ("curves", "trajectories", "trajectory/training/3/1", "tasks", "experience", "cost", "system", "run")
-READY = "!document.querySelector('#main').innerText.startsWith('Loading') && document.querySelector('#main').children.length > 0"
+READY = (
+    "!document.querySelector('#main').innerText.startsWith('Loading') && "
+    "document.querySelector('#main').children.length > 0"
+)
 pytestmark = [
     pytest.mark.service,
-    pytest.mark.skipif(BROWSER is None, reason="no Chromium: apt-get install chromium-headless-shell, or name one in VIEW_BROWSER"),
+    pytest.mark.skipif(
+        BROWSER is None, reason="no Chromium: apt-get install chromium-headless-shell, or name one in VIEW_BROWSER"
+    ),
 ]
 
 
@@ -37,7 +43,9 @@ def run(tmp_path: Path) -> Path:
 def address(run: Path) -> Iterator[str]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(create_app(Experiment(run), page_access("127.0.0.1")), log_level="error"))
+        server = uvicorn.Server(
+            uvicorn.Config(create_app(Experiment(run), page_access("127.0.0.1")), log_level="error")
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         while not server.started:
@@ -78,8 +86,15 @@ async def test_every_view_shows_the_run_and_asks_nobody_else(page: Page, address
         "Judge: it closed",
     ):
         assert text in one
-    assert "solution ran through" in said["tasks"] and "dropped: judge" in said["tasks"] and "note/n3 is gone" in said["tasks"]
-    assert "Read the doc of note.del first." in said["experience"] and "used 4 times, 75.0 % successful" in said["experience"]
+    assert (
+        "solution ran through" in said["tasks"]
+        and "dropped: judge" in said["tasks"]
+        and "note/n3 is gone" in said["tasks"]
+    )
+    assert (
+        "Read the doc of note.del first." in said["experience"]
+        and "used 4 times, 75.0 % successful" in said["experience"]
+    )
     assert "explorer" in said["cost"] and "44.0 %" in said["cost"]
     assert "This machine" in said["system"] and "loading" in said["run"] and "sk-secret" not in said["run"]
     assert page.problems == [] and page.requests and all(url.startswith((address, "data:")) for url in page.requests)
@@ -111,7 +126,9 @@ async def test_a_step_that_is_trained_meanwhile_appears(page: Page, address: str
     await page.open(f"{address}#/curves")
     await page.until("document.querySelector('.facts dd')?.textContent === '3'")
     write_metrics(run, 4, 5)
-    (run / "launches" / "261121-000000-abcd.json").write_text('{"run_id": "x", "started_at": "2026", "hardware": {"host": "elsewhere"}}')
+    (run / "launches" / "261121-000000-abcd.json").write_text(
+        '{"run_id": "x", "started_at": "2026", "hardware": {"host": "elsewhere"}}'
+    )
     await page.until("document.querySelector('.facts dd').textContent === '4'")
     await page.until("document.querySelector('#status').textContent.includes('another machine')")
     await show(page, "trajectories")
@@ -119,23 +136,35 @@ async def test_a_step_that_is_trained_meanwhile_appears(page: Page, address: str
     await page.until("document.querySelector('tbody td').textContent === '4'")
 
 
-async def test_validations_of_several_splits_with_and_without_guidance_are_told_apart(page: Page, address: str, run: Path) -> None:
+async def test_validations_of_several_splits_with_and_without_guidance_are_told_apart(
+    page: Page, address: str, run: Path
+) -> None:
     places = ("dev", "test", "dev/guided", "test/guided")
-    validation = {f"val-core/pocket/{place}/reward/{what}": 0.5 for place in places for what in ("mean@4", "best@4/mean")}
+    validation = {
+        f"val-core/pocket/{place}/reward/{what}": 0.5 for place in places for what in ("mean@4", "best@4/mean")
+    }
     write_jsonl(
         run / "metrics.jsonl",
-        [{"step": 0, "time": 1.0, "llm/spent_tokens": 1_000_000, **validation}, {"step": 1, "time": 2.0, "llm/spent_tokens": 4_000_000}],
+        [
+            {"step": 0, "time": 1.0, "llm/spent_tokens": 1_000_000, **validation},
+            {"step": 1, "time": 2.0, "llm/spent_tokens": 4_000_000},
+        ],
     )
     await page.open(f"{address}#/curves")
     await page.until("document.querySelector('[aria-label=\"Validation reward\"] .legend')")
     legend = "[...document.querySelectorAll('[aria-label=\"Validation reward\"] .legend li')]"
     names = await page.run(f"{legend}.map((item) => item.firstChild.nextSibling.textContent)")
     assert set(names) == {
-        f"{split} {what}@4{guided}" for what in ("avg", "best") for guided in ("", ", guided") for split in ("dev", "test")
+        f"{split} {what}@4{guided}"
+        for what in ("avg", "best")
+        for guided in ("", ", guided")
+        for split in ("dev", "test")
     }
     assert len(names) == len(set(names))
     await show(page, "cost")
-    ticks = await page.run("[...document.querySelectorAll('[aria-label=\"Tokens spent\"] svg text')].map((text) => text.textContent)")
+    ticks = await page.run(
+        "[...document.querySelectorAll('[aria-label=\"Tokens spent\"] svg text')].map((text) => text.textContent)"
+    )
     assert "4M" in ticks and not [tick for tick in ticks if len(tick) > 5]
 
 
@@ -146,7 +175,9 @@ async def test_the_keyboard_is_enough(page: Page, address: str) -> None:
     assert await page.run("document.activeElement.textContent") == "Skip to the content"
     await page.press("ArrowRight")
     await page.until("location.hash === '#/trajectory/training/3/1'")
-    await page.until("document.querySelector('#main').innerText.includes('2 of 8') && document.querySelector('.tokens')")
+    await page.until(
+        "document.querySelector('#main').innerText.includes('2 of 8') && document.querySelector('.tokens')"
+    )
     await page.run("document.querySelector('.tokens').focus()")
     await page.press("ArrowRight")
     await page.until("document.querySelector('.token-fact').textContent.includes('advantage +0.5000')")
@@ -160,7 +191,9 @@ async def test_the_keyboard_is_enough(page: Page, address: str) -> None:
 async def test_filters_are_in_the_address(page: Page, address: str) -> None:
     await page.open(f"{address}#/trajectories?outcome=failed&step=2")
     await page.until("document.querySelectorAll('tbody tr').length === 2")
-    await page.run("document.querySelector('[name=outcome]').value = ''; document.querySelector('form').requestSubmit()")
+    await page.run(
+        "document.querySelector('[name=outcome]').value = ''; document.querySelector('form').requestSubmit()"
+    )
     await page.until("location.hash === '#/trajectories?step=2' && document.querySelectorAll('tbody tr').length === 8")
 
 
@@ -174,7 +207,8 @@ async def test_an_experience_is_pinned_edited_and_deleted(page: Page, address: s
     await page.run(f"document.querySelector('textarea[name=content]').value = {HOSTILE!r}")
     await page.run(button.format("Save") + ".click()")
     await page.until(
-        "document.querySelector('.card')?.innerText.includes('onerror') && document.querySelector('.card').innerText.includes('yours')"
+        "document.querySelector('.card')?.innerText.includes('onerror') && "
+        "document.querySelector('.card').innerText.includes('yours')"
     )
     with Store(run / "experience.sqlite") as store:
         now = store.get("default", "e1")

@@ -188,7 +188,11 @@ def test_a_line_that_is_not_whole_waits(tmp_path: Path) -> None:
 def test_of_a_long_log_the_end_is_sent(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("".join(f"line {n}\n" for n in range(50_000)))
     found = Logs(tmp_path).read("a.log")
-    assert len(found["text"]) <= TAIL_BYTES and found["text"].startswith("line ") and found["text"].endswith("line 49999\n")
+    assert (
+        len(found["text"]) <= TAIL_BYTES
+        and found["text"].startswith("line ")
+        and found["text"].endswith("line 49999\n")
+    )
     assert found["start"] > 0
 
 

@@ -99,7 +99,10 @@ def test_another_address_asks_for_the_token(run: Path) -> None:
 
 
 def test_what_is_no_run_and_a_port_that_is_taken_are_one_line(run: Path, tmp_path: Path) -> None:
-    for arguments, message in (([str(tmp_path)], "has no config.yaml"), ([str(tmp_path / "x")], "there is no such folder")):
+    for arguments, message in (
+        ([str(tmp_path)], "has no config.yaml"),
+        ([str(tmp_path / "x")], "there is no such folder"),
+    ):
         done = subprocess.run([*LAUNCHER, "--view", *arguments], capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1
     with serving(str(run)) as (_, address):

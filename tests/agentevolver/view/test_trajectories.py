@@ -1,4 +1,5 @@
-"""Rollouts: found by what one looks for, whole when one asks for one, and never those of a file that has changed since."""
+"""Rollouts: found by what one looks for, whole when one asks for one, and never those of a file that has changed
+since."""
 
 import time
 from pathlib import Path
@@ -63,7 +64,9 @@ def test_pages_go_on_where_the_last_one_stopped(trajectories: Trajectories) -> N
     assert len(seen) == len(set(seen)) == 12
 
 
-def test_a_search_stops_after_so_many_bytes_and_says_where(trajectories: Trajectories, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_stops_after_so_many_bytes_and_says_where(
+    trajectories: Trajectories, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SEARCH_BYTES", 1)
     steps: list[int] = []
     pages, before = 0, None

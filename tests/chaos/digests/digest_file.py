@@ -1,4 +1,5 @@
-"""Digests of weights, one line a transfer, in files named by the environment; and waiting for the other run, so that both send at once."""
+"""Digests of weights, one line a transfer, in files named by the environment; and waiting for the other run, so that
+both send at once."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ class Digest:
         self._parts: dict[str, str] = {}
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        self._parts[name] = hashlib.sha256(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+        self._parts[name] = hashlib.sha256(
+            tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        ).hexdigest()
 
     def write(self, end: str) -> None:
         whole = hashlib.sha256(repr(sorted(self._parts.items())).encode()).hexdigest()
@@ -30,7 +33,8 @@ class Digest:
 
 
 async def meet(transfer: int) -> None:
-    """Say that transfer number `transfer` (from 1) of this run begins, and wait until the other run says so of its own."""
+    """Say that transfer number `transfer` (from 1) of this run begins, and wait until the other run says so of its
+    own."""
     Path(f"{os.environ[FILE]}.ready").write_text(f"{transfer}")
     other, deadline = Path(f"{os.environ[PEER]}.ready"), time.monotonic() + WAIT_S
     while not (other.exists() and int(other.read_text() or 0) >= transfer):

@@ -1,8 +1,8 @@
 """AppWorld on the tiny world of `appworld_tiny`, built once into a cache outside the repository.
 
-Needs the venv that `env_service/environments/appworld/setup.sh` makes; without it the tests that use AppWorld skip and say so. Nothing of
-AppWorld's protected files is in the repository: what the builder derives from them goes to `$APPWORLD_TINY_CACHE`
-(default `~/.cache/agentevolver/appworld-tiny`).
+Needs the venv that `env_service/environments/appworld/setup.sh` makes; without it the tests that use AppWorld skip and
+say so. Nothing of AppWorld's protected files is in the repository: what the builder derives from them goes to
+`$APPWORLD_TINY_CACHE` (default `~/.cache/agentevolver/appworld-tiny`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,10 @@ def test_indentation_of_the_first_line_is_kept() -> None:
 
 
 def test_a_fence_may_follow_text_on_its_line_and_close_at_the_end_of_a_line() -> None:
-    assert parse(said("I look: ```python\nprint(1)```\nand ```python\nprint(2)\n```")).blocks == ["print(1)", "print(2)"]
+    assert parse(said("I look: ```python\nprint(1)```\nand ```python\nprint(2)\n```")).blocks == [
+        "print(1)",
+        "print(2)",
+    ]
 
 
 def test_inline_code_in_triple_backticks_does_not_swallow_the_block_after_it() -> None:
@@ -81,7 +84,13 @@ def test_tool_calls_named_appworld_come_instead_of_the_text() -> None:
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("shell", '{"code": "x"}'), ("appworld", "no json"), ("appworld", "[1]"), ("appworld", '{"code": 3}'), ("appworld", None)],
+    [
+        ("shell", '{"code": "x"}'),
+        ("appworld", "no json"),
+        ("appworld", "[1]"),
+        ("appworld", '{"code": 3}'),
+        ("appworld", None),
+    ],
 )
 def test_a_tool_call_that_cannot_be_executed_becomes_a_problem(name: str, arguments: object) -> None:
     action = parse(tool_call(name, arguments))
@@ -93,7 +102,11 @@ LINE_ENDS = "\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 code_lines = st.lists(st.text(alphabet=st.characters(blacklist_characters="`" + LINE_ENDS), min_size=1), min_size=1)
 
 
-@given(st.lists(code_lines.map("\n".join).filter(lambda code: code.strip() and "think>" not in code), min_size=1, max_size=4))
+@given(
+    st.lists(
+        code_lines.map("\n".join).filter(lambda code: code.strip() and "think>" not in code), min_size=1, max_size=4
+    )
+)
 def test_whatever_is_fenced_comes_back(blocks: list[str]) -> None:
     text = "\n".join(f"say\n```python\n{block}\n```" for block in blocks)
     assert parse(said(text)).blocks == [block.rstrip() for block in blocks]

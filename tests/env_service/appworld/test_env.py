@@ -97,7 +97,9 @@ def test_errors_of_the_apps_reach_the_agent_in_words(open_env: OpenEnv) -> None:
     assert "login" in text_of(run(env, "print(apis.api_docs.show_api_descriptions(app_name='venmo'))"))
 
 
-@pytest.mark.parametrize("exception", ["KeyboardInterrupt()", "SystemExit(3)", "BaseException('odd')", "GeneratorExit()"])
+@pytest.mark.parametrize(
+    "exception", ["KeyboardInterrupt()", "SystemExit(3)", "BaseException('odd')", "GeneratorExit()"]
+)
 def test_no_exception_of_the_agent_ends_the_session(open_env: OpenEnv, exception: str) -> None:
     env = open_env("notecount_1")
     assert "Execution failed" in text_of(run(env, f"kept = 7\nraise {exception}"))
@@ -132,7 +134,9 @@ def test_tool_calls_are_answered_in_the_role_of_a_tool(open_env: OpenEnv) -> Non
     result = env.step({"role": "assistant", "content": "", "tool_calls": [call]})
     assert result["state"][0]["role"] == "tool"
     assert "42" in text_of(result)
-    wrong = env.step({"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "shell", "arguments": "{}"}}]})
+    wrong = env.step(
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "shell", "arguments": "{}"}}]}
+    )
     assert "no tool called 'shell'" in text_of(wrong)
 
 
@@ -185,7 +189,12 @@ def test_get_info_tells_apis_docs_changes_and_checks(open_env: OpenEnv) -> None:
     doc = env.get_info(params={"what": "docs", "app_name": "phone"})["update_alarm"]
     assert {"path", "method", "description", "parameters"} <= set(doc)
     untouched = {"facts": {"changed": {}}, "answer": None, "finished": False, "exact": False}
-    assert env.get_info(params={"what": "state"}) == {**untouched, "completed": False, "changed_models": [], "api_calls": 0}
+    assert env.get_info(params={"what": "state"}) == {
+        **untouched,
+        "completed": False,
+        "changed_models": [],
+        "api_calls": 0,
+    }
     for block in task.reference():
         run(env, block)
     state = env.get_info(params={"what": "state"})

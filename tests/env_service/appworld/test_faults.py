@@ -57,7 +57,10 @@ def server_pid(socket_path: Path) -> int:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                command, status = (folder / "cmdline").read_bytes(), (folder / "stat").read_text().rpartition(")")[2].split()
+                command, status = (
+                    (folder / "cmdline").read_bytes(),
+                    (folder / "stat").read_text().rpartition(")")[2].split(),
+                )
             except (FileNotFoundError, ProcessLookupError):
                 continue
             if str(socket_path).encode() in command and status[0] != "Z":
@@ -150,7 +153,9 @@ def test_a_failed_operation_is_attributed(tiny: Installation) -> None:
             worker.ask("grade", task_id="nope_1", directory=str(Path("/nonexistent")))
 
 
-def test_data_that_cannot_be_read_is_an_error_of_the_environment(tiny: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_cannot_be_read_is_an_error_of_the_environment(
+    tiny: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env = AppworldEnv("balance_1", "i")
     monkeypatch.setattr(env, "task_id", "absent_1")
     with pytest.raises(WorkerError):
@@ -164,7 +169,9 @@ def test_a_python_without_appworld_is_named_in_the_error(tiny: Installation) -> 
         Worker(wrong)
 
 
-def test_when_the_fork_server_is_killed_its_workers_go_and_the_next_episode_starts_a_new_one(open_env: OpenEnv, tiny: Installation) -> None:
+def test_when_the_fork_server_is_killed_its_workers_go_and_the_next_episode_starts_a_new_one(
+    open_env: OpenEnv, tiny: Installation
+) -> None:
     env = open_env("balance_1")
     server = ForkServer.of(tiny)
     before = server_pid(server.socket_path)
@@ -195,7 +202,9 @@ def test_a_service_that_is_killed_leaves_no_process_and_the_next_one_sweeps_its_
     folder = short_tmp / "k"
     folder.mkdir()
     environment = os.environ | {"TMPDIR": str(folder), "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, "-c", KILLED_CLIENT], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_CLIENT], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, episode, socket_path = done.stdout.split()
     assert wait_until(lambda: is_gone(int(pid)))

@@ -37,7 +37,9 @@ def confined(open_env: OpenEnv) -> AppworldEnv:
 
 def test_the_answer_cannot_be_loaded_through_appworld_itself(open_env: OpenEnv) -> None:
     env = open_env("contactnumber_1")
-    text = output(env, "from appworld.task import Task\nprint(Task.load(task_id='contactnumber_1').ground_truth.answer)")
+    text = output(
+        env, "from appworld.task import Task\nprint(Task.load(task_id='contactnumber_1').ground_truth.answer)"
+    )
     assert "ground_truth" in text
     assert "5550003333" not in text
 
@@ -48,18 +50,43 @@ def test_the_answer_cannot_be_read_from_disk(confined: AppworldEnv, tiny: Instal
     text = output(confined, f"import pathlib\nprint(pathlib.Path({str(answer)!r}).read_text())")
     assert "No such file" in text
     others = output(
-        confined, f"from appworld.evaluator import os\nprint([found.name for found in os.scandir({str(tiny.root / 'data' / 'tasks')!r})])"
+        confined,
+        "from appworld.evaluator import os\nprint([found.name for found in "
+        f"os.scandir({str(tiny.root / 'data' / 'tasks')!r})])",
     )
     assert '["contactnumber_1"]' in others
 
 
-def test_neither_our_environment_nor_our_dotenv_reaches_the_agent(tiny: Installation, confined: AppworldEnv, tmp_path: Path) -> None:
+def test_neither_our_environment_nor_our_dotenv_reaches_the_agent(
+    tiny: Installation, confined: AppworldEnv, tmp_path: Path
+) -> None:
     secret = tmp_path / ".env"
     secret.write_text("SECRET=1")
     assert "No such file" in output(confined, f"import pathlib\nprint(pathlib.Path({str(secret)!r}).read_text())")
     names = set(output(confined, "import os\nprint('\\n'.join(os.environ))").split())
-    allowed = {"PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ", "HOME", "TMPDIR", "IPYTHONDIR", "OMP_NUM_THREADS"}
-    allowed |= {"APPWORLD_ROOT", "APPWORLD_CACHE", "PYTHON_DOTENV_DISABLED", "PAGER", "GIT_PAGER", "TERM", "COLUMNS", "LINES", "CLICOLOR"}
+    allowed = {
+        "PATH",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LD_LIBRARY_PATH",
+        "TZ",
+        "HOME",
+        "TMPDIR",
+        "IPYTHONDIR",
+        "OMP_NUM_THREADS",
+    }
+    allowed |= {
+        "APPWORLD_ROOT",
+        "APPWORLD_CACHE",
+        "PYTHON_DOTENV_DISABLED",
+        "PAGER",
+        "GIT_PAGER",
+        "TERM",
+        "COLUMNS",
+        "LINES",
+        "CLICOLOR",
+    }
     allowed |= {"Output:", "```", "FORCE_COLOR", "CLICOLOR_FORCE"}
     assert names <= allowed
 
@@ -85,7 +112,9 @@ LIBC = "from appworld.requester import sys\nctypes = sys.modules['ctypes']\nlibc
 
 def test_no_socket_of_any_kind_is_had(confined: AppworldEnv) -> None:
     kinds = {"udp": (2, 2), "tcp": (2, 1), "unix": (1, 1), "unix datagram": (1, 2), "netlink": (16, 3)}
-    code = LIBC + "".join(f"print({name!r}, libc.socket({family}, {kind}, 0))\n" for name, (family, kind) in kinds.items())
+    code = LIBC + "".join(
+        f"print({name!r}, libc.socket({family}, {kind}, 0))\n" for name, (family, kind) in kinds.items()
+    )
     text = output(confined, code)
     assert [name for name in kinds if f"{name} -1\n" not in text] == []
 
@@ -94,7 +123,9 @@ def test_nothing_of_the_host_is_changed_or_seen(confined: AppworldEnv, tmp_path:
     target = tmp_path / "file"
     target.touch(0o600)
     text = output(
-        confined, LIBC + f"print('chmod', libc.chmod({str(target).encode()!r}, 0o777))\nprint('proc', libc.access(b'/proc/self', 0))"
+        confined,
+        LIBC
+        + f"print('chmod', libc.chmod({str(target).encode()!r}, 0o777))\nprint('proc', libc.access(b'/proc/self', 0))",
     )
     assert "chmod -1\n" in text
     assert "proc -1\n" in text
@@ -107,9 +138,11 @@ def test_no_process_is_made_and_threads_are_bounded(confined: AppworldEnv) -> No
     fork = LIBC + "pid = libc.fork()\nif pid == 0:\n    libc._exit(0)\nprint('fork', pid)"
     assert "fork -1\n" in output(confined, fork)
     threads = (
-        "from appworld.requester import sys\nthreading, sleep = sys.modules['threading'], sys.modules['select'].select\n"
+        "from appworld.requester import sys\nthreading, sleep = sys.modules['threading'], "
+        "sys.modules['select'].select\n"
         "gate = threading.Event()\ncount = 0\n"
-        "try:\n    for _ in range(400):\n        threading.Thread(target=gate.wait, daemon=True).start()\n        count += 1\n"
+        "try:\n    for _ in range(400):\n        threading.Thread(target=gate.wait, daemon=True).start()\n        "
+        "count += 1\n"
         "except RuntimeError:\n    pass\ngate.set()\nprint('threads', count)"
     )
     text = output(confined, threads)
@@ -174,7 +207,9 @@ def test_setup_does_nothing_the_second_time(tiny: Installation) -> None:
         pytest.skip("this venv was not made by this version of setup.sh")
     before = marker.stat().st_mtime_ns
     environment = os.environ | {"APPWORLD_VENV": str(venv)}
-    done = subprocess.run(["bash", str(folder / "setup.sh")], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", str(folder / "setup.sh")], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert "ready" in done.stdout
     assert marker.stat().st_mtime_ns == before

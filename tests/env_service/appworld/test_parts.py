@@ -35,7 +35,16 @@ def test_the_system_message_names_the_supervisor_the_apps_and_the_way_to_finish(
     system, user = opening()
     assert [system["role"], user["role"]] == ["system", "user"]
     assert user["content"] == "Do it."
-    for part in ("Ada $Moss", "ada@example.com", "555", "- venmo: money", "- phone: calls", "show_api_doc", "complete_task", "```python"):
+    for part in (
+        "Ada $Moss",
+        "ada@example.com",
+        "555",
+        "- venmo: money",
+        "- phone: calls",
+        "show_api_doc",
+        "complete_task",
+        "```python",
+    ):
         assert part in system["content"]
 
 

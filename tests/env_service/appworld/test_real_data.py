@@ -11,7 +11,9 @@ pytestmark = pytest.mark.service
 
 
 def test_the_splits_have_their_published_sizes(real_installation: Installation) -> None:
-    sizes = {split: len(AppworldEnv.get_query_list(split)) for split in ("train", "dev", "test_normal", "test_challenge")}
+    sizes = {
+        split: len(AppworldEnv.get_query_list(split)) for split in ("train", "dev", "test_normal", "test_challenge")
+    }
     assert sizes == {"train": 105, "dev": 60, "test_normal": 168, "test_challenge": 417}
 
 

@@ -23,7 +23,11 @@ def setup(repository: Path, **variables: str) -> subprocess.CompletedProcess[str
     script.parent.mkdir(parents=True, exist_ok=True)
     for name in ("setup.sh", "requirements.lock"):
         shutil.copy(FOLDER / name, script.parent / name)
-    environ = {"PATH": os.pathsep.join((str(repository / "bin"), "/usr/bin", "/bin")), "HOME": str(repository), **variables}
+    environ = {
+        "PATH": os.pathsep.join((str(repository / "bin"), "/usr/bin", "/bin")),
+        "HOME": str(repository),
+        **variables,
+    }
     return subprocess.run(["bash", str(script)], env=environ, capture_output=True, text=True, timeout=30)
 
 
@@ -45,4 +49,7 @@ def test_a_python_that_the_lock_is_for_is_found(there: dict[str, str], taken: st
 def test_another_python_is_refused_by_name(tmp_path: Path) -> None:
     stand_in(tmp_path / "python3.13", "3.13")
     done = setup(tmp_path, PYTHON=str(tmp_path / "python3.13"))
-    assert done.returncode == 1 and "python3.13 is 3.13; requirements.lock is for Python 3.11 and 3.12 alone" in done.stderr
+    assert (
+        done.returncode == 1
+        and "python3.13 is 3.13; requirements.lock is for Python 3.11 and 3.12 alone" in done.stderr
+    )

@@ -40,7 +40,13 @@ def play(task_id: str, blocks: list[str]) -> Outcome:
         checks = env.get_info(params={"what": "checks"})
         observations = "\n".join(result["state"][0]["content"] for result in results)
         assert results[-1]["is_terminated"], observations
-        return Outcome(results[-1]["reward"], env.evaluate(), env.evaluate(params={"sparse": False}), checks["failures"], observations)
+        return Outcome(
+            results[-1]["reward"],
+            env.evaluate(),
+            env.evaluate(params={"sparse": False}),
+            checks["failures"],
+            observations,
+        )
     finally:
         env.close()
 
@@ -55,7 +61,11 @@ def outcomes(tiny: Installation) -> Iterator[dict[tuple[str, str], Future[Outcom
         "excessive": TinyTask.excessive,
     }
     with ThreadPoolExecutor(2) as pool:
-        yield {(task.id, way): pool.submit(play, task.id, blocks(task)) for way, blocks in ways.items() for task in TASKS.values()}
+        yield {
+            (task.id, way): pool.submit(play, task.id, blocks(task))
+            for way, blocks in ways.items()
+            for task in TASKS.values()
+        }
 
 
 each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -103,7 +113,12 @@ def test_the_world_is_as_large_and_as_varied_as_promised() -> None:
 
 
 def test_a_split_is_listed_in_the_order_of_its_file(tiny: Installation) -> None:
-    for split, file in {"train": "train", "val": "dev", "test": "test_normal", "test_challenge": "test_challenge"}.items():
+    for split, file in {
+        "train": "train",
+        "val": "dev",
+        "test": "test_normal",
+        "test_challenge": "test_challenge",
+    }.items():
         assert AppworldEnv.get_query_list(split) == split_ids(file)
 
 
@@ -111,7 +126,10 @@ def test_listing_tasks_starts_nothing_and_leaves_nothing_behind(tiny: Installati
     folder = short_tmp / "listing"
     folder.mkdir()
     environ = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
-    asked = [{"env_type": "appworld", "split": split, "params": params} for split, params in (("train", {}), ("dev", {"difficulty": 1}))]
+    asked = [
+        {"env_type": "appworld", "split": split, "params": params}
+        for split, params in (("train", {}), ("dev", {"difficulty": 1}))
+    ]
     request = json.dumps({"classes": {"appworld": BUILT_IN["appworld"]}, "lists": asked})
     command = [sys.executable, "-m", "env_service.listing"]
     done = subprocess.run(command, input=request, env=environ, capture_output=True, text=True, timeout=60, check=True)

@@ -22,7 +22,18 @@ def serving(name: str, spec: str, log: Path) -> Iterator[EnvClient]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "env_service", "serve", "--env", name, "--env-module", f"{name}={spec}", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "env_service",
+        "serve",
+        "--env",
+        name,
+        "--env-module",
+        f"{name}={spec}",
+        "--port",
+        str(port),
+    ]
     with log.open("w") as output:
         process = subprocess.Popen([*command, "--shared-hosts", "1"], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         try:

@@ -36,11 +36,16 @@ def reference_turns(task_id: str) -> Turns:
 
 
 def as_text(calls: Sequence[Call]) -> Message:
-    blocks = [f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': dict(call.arguments)})}\n</tool_call>" for call in calls]
+    blocks = [
+        f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': dict(call.arguments)})}\n</tool_call>"
+        for call in calls
+    ]
     return {"role": "assistant", "content": "\n".join(blocks)}
 
 
-def play(turns: Turns, task_id: str, params: dict[str, Any] | None = None, one_call_per_message: bool = True) -> tuple[BfclEnv, StepResult]:
+def play(
+    turns: Turns, task_id: str, params: dict[str, Any] | None = None, one_call_per_message: bool = True
+) -> tuple[BfclEnv, StepResult]:
     """Play an episode to its end (or to the step limit) and return the instance and the last answer."""
     env = BfclEnv(task_id, "test", params)
     env.get_init_state()

@@ -22,7 +22,9 @@ from env_service.environments.bfcl.package import load_package
 
 def backend_with(class_name: str, long_context: bool = False) -> Backend:
     package = load_package()
-    task = next(t for t in package.tasks.values() if class_name in t.involved_classes and t.long_context == long_context)
+    task = next(
+        t for t in package.tasks.values() if class_name in t.involved_classes and t.long_context == long_context
+    )
     return Backend(task, package)
 
 
@@ -31,7 +33,9 @@ def packages_result(text: str, class_name: str) -> str:
     utils = importlib.import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils")
     task = next(t for t in load_package().tasks.values() if class_name in t.involved_classes and not t.long_context)
     try:
-        results, _ = utils.execute_multi_turn_func_call([text], task.initial_config, list(task.involved_classes), "backend", task.task_id)
+        results, _ = utils.execute_multi_turn_func_call(
+            [text], task.initial_config, list(task.involved_classes), "backend", task.task_id
+        )
     finally:
         for name in [name for name in vars(utils) if name.endswith("_instance")]:
             del vars(utils)[name]
@@ -69,7 +73,9 @@ def packages_result(text: str, class_name: str) -> str:
         ("TravelAPI", "list_all_airports", {}),
     ],
 )
-def test_results_and_errors_read_exactly_like_the_packages(class_name: str, name: str, arguments: dict[str, Any]) -> None:
+def test_results_and_errors_read_exactly_like_the_packages(
+    class_name: str, name: str, arguments: dict[str, Any]
+) -> None:
     text = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
     assert backend_with(class_name).call(Call(name, arguments)) == packages_result(text, class_name)
 
@@ -84,7 +90,9 @@ def test_results_and_errors_read_exactly_like_the_packages(class_name: str, name
         ("square_root", {"number": 2, "precision": 10**9}, "precision must be at most"),
     ],
 )
-def test_numbers_that_would_block_the_process_are_answered_at_once(name: str, arguments: dict[str, Any], words: str) -> None:
+def test_numbers_that_would_block_the_process_are_answered_at_once(
+    name: str, arguments: dict[str, Any], words: str
+) -> None:
     backend, start = backend_with("MathAPI"), time.perf_counter()
     assert words in backend.call(Call(name, arguments))
     assert time.perf_counter() - start < 1.0
@@ -131,7 +139,8 @@ def test_every_value_of_a_state_becomes_json() -> None:
 
 
 ODD_VALUES: list[Any] = [
-    0, -1, 10**9, 10**300, 10**4000, 1e308, 0.5, True, None, "", "..", "/", "x" * 1000, "1-99999999999", "\ud83d", "R", "AAPL", [], [1],
+    0, -1, 10**9, 10**300, 10**4000, 1e308, 0.5, True, None, "", "..", "/", "x" * 1000, "1-99999999999", "\ud83d",
+    "R", "AAPL", [], [1],
     ["a"] * 100, {}, {"a": [1, {"b": None}]}, "document",
 ]  # fmt: skip
 
@@ -144,7 +153,11 @@ def test_whatever_a_model_passes_to_whatever_method_the_answer_and_the_state_can
         for _ in range(25):
             name = rng.choice(list(env._agent._methods))
             names = [*inspect.signature(env._agent._methods[name]).parameters, "self"]
-            arguments = {key: rng.choice(ODD_VALUES) for key in names if rng.random() < 0.9 and (key != "self" or rng.random() < 0.05)}
+            arguments = {
+                key: rng.choice(ODD_VALUES)
+                for key in names
+                if rng.random() < 0.9 and (key != "self" or rng.random() < 0.05)
+            }
             text = json.dumps({"name": name, "arguments": arguments})
             orjson.dumps(env.step({"role": "assistant", "content": f"<tool_call>{text}</tool_call>"}))
         env.step({"role": "assistant", "content": "done"})

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_service.environments.bfcl.calls import MAX_CALLS_PER_MESSAGE, Call, Malformed, parse_action, parse_reference, parse_text
+from env_service.environments.bfcl.calls import (
+    MAX_CALLS_PER_MESSAGE,
+    Call,
+    Malformed,
+    parse_action,
+    parse_reference,
+    parse_text,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -31,7 +38,20 @@ def test_calls_are_found_in_order_whatever_stands_around_them(pairs: list[tuple[
 
 @given(
     st.lists(
-        st.sampled_from(["<tool_call>", "</tool_call>", "<think>", "</think>", '{"name":"ls","arguments":{}}', "{", "}", "hm", "\n", '"'])
+        st.sampled_from(
+            [
+                "<tool_call>",
+                "</tool_call>",
+                "<think>",
+                "</think>",
+                '{"name":"ls","arguments":{}}',
+                "{",
+                "}",
+                "hm",
+                "\n",
+                '"',
+            ]
+        )
     )
 )
 def test_any_mixture_of_tags_and_pieces_is_read_without_an_exception(pieces: list[str]) -> None:
@@ -81,7 +101,8 @@ def test_a_call_that_is_none_is_reported_with_the_reason(body: str, reason: str)
 
 
 @pytest.mark.parametrize(
-    "text", ['<tool_call>{"name": "ls", "arguments": {}}', "<tool_call>", '<tool_call>{"name": "ls"', "text <tool_call> text"]
+    "text",
+    ['<tool_call>{"name": "ls", "arguments": {}}', "<tool_call>", '<tool_call>{"name": "ls"', "text <tool_call> text"],
 )
 def test_a_tag_that_is_not_closed_is_reported(text: str) -> None:
     (found,) = parse_text(text)
@@ -134,7 +155,13 @@ def test_a_message_with_too_many_calls_executes_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "action", [{}, {"role": "user", "content": "hi"}, {"role": "assistant", "content": 3}, {"role": "assistant", "tool_calls": {}}]
+    "action",
+    [
+        {},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": 3},
+        {"role": "assistant", "tool_calls": {}},
+    ],
 )
 def test_what_is_no_assistant_message_is_the_callers_error(action: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"action|tool_calls"):
@@ -142,7 +169,9 @@ def test_what_is_no_assistant_message_is_the_callers_error(action: dict[str, obj
 
 
 def test_reference_calls_hold_literals_only() -> None:
-    assert parse_reference("f('a', b=[1, -2.5], c={'d': None})") == Call("f", {"b": [1, -2.5], "c": {"d": None}}, ("a",))
+    assert parse_reference("f('a', b=[1, -2.5], c={'d': None})") == Call(
+        "f", {"b": [1, -2.5], "c": {"d": None}}, ("a",)
+    )
     for text in ["f(__import__('os'))", "f(x)", "f(**{'a': 1})", "os.system('ls')", "f(1)(2)", "1 + 1"]:
         with pytest.raises(ValueError):
             parse_reference(text)

@@ -33,7 +33,9 @@ def offered(message: str) -> list[str]:
     """Return the names in a tools block; fails unless each line is a standard schema."""
     block = message.partition("<tools>\n")[2].partition("\n</tools>")[0]
     schemas = [json.loads(line) for line in block.splitlines()]
-    assert all(schema["type"] == "function" and schema["function"]["parameters"]["type"] == "object" for schema in schemas)
+    assert all(
+        schema["type"] == "function" and schema["function"]["parameters"]["type"] == "object" for schema in schemas
+    )
     return [schema["function"]["name"] for schema in schemas]
 
 
@@ -203,7 +205,17 @@ def test_other_wrong_requests_are_the_callers_error() -> None:
 
 def test_model_text_is_never_evaluated() -> None:
     env = started(BASE)
-    for name in ("__import__", "eval", "print", "_load_scenario", "__init__", "instances", "GorillaFileSystem", "os.system", "pwd()"):
+    for name in (
+        "__import__",
+        "eval",
+        "print",
+        "_load_scenario",
+        "__init__",
+        "instances",
+        "GorillaFileSystem",
+        "os.system",
+        "pwd()",
+    ):
         text = env.step(as_text([Call(name, {})]))["state"][0]["content"]
         assert f"Error during execution: name '{name}' is not defined" in text
     content = "str(__import__('os').getpid())"
@@ -219,7 +231,9 @@ def test_two_episodes_of_one_task_in_one_process_do_not_see_each_other() -> None
 
 
 def test_a_long_variant_does_not_hand_out_the_packages_own_tables() -> None:
-    task_id = next(t.task_id for t in load_package().tasks.values() if t.long_context and "TravelAPI" in t.involved_classes)
+    task_id = next(
+        t.task_id for t in load_package().tasks.values() if t.long_context and "TravelAPI" in t.involved_classes
+    )
     one, other = started(task_id), started(task_id)
     card = next(iter(one._agent.instances["TravelAPI"].credit_card_list))
     cards = [env._agent.instances["TravelAPI"].credit_card_list for env in (one, other)]
@@ -251,9 +265,14 @@ def test_episodes_in_many_threads_give_the_results_of_one() -> None:
 def test_snapshots_are_json_and_equal_for_the_same_calls() -> None:
     for task_id in all_task_ids()[::9]:
         turns = reference_turns(task_id)
-        (one, _), (other, _) = play(turns, task_id, one_call_per_message=False), play(turns, task_id, one_call_per_message=False)
+        (one, _), (other, _) = (
+            play(turns, task_id, one_call_per_message=False),
+            play(turns, task_id, one_call_per_message=False),
+        )
         assert (
-            json.loads(json.dumps(one.snapshot(), allow_nan=False)) == one.snapshot() == other.get_info(params={"what": "state"})["facts"]
+            json.loads(json.dumps(one.snapshot(), allow_nan=False))
+            == one.snapshot()
+            == other.get_info(params={"what": "state"})["facts"]
         )
         assert set(one.snapshot()) == set(load_package().tasks[task_id].involved_classes)
 
@@ -263,7 +282,10 @@ def test_the_report_tells_which_turn_failed_and_how() -> None:
     turns[1] = []
     env, _ = play(turns, BASE)
     report = env.get_info(params={"what": "report"})
-    assert [verdict["error_type"] for verdict in report["verdicts"]][:2] == [None, "multi_turn:empty_turn_model_response"]
+    assert [verdict["error_type"] for verdict in report["verdicts"]][:2] == [
+        None,
+        "multi_turn:empty_turn_model_response",
+    ]
     assert (report["solved"], report["category"], report["stop_reason"]) == (False, "multi_turn_base", "finished")
     json.dumps(report)
 

@@ -18,9 +18,12 @@ FOLDER = Path(package.__file__).parent
 
 
 def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh process that has not imported the package; variables are set, TMPDIR and BFCL_* of ours are not passed on."""
+    """Run code in a fresh process that has not imported the package; variables are set, TMPDIR and BFCL_* of ours are
+    not passed on."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("BFCL_")} | variables
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @pytest.mark.service
@@ -46,7 +49,8 @@ def test_loading_leaves_nothing_behind_and_no_variable_changed(tmp_path: Path) -
 import os, sys
 made = []
 def note(event, args):
-    if event == "os.mkdir" or (event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
+    if event == "os.mkdir" or (event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | \
+os.O_CREAT)):
         made.append(str(args[0]))
 sys.addaudithook(note)
 from env_service.environments.bfcl.package import load_package
@@ -62,7 +66,10 @@ assert made and elsewhere == [], elsewhere
 
 @pytest.mark.service
 def test_a_project_root_that_the_owner_chose_is_used(tmp_path: Path) -> None:
-    done = python("from env_service.environments.bfcl.package import load_package; load_package()", BFCL_PROJECT_ROOT=str(tmp_path))
+    done = python(
+        "from env_service.environments.bfcl.package import load_package; load_package()",
+        BFCL_PROJECT_ROOT=str(tmp_path),
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "result").is_dir()
 

@@ -1,4 +1,5 @@
-"""All 800 tasks: the reference solves each, silence and wrong answers solve none, and the verdict is the package's own."""
+"""All 800 tasks: the reference solves each, silence and wrong answers solve none, and the verdict is the package's
+own."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ def test_leaving_out_the_last_call_scores_zero_on_every_task(category: str) -> N
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_calling_what_does_not_exist_scores_zero(category: str) -> None:
     for task_id in ids_of(category)[::4]:
-        env, _ = play([[Call("do_what_the_user_wants", {})] if calls else [] for calls in reference_turns(task_id)], task_id)
+        env, _ = play(
+            [[Call("do_what_the_user_wants", {})] if calls else [] for calls in reference_turns(task_id)], task_id
+        )
         assert (task_id, env.evaluate()) == (task_id, 0.0)
 
 
@@ -90,7 +93,9 @@ def package_verdict(turns: Turns, task_id: str) -> bool:
     utils = importlib.import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils")
     task = load_package().tasks[task_id]
     entry = {"id": task_id, "initial_config": task.initial_config, "involved_classes": list(task.involved_classes)}
-    texts = [[[f"{c.name}({', '.join(f'{k}={v!r}' for k, v in c.arguments.items())})"] for c in calls] for calls in turns]
+    texts = [
+        [[f"{c.name}({', '.join(f'{k}={v!r}' for k, v in c.arguments.items())})"] for c in calls] for calls in turns
+    ]
     truth = [list(turn) for turn in task.truth]
     try:
         return bool(checker.multi_turn_checker(texts, truth, entry, task.category, "differential")["valid"])
@@ -114,10 +119,20 @@ def mutate(turns: Turns, rng: random.Random) -> Turns:
         case 3:
             turns[min(at + 1, len(turns) - 1)].insert(0, calls.pop(pick))
         case 4:
-            looks = ["pwd", "ls", "displayCarStatus", "get_watchlist", "list_users", "ticket_get_login_status", "get_all_credit_cards"]
+            looks = [
+                "pwd",
+                "ls",
+                "displayCarStatus",
+                "get_watchlist",
+                "list_users",
+                "ticket_get_login_status",
+                "get_all_credit_cards",
+            ]
             rng.choice(turns).insert(0, Call(rng.choice(looks), {}))
         case 5:
-            calls[pick] = Call(calls[pick].name, {key: mistype(value, rng) for key, value in calls[pick].arguments.items()})
+            calls[pick] = Call(
+                calls[pick].name, {key: mistype(value, rng) for key, value in calls[pick].arguments.items()}
+            )
         case _:
             calls[pick] = Call(calls[pick].name, dict(list(calls[pick].arguments.items())[1:]))
     return turns
@@ -141,6 +156,10 @@ def test_the_verdict_equals_the_packages_checker_on_changed_solutions(category: 
             turns = mutate(reference_turns(task_id), random.Random(f"{task_id}/{number}"))
             env, _ = play(turns, task_id, {"max_steps_per_turn": 1000})
             ours, theirs = env.evaluate(params={"irrelevance": False}) == 1.0, package_verdict(turns, task_id)
-            assert ours == theirs, (task_id, number, json.dumps([[c.__dict__ for c in calls] for calls in turns], default=str))
+            assert ours == theirs, (
+                task_id,
+                number,
+                json.dumps([[c.__dict__ for c in calls] for calls in turns], default=str),
+            )
             seen[ours] += 1
     assert min(seen.values()) >= 5, f"the changes should leave some solutions right and break others: {seen}"

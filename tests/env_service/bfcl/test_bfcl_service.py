@@ -64,7 +64,9 @@ def test_all_800_tasks_replayed_over_http(client: EnvClient, solution: Callable[
     assert ids == all_task_ids() and len(ids) == 800
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda task_id: replay(client, task_id, solution(task_id)), ids))
-    assert {task_id: result for task_id, result in zip(ids, results, strict=True) if (result[0], result[2]) != (score, True)} == {}
+    assert {
+        task_id: result for task_id, result in zip(ids, results, strict=True) if (result[0], result[2]) != (score, True)
+    } == {}
     dense = [result[1] for result in results]
     assert set(dense) == {score} if solution is not wrong else 0.0 < sum(dense) / len(dense) < max(dense) < 1.0
 
@@ -95,5 +97,8 @@ def test_odd_texts_and_numbers_of_a_model_survive_the_way_over_http(client: EnvC
     answer = client.step(instance_id, {"role": "assistant", "content": text})
     assert answer["info"]["calls"] == 4
     state = client.get_tools_info(instance_id, params={"what": "state"})["facts"]
-    assert json.loads(json.dumps(state))["GorillaFileSystem"]["root"]["contents"]["n"]["content"] == "123456789012345678901234567890"
+    assert (
+        json.loads(json.dumps(state))["GorillaFileSystem"]["root"]["contents"]["n"]["content"]
+        == "123456789012345678901234567890"
+    )
     client.release_instance(instance_id)

@@ -34,7 +34,9 @@ def test_categories_may_differ_between_train_and_test_without_sharing_a_scenario
 
 
 def test_the_cut_is_the_same_everywhere() -> None:
-    assert BfclEnv.get_query_list("val", {"categories": ["base"]}) == [f"multi_turn_base_{number}" for number in VAL_SCENARIOS]
+    assert BfclEnv.get_query_list("val", {"categories": ["base"]}) == [
+        f"multi_turn_base_{number}" for number in VAL_SCENARIOS
+    ]
 
 
 def test_agentevolvers_cut_is_each_category_in_half_in_order() -> None:

@@ -12,4 +12,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if MISSING and here in item.path.parents and "without_the_package" not in item.name:
-            item.add_marker(pytest.mark.skip(reason="gymnasium is not installed (see env_service/environments/gymnasium/README.md)"))
+            item.add_marker(
+                pytest.mark.skip(reason="gymnasium is not installed (see env_service/environments/gymnasium/README.md)")
+            )

@@ -47,7 +47,11 @@ SIXTH, EVERY = 6, 1
 @pytest.mark.parametrize("world", [LAKE, TAXI])
 @pytest.mark.parametrize("stride", [SIXTH, pytest.param(EVERY, marks=pytest.mark.service)])
 def test_the_shortest_plan_scores_one_on_the_listed_tasks_and_doing_nothing_zero(world: str, stride: int) -> None:
-    ids = [task_id for split in ("train", "val", "test") for task_id in GymnasiumEnv.get_query_list(split, {"worlds": [world]})]
+    ids = [
+        task_id
+        for split in ("train", "val", "test")
+        for task_id in GymnasiumEnv.get_query_list(split, {"worlds": [world]})
+    ]
     assert len(ids) > 200
     for task_id in ids[::stride]:
         env = started(task_id)
@@ -71,8 +75,13 @@ def test_splits_share_no_start_and_list_none_twice() -> None:
 
 @pytest.mark.service
 def test_the_lists_are_the_same_in_every_process() -> None:
-    code = "from env_service.environments.gymnasium.env import GymnasiumEnv; print(','.join(GymnasiumEnv.get_query_list('val')))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    code = (
+        "from env_service.environments.gymnasium.env import GymnasiumEnv; "
+        "print(','.join(GymnasiumEnv.get_query_list('val')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip().split(",") == GymnasiumEnv.get_query_list("val")
 
 
@@ -92,7 +101,8 @@ def test_the_same_messages_lead_to_the_same_answers(world: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from([LAKE, TAXI]), st.lists(st.text() | st.sampled_from(["action:", "action: 99", "action: -1", "ACTION = up"]), max_size=6)
+    st.sampled_from([LAKE, TAXI]),
+    st.lists(st.text() | st.sampled_from(["action:", "action: 99", "action: -1", "ACTION = up"]), max_size=6),
 )
 def test_garbage_is_answered_and_never_raises(world: str, texts: list[str]) -> None:
     env = started(f"{world}:seed=1")
@@ -166,7 +176,11 @@ def test_the_dense_score_grows_on_the_way_and_stays_below_one_until_the_end(worl
 
 
 def test_a_hole_ends_the_episode_with_nothing() -> None:
-    task_id = next(t for t in GymnasiumEnv.get_query_list("train", {"worlds": [LAKE]}) if started(t)._env.unwrapped.desc[0][1] == b"H")
+    task_id = next(
+        t
+        for t in GymnasiumEnv.get_query_list("train", {"worlds": [LAKE]})
+        if started(t)._env.unwrapped.desc[0][1] == b"H"
+    )
     env = started(task_id)
     answer = env.step(said("right"))
     assert "fell into a hole" in answer["state"][0]["content"] and answer["is_terminated"]
@@ -244,7 +258,9 @@ for use in (lambda: GymnasiumEnv.get_query_list("train"), lambda: GymnasiumEnv("
     except RuntimeError as error:
         print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.count(INSTALL_LINE) == 2
 
 
@@ -274,12 +290,17 @@ def test_the_query_is_the_goal_alone_and_the_map_stands_beside_it() -> None:
         env = GymnasiumEnv(LAKE_SEED_0, "i", {"is_open_query": is_open})
         opening = env.get_init_state()
         content, query = opening["state"][-1]["content"], opening["info"]["query"]
-        assert content.startswith(query) and "\n" not in query and "You are A, at row 0, column 0" in content.removeprefix(query)
+        assert (
+            content.startswith(query)
+            and "\n" not in query
+            and "You are A, at row 0, column 0" in content.removeprefix(query)
+        )
         assert ("action: done" in opening["state"][0]["content"]) == is_open
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"), [("action: done", ""), ("There.\nAction: done 4.", "4"), ("done row 1, column 2", "row 1, column 2")]
+    ("text", "answer"),
+    [("action: done", ""), ("There.\nAction: done 4.", "4"), ("done row 1, column 2", "row 1, column 2")],
 )
 def test_an_episode_without_a_goal_ends_when_the_agent_says_so(text: str, answer: str) -> None:
     env = opened(LAKE_SEED_0)
@@ -301,7 +322,9 @@ def test_a_fall_into_a_hole_ends_an_episode_and_does_not_finish_it() -> None:
     hole = next((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "H")
     env._env.unwrapped.s = hole[0] * len(rows) + hole[1] - 1 if hole[1] else (hole[0] - 1) * len(rows)
     result = env.step(said("action: right" if hole[1] else "action: down"))
-    assert result["is_terminated"] and result["info"]["finished"] is False and result["info"]["stop_reason"] == "finished"
+    assert (
+        result["is_terminated"] and result["info"]["finished"] is False and result["info"]["stop_reason"] == "finished"
+    )
 
 
 def test_the_state_of_a_taxi_is_where_it_and_its_passenger_are() -> None:

@@ -25,7 +25,9 @@ def test_listed_tasks_are_solved_over_http(client: EnvClient) -> None:
     assert ids == GymnasiumEnv.get_query_list("val")
     for task_id in ids[::4]:
         local = GymnasiumEnv(task_id, "plan")
-        instance_id = client.create_instance("gymnasium", task_id, params={"is_open_query": False})["info"]["instance_id"]
+        instance_id = client.create_instance("gymnasium", task_id, params={"is_open_query": False})["info"][
+            "instance_id"
+        ]
         for action in local._world.plan(local._env) or []:
             answer = client.step(instance_id, {"role": "assistant", "content": f"action: {action}"})
         assert answer["is_terminated"]

@@ -19,7 +19,9 @@ class Spell(gymnasium.Env):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.action_space = gymnasium.spaces.Text(max_length=5, charset="abc")
-        self.observation_space = gymnasium.spaces.Dict({"word": gymnasium.spaces.Text(5, charset="abc"), "n": gymnasium.spaces.Discrete(9)})
+        self.observation_space = gymnasium.spaces.Dict(
+            {"word": gymnasium.spaces.Text(5, charset="abc"), "n": gymnasium.spaces.Discrete(9)}
+        )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
@@ -54,7 +56,9 @@ class Others(GymnasiumEnv):
 
 
 class Misnamed(GymnasiumEnv):
-    worlds: ClassVar[Mapping[str, World]] = {"Blackjack-v1": World("Blackjack-v1", goal="Beat the dealer.", action_names=("stick",))}
+    worlds: ClassVar[Mapping[str, World]] = {
+        "Blackjack-v1": World("Blackjack-v1", goal="Beat the dealer.", action_names=("stick",))
+    }
 
 
 def said(text: str) -> Message:
@@ -93,7 +97,9 @@ def test_a_text_space_takes_the_text_and_teaches_its_limits() -> None:
 
 
 def test_the_seed_decides_the_task() -> None:
-    openings = {seed: Others(f"test/Spell-v0:seed={seed}", "i").get_init_state()["state"][1]["content"] for seed in (1, 2)}
+    openings = {
+        seed: Others(f"test/Spell-v0:seed={seed}", "i").get_init_state()["state"][1]["content"] for seed in (1, 2)
+    }
     assert openings[1] != openings[2]
     assert Others("test/Spell-v0:seed=1", "i").get_init_state()["state"][1]["content"] == openings[1]
 

@@ -22,10 +22,16 @@ SOLUTIONS: dict[str, tuple[Calls, str]] = {
     "notes.sum.1": ([("note_read", {"key": key}) for key in ("rent", "power", "water")], "Answer: 932 euros"),
     "notes.copy.1": ([("note_write", {"key": "team", "text": "Mira, Jonas, Aylin"})], "Done."),
     "notes.search.1": ([("note_search", {"word": "oslo"})], "answer: trip-1"),
-    "notes.append.1": ([("note_write", {"key": "shopping", "text": "bread, butter, eggs", "overwrite": True})], "Done."),
+    "notes.append.1": (
+        [("note_write", {"key": "shopping", "text": "bread, butter, eggs", "overwrite": True})],
+        "Done.",
+    ),
     "notes.read.2": ([("note_read", {"key": "glazier"})], "On Thursday."),
     "notes.move.2": (
-        [("note_write", {"key": "final", "text": "version seven", "overwrite": True}), ("note_delete", {"key": "draft"})],
+        [
+            ("note_write", {"key": "final", "text": "version seven", "overwrite": True}),
+            ("note_delete", {"key": "draft"}),
+        ],
         "Done.",
     ),
     "notes.delete.2": ([("note_delete", {"key": "bin-a"}), ("note_delete", {"key": "bin-c"})], "Done."),

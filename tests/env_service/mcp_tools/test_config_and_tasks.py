@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from env_service.environments.mcp_tools.config import ConfigError, HttpServer, StdioServer, config_path, load_config, resolved, task_paths
+from env_service.environments.mcp_tools.config import (
+    ConfigError,
+    HttpServer,
+    StdioServer,
+    config_path,
+    load_config,
+    resolved,
+    task_paths,
+)
 from env_service.environments.mcp_tools.env import McpEnv
 from env_service.environments.mcp_tools.json_path import PathError, find, parse_path
 from env_service.environments.mcp_tools.tasks import TaskFileError, load_tasks
@@ -67,7 +75,9 @@ def test_a_configuration_that_is_not_there_names_the_variable(tmp_path: Path) ->
 
 
 def test_placeholders_are_filled_in_for_one_instance() -> None:
-    server = StdioServer(command="${PYTHON}", args=["${CONFIG_DIR}/s.py", "${INSTANCE_DIR}/f"], env={"T": "x${env:MY_TOKEN}"})
+    server = StdioServer(
+        command="${PYTHON}", args=["${CONFIG_DIR}/s.py", "${INSTANCE_DIR}/f"], env={"T": "x${env:MY_TOKEN}"}
+    )
     filled = resolved(server, Path("/config"), Path("/instance"), {"MY_TOKEN": "1"})
     assert isinstance(filled, StdioServer)
     assert (filled.command, filled.args, filled.env, filled.cwd) == (
@@ -139,7 +149,9 @@ def test_the_task_list_takes_no_parameters_and_knows_its_splits(write_config: Ca
 VALUE = {"a": [{"b c": 1}, None], "d-e": "x"}
 
 
-@pytest.mark.parametrize(("path", "found"), [("$", VALUE), ("$.a[0]['b c']", 1), ('$["a"][-1]', None), ("$.d-e", "x"), ("$['a'][1]", None)])
+@pytest.mark.parametrize(
+    ("path", "found"), [("$", VALUE), ("$.a[0]['b c']", 1), ('$["a"][-1]', None), ("$.d-e", "x"), ("$['a'][1]", None)]
+)
 def test_a_json_path_finds_one_value(path: str, found: Any) -> None:
     assert find(VALUE, path) == found
 

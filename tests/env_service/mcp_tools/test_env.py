@@ -51,7 +51,13 @@ def test_the_opening_lists_the_tools_and_the_request(make: Make) -> None:
     state = checked_init_state(make("notes.read.1").get_init_state())
     system, user = (message["content"] for message in state["state"])
     schemas = [json.loads(line) for line in system.split("<tools>\n")[1].split("\n</tools>")[0].splitlines()]
-    assert [schema["function"]["name"] for schema in schemas] == ["note_list", "note_read", "note_write", "note_delete", "note_search"]
+    assert [schema["function"]["name"] for schema in schemas] == [
+        "note_list",
+        "note_read",
+        "note_write",
+        "note_delete",
+        "note_search",
+    ]
     assert schemas[1]["function"]["parameters"]["required"] == ["key"]
     assert "door code" in user
     assert "4471" not in system + user
@@ -136,7 +142,9 @@ def test_an_open_query_has_no_request_and_no_reward(make: Make) -> None:
     assert (end["reward"], end["is_terminated"], env.evaluate()) == (0.0, True, 0.0)
 
 
-@pytest.mark.parametrize("params", [{"config": "/tmp/x.json"}, {"mcpServers": {}}, {"sparse": 1}, {"is_open_qery": True}])
+@pytest.mark.parametrize(
+    "params", [{"config": "/tmp/x.json"}, {"mcpServers": {}}, {"sparse": 1}, {"is_open_qery": True}]
+)
 def test_an_unknown_or_wrong_parameter_is_refused(params: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="parameter"):
         McpEnv("notes.read.1", "i", params)
@@ -165,7 +173,9 @@ def test_instances_do_not_share_their_state_and_leave_no_folder(make: Make) -> N
 
 def test_folders_of_killed_instances_are_removed_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path))
-    dead, alive, young = (tmp_path / f"{folders.PREFIX}{name}" for name in ("99999999-a", f"{os.getpid()}-b", "99999999-c"))
+    dead, alive, young = (
+        tmp_path / f"{folders.PREFIX}{name}" for name in ("99999999-a", f"{os.getpid()}-b", "99999999-c")
+    )
     for folder in (dead, alive, young):
         folder.mkdir()
         (folder / "state.json").write_text("{}", encoding="utf-8")
@@ -189,7 +199,8 @@ def test_calls_are_read_in_every_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"), [("**Answer:** 7", "7"), ("x\nFinal answer: a b ", "a b"), ("Answer:", "Answer:"), (" plain ", "plain")]
+    ("text", "answer"),
+    [("**Answer:** 7", "7"), ("x\nFinal answer: a b ", "a b"), ("Answer:", "Answer:"), (" plain ", "plain")],
 )
 def test_the_final_answer_is_the_answer_line_or_the_whole_message(text: str, answer: str) -> None:
     assert final_answer(text) == answer

@@ -34,7 +34,12 @@ def _said(folder: Path, text: str | None) -> Record:
 
 @pytest.mark.parametrize(
     ("text", "score"),
-    [("Answer: Blue Car.", 1.0), ("  blue   CAR ", 1.0), ("It is the blue car", 0.0), ("Answer: red\nAnswer: blue car", 1.0)],
+    [
+        ("Answer: Blue Car.", 1.0),
+        ("  blue   CAR ", 1.0),
+        ("It is the blue car", 0.0),
+        ("Answer: red\nAnswer: blue car", 1.0),
+    ],
 )
 def test_an_exact_answer_is_compared_without_case_and_white_space(tmp_path: Path, text: str, score: float) -> None:
     assert _grade(_said(tmp_path, text), {"type": "exact", "answer": ["blue car", "the blue one"]}) == score
@@ -49,7 +54,10 @@ def test_a_pattern_is_searched_in_the_final_answer_only(tmp_path: Path) -> None:
 def test_a_state_file_is_compared_as_json(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"on": true, "n": [1, 2.0]}', encoding="utf-8")
     record = _said(tmp_path, "done")
-    assert _grade(record, {"type": "json_path", "file": "s.json", "path": "$", "equals": {"n": [1.0, 2], "on": True}}) == 1.0
+    assert (
+        _grade(record, {"type": "json_path", "file": "s.json", "path": "$", "equals": {"n": [1.0, 2], "on": True}})
+        == 1.0
+    )
     assert _grade(record, {"type": "json_path", "file": "s.json", "path": "$.on", "equals": 1}) == 0.0
     assert _grade(record, {"type": "json_path", "file": "s.json", "path": "$.n[0]", "equals": True}) == 0.0
     assert _grade(record, {"type": "json_path", "file": "s.json", "path": "$.n", "equals": [1]}) == 0.0
@@ -96,7 +104,9 @@ class _Judge(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         server: Any = self.server
-        server.asked.append((self.path, dict(self.headers), json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+        server.asked.append(
+            (self.path, dict(self.headers), json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        )
         status, content = server.script.pop(0)
         body = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
         self.send_response(status)
@@ -139,7 +149,10 @@ def test_a_judge_is_asked_with_the_material_between_secret_marks(tmp_path: Path,
 
 def test_a_judge_that_says_no_gives_nothing(tmp_path: Path, judge_server: Any) -> None:
     judge_server.script += [(200, '<think>{"met": true}</think>{"reason": "rude", "met": false}')]
-    assert grade(_task({"type": "judge", "rubric": "greets"}), _said(tmp_path, "Hm"), _client(judge_server), sparse=True) == 0.0
+    assert (
+        grade(_task({"type": "judge", "rubric": "greets"}), _said(tmp_path, "Hm"), _client(judge_server), sparse=True)
+        == 0.0
+    )
 
 
 def test_a_judge_is_asked_again_after_a_failure_and_after_nonsense(judge_server: Any) -> None:
@@ -156,7 +169,9 @@ def test_a_judge_is_asked_again_after_a_failure_and_after_nonsense(judge_server:
         ([(401, "")], 1, "HTTP 401"),
     ],
 )
-def test_without_a_verdict_there_is_an_error_and_no_score(judge_server: Any, script: Any, tries: int, message: str) -> None:
+def test_without_a_verdict_there_is_an_error_and_no_score(
+    judge_server: Any, script: Any, tries: int, message: str
+) -> None:
     judge_server.script += script
     with pytest.raises(JudgeError, match=message) as caught:
         _client(judge_server).is_met("q", "r", "m")

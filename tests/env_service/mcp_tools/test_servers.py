@@ -76,7 +76,9 @@ def test_an_example_task_is_solved_through_the_real_stdio_server(task_id: str) -
         env.close()
 
 
-def test_a_server_sees_no_variable_of_the_service_and_lives_in_the_instances_folder(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_sees_no_variable_of_the_service_and_lives_in_the_instances_folder(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("GIVEN", "on purpose")
     env = start({"odd": {**odd(), "env": {"TOKEN": "${env:GIVEN}"}}})
@@ -165,7 +167,9 @@ def test_what_a_server_logs_lies_in_no_folder_that_a_tool_is_given(start: Start)
         ({"url": "http://127.0.0.1:9/mcp"}, "'odd' did not start"),
     ],
 )
-def test_a_server_that_does_not_start_is_an_error_that_names_it(start: Start, server: dict[str, Any], message: str) -> None:
+def test_a_server_that_does_not_start_is_an_error_that_names_it(
+    start: Start, server: dict[str, Any], message: str
+) -> None:
     env = start({"odd": server, "notes": odd()})
     with pytest.raises(ServerError, match=message):
         env.get_init_state()
@@ -214,7 +218,9 @@ def test_a_server_ends_with_a_service_that_is_killed() -> None:
     print("ready", flush=True)
     time.sleep(60)
     """
-    service = subprocess.Popen([sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, text=True, cwd="/")
+    service = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, text=True, cwd="/"
+    )
     assert service.stdout is not None
     assert service.stdout.readline() == "ready\n"
     children = [child.pid for child in psutil.Process(service.pid).children(recursive=True)]
@@ -263,7 +269,9 @@ def test_a_server_is_used_over_streamable_http_and_its_death_is_an_error(
     start: Start, http_server: tuple[str, subprocess.Popen[bytes]]
 ) -> None:
     url, process = http_server
-    env = start({"odd": {"type": "http", "url": url, "headers": {"X-Any": "thing"}}}, call_timeout_s=5, max_result_chars=1000)
+    env = start(
+        {"odd": {"type": "http", "url": url, "headers": {"X-Any": "thing"}}}, call_timeout_s=5, max_result_chars=1000
+    )
     env.get_init_state()
     assert int(text_of(env, "pid")) == process.pid
     assert len(text_of(env, "flood")) < 1100

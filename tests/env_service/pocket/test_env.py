@@ -51,7 +51,14 @@ def test_an_episode_ends_when_the_budget_is_spent(slack):
     budget = len(reference("pay.k3.1")) + slack
     results = [act(env, "cal.find bob") for _ in range(budget)]
     assert [r["is_terminated"] for r in results] == [False] * (budget - 1) + [True]
-    told = {"steps": budget, "errors": 0, "refused": False, "finished": False, "answer": None, "stop_reason": "max_steps"}
+    told = {
+        "steps": budget,
+        "errors": 0,
+        "refused": False,
+        "finished": False,
+        "answer": None,
+        "stop_reason": "max_steps",
+    }
     assert results[-1]["info"] == told
     assert results[-1]["reward"] == 0.0
 

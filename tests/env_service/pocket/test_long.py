@@ -90,10 +90,16 @@ def test_a_goal_that_was_missed_costs_itself_and_no_other():
     task_id = "long.k3.17"
     calls = by_goal(task_id)
     # Later goals rely on a login and on manuals that were read: whoever misses those must do them later.
-    apart = [i for i, goal in enumerate(calls) if not any(text.startswith(("bank.login", "doc ", "shop.find")) for text in goal)]
+    apart = [
+        i
+        for i, goal in enumerate(calls)
+        if not any(text.startswith(("bank.login", "doc ", "shop.find")) for text in goal)
+    ]
     assert len(apart) > 10
     for missed in apart:
-        rest = [text for i, goal in enumerate(calls) for text in (["note.add milk home", "done"] if i == missed else goal)]
+        rest = [
+            text for i, goal in enumerate(calls) for text in (["note.add milk home", "done"] if i == missed else goal)
+        ]
         env, result, _ = play(task_id, rest, slack=9)
         assert result["info"]["goals_solved"] == len(calls) - 1, missed
         assert env.evaluate(params={"sparse": False}) == pytest.approx(1 - 1 / len(calls))
@@ -176,7 +182,9 @@ def test_a_wrong_id_is_refused(task_id):
         PocketLongEnv(task_id, "i")
 
 
-@pytest.mark.parametrize(("split", "params"), [("nowhere", {}), ("dev", {"n": 0}), ("dev", {"levels": [1]}), ("dev", {"m": 1})])
+@pytest.mark.parametrize(
+    ("split", "params"), [("nowhere", {}), ("dev", {"n": 0}), ("dev", {"levels": [1]}), ("dev", {"m": 1})]
+)
 def test_a_wrong_list_is_refused(split, params):
     with pytest.raises(ValueError, match=r"split|levels|unknown"):
         PocketLongEnv.get_query_list(split, params)

@@ -47,12 +47,16 @@ def test_json_calls_are_read_in_either_mode(text):
 
 
 def test_native_tool_calls_are_read_before_the_text():
-    native = [{"id": "1", "type": "function", "function": {"name": "cal_move", "arguments": '{"id": "e3", "day": "mon"}'}}]
+    native = [
+        {"id": "1", "type": "function", "function": {"name": "cal_move", "arguments": '{"id": "e3", "day": "mon"}'}}
+    ]
     assert read("note.del n3", tool_calls=native) == Call("cal.move", ("e3", "mon"), ("id", "day"))
     assert parse({"role": "assistant", "content": None, "tool_calls": native}, "json").tool == "cal.move"
 
 
-@pytest.mark.parametrize("text", ["<tool_call>{", '{"name": 3}', '{"name": "doc", "arguments": [1]}', '<tool_call>["doc"]', "{" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["<tool_call>{", '{"name": 3}', '{"name": "doc", "arguments": [1]}', '<tool_call>["doc"]', "{" * 100_000]
+)
 def test_a_broken_json_call_says_how_to_write_one(text):
     with pytest.raises(CallError, match="<tool_call>"):
         read(text, "json")

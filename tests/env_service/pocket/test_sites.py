@@ -13,7 +13,11 @@ WRONG = {
     ("pay", "name"): ("pay", lambda t: "bank.pay {1} {0}".format(*t.plan[0].args), "err use bank.pay NAME AMOUNT"),
     ("pay", "amount"): ("pay", lambda t: str(t.plan[0]), "err use bank.pay AMOUNT NAME"),
     ("login", "pin"): ("balance", lambda t: "bank.bal", "err login first"),
-    ("plan", "name"): ("cal_add", lambda t: "cal.add {1} {2} {0}".format(*t.plan[0].args), "err use cal.add NAME DAY HOUR"),
+    ("plan", "name"): (
+        "cal_add",
+        lambda t: "cal.add {1} {2} {0}".format(*t.plan[0].args),
+        "err use cal.add NAME DAY HOUR",
+    ),
     ("plan", "day"): ("cal_add", lambda t: str(t.plan[0]), "err use cal.add DAY HOUR NAME"),
     ("look", "first"): ("buy", lambda t: str(t.plan[0]), None),
 }
@@ -88,7 +92,11 @@ def test_an_error_names_what_was_wrong_and_how_to_do_it(text, error):
 
 
 def test_money_and_stock_are_checked_before_anything_changes():
-    site = next(s for s in range(N_SITES) if quirks_of(s).login == "open" and quirks_of(s).look == "free" and quirks_of(s).pay == "name")
+    site = next(
+        s
+        for s in range(N_SITES)
+        if quirks_of(s).login == "open" and quirks_of(s).look == "free" and quirks_of(s).pay == "name"
+    )
     env = PocketEnv(f"open.k{site}.1", "i")
     before = snapshot(env)
     product, (_, left) = next(iter(env.world.tables.products.items()))
@@ -112,5 +120,13 @@ def test_the_order_of_json_keys_counts_only_where_a_site_has_an_order():
 
 def test_unknown_or_missing_json_keys_are_refused():
     env = PocketEnv("open.k0.1", "i", {"syntax": "json"})
-    for arguments in ('{"thing": "milk", "tag": "home"}', '{"word": "milk"}', '{"word": "milk", "tag": "home", "hour": 3}', "{}"):
-        assert said(env, f'{{"name": "note.add", "arguments": {arguments}}}') == 'err use note.add {"word": WORD, "tag": TAG}'
+    for arguments in (
+        '{"thing": "milk", "tag": "home"}',
+        '{"word": "milk"}',
+        '{"word": "milk", "tag": "home", "hour": 3}',
+        "{}",
+    ):
+        assert (
+            said(env, f'{{"name": "note.add", "arguments": {arguments}}}')
+            == 'err use note.add {"word": WORD, "tag": TAG}'
+        )

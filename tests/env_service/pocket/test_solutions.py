@@ -38,7 +38,9 @@ def test_an_immediate_done_scores_nothing(split):
 def test_a_solution_without_done_does_not_pass_but_earns_dense_credit():
     result = replay("pay.k0.1", reference("pay.k0.1")[:-1])
     assert result.sparse == 0.0
-    assert result.dense == pytest.approx(0.5), "balance and payment are right, but nothing was finished: 3 of 4 checks where idling has 2"
+    assert result.dense == pytest.approx(0.5), (
+        "balance and payment are right, but nothing was finished: 3 of 4 checks where idling has 2"
+    )
 
 
 def test_a_side_effect_is_caught():

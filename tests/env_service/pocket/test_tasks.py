@@ -74,7 +74,8 @@ def test_a_wrong_list_request_is_refused_by_name(split, params, word):
 
 
 @pytest.mark.parametrize(
-    "task_id", ["", "note_del", "note_del.k3", "note_del.3.1", "note_del.k32.1", "nope.k1.1", "note_del.k01.1", "pay.k1.-1"]
+    "task_id",
+    ["", "note_del", "note_del.k3", "note_del.3.1", "note_del.k32.1", "nope.k1.1", "note_del.k01.1", "pay.k1.-1"],
 )
 def test_a_wrong_id_is_refused(task_id):
     with pytest.raises(ValueError, match=r"task id|site"):
@@ -83,7 +84,12 @@ def test_a_wrong_id_is_refused(task_id):
 
 def test_held_out_sites_and_wordings_stay_out_of_train():
     sites = {split: {make_task(i).site for i in PocketEnv.get_query_list(split)} for split in SPLITS}
-    assert sites == {"train": set(TRAIN_SITES), "dev": set(TRAIN_SITES), "test": set(TEST_SITES), "hard": set(HARD_SITES)}
+    assert sites == {
+        "train": set(TRAIN_SITES),
+        "dev": set(TRAIN_SITES),
+        "test": set(TEST_SITES),
+        "hard": set(HARD_SITES),
+    }
     held_out = {f.name: f.wordings[2].split("{")[0] for f in FAMILIES.values()}
     for task in map(make_task, PocketEnv.get_query_list("hard")):
         assert task.query.startswith(held_out[task.family])
@@ -101,7 +107,9 @@ def test_sites_are_distinct_combinations_with_every_quirk_balanced_in_every_spli
 def test_tasks_are_the_same_in_another_process_with_another_hash_seed():
     def fingerprint(hash_seed: str) -> str:
         env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        run = subprocess.run([sys.executable, "-c", FINGERPRINT], env=env, capture_output=True, text=True, timeout=60, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", FINGERPRINT], env=env, capture_output=True, text=True, timeout=60, check=True
+        )
         return run.stdout.strip()
 
     here = hashlib.sha256()

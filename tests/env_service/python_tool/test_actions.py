@@ -133,7 +133,9 @@ def test_no_text_breaks_the_parser(content: str) -> None:
     parse(called("python", json.dumps({"code": content})))
 
 
-@pytest.mark.parametrize("piece", ["\\boxed{", "{", "\n", "answer: * ", "* ", "<tool_call>", "```python\n", "`", " ", "the "])
+@pytest.mark.parametrize(
+    "piece", ["\\boxed{", "{", "\n", "answer: * ", "* ", "<tool_call>", "```python\n", "`", " ", "the "]
+)
 def test_long_repetitive_text_is_read_quickly(piece: str) -> None:
     started = time.perf_counter()
     parse(said(piece * (300_000 // len(piece))))

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_service.environments.python_tool.checkers import is_correct, parse_number, same_expression, same_number, same_text
+from env_service.environments.python_tool.checkers import (
+    is_correct,
+    parse_number,
+    same_expression,
+    same_number,
+    same_text,
+)
 from env_service.environments.python_tool.packages import GRADER_PACKAGES, is_installed
 from env_service.environments.python_tool.problems.problem import as_text
 from env_service.environments.python_tool.tasks import PythonTask
 
-needs_math_verify = pytest.mark.skipif(not all(map(is_installed, GRADER_PACKAGES)), reason="needs math-verify[antlr4_9_3]")
+needs_math_verify = pytest.mark.skipif(
+    not all(map(is_installed, GRADER_PACKAGES)), reason="needs math-verify[antlr4_9_3]"
+)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,8 @@ def test_the_arithmetic_is_not_left_to_the_grader(answer: str) -> None:
 
 
 UNFINISHED = {
-    "3": "(7*8-50)/2 4=3 1+2 10-7 2+1=3 x=1+2 x=1+2=3 x+1=3 4\\equiv3 \\sqrt{9} 3\\cdot1+0 \\max(1,3) \\log_2{8} |-3| \\int_0^1{3dx}",
+    "3": "(7*8-50)/2 4=3 1+2 10-7 2+1=3 x=1+2 x=1+2=3 x+1=3 4\\equiv3 \\sqrt{9} 3\\cdot1+0 \\max(1,3) \\log_2{8} |-3| "
+    "\\int_0^1{3dx}",
     "1024": "2^{10} 4^5",
     "120": "5! 1\\cdot2\\cdot3\\cdot4\\cdot5",
     "x+3": "x+1+2",
@@ -127,7 +136,8 @@ FINISHED = {
 
 @needs_math_verify
 @pytest.mark.parametrize(
-    ("reference", "answers", "right"), [*((k, v, "False") for k, v in UNFINISHED.items()), *((k, v, "True") for k, v in FINISHED.items())]
+    ("reference", "answers", "right"),
+    [*((k, v, "False") for k, v in UNFINISHED.items()), *((k, v, "True") for k, v in FINISHED.items())],
 )
 def test_an_answer_states_a_value(reference: str, answers: str, right: str) -> None:
     from env_service.environments.python_tool.expressions import verdict

@@ -86,17 +86,34 @@ def test_a_32_bit_system_call_kills_the_interpreter(start: Callable[..., Sandbox
 def test_no_socket_can_be_opened_but_asyncio_works(run: Run) -> None:
     assert "PermissionError" in run("import socket\nsocket.socket()").output
     assert "PermissionError" in run("import socket\nsocket.create_connection(('127.0.0.1', 80))").output
-    assert run("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 7\nasyncio.run(f())").output == "7\n"
+    assert (
+        run("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 7\nasyncio.run(f())").output
+        == "7\n"
+    )
 
 
 def test_the_kernel_holds_no_memory_for_the_code_in_the_buffers_of_its_sockets(run: Run) -> None:
-    code = "import socket\na, b = socket.socketpair()\nwith a, b:\n    a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**26)"
+    code = (
+        "import socket\na, b = socket.socketpair()\nwith a, b:\n    a.setsockopt(socket.SOL_SOCKET, "
+        "socket.SO_SNDBUF, 2**26)"
+    )
     assert "PermissionError" in run(code).output
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/etc/passwd", "/etc/hosts", "/proc/self/environ", "/proc/1/maps", "/sys", "/home", str(REPOSITORY), __file__, "/bin/sh", "/dev/shm"],
+    [
+        "/etc/passwd",
+        "/etc/hosts",
+        "/proc/self/environ",
+        "/proc/1/maps",
+        "/sys",
+        "/home",
+        str(REPOSITORY),
+        __file__,
+        "/bin/sh",
+        "/dev/shm",
+    ],
 )
 def test_no_host_path_is_visible(run: Run, path: str) -> None:
     assert run(f"import os\nprint(os.path.lexists({path!r}))").output == "False\n"
@@ -115,17 +132,23 @@ def test_installed_packages_are_hidden_unless_chosen(run: Run) -> None:
 
 
 def test_parent_folders_and_open_descriptors_lead_nowhere(run: Run) -> None:
-    escape = "import os\nos.chdir('/')\nfor _ in range(50):\n    os.chdir('..')\nprint(os.path.exists('etc/passwd'))\nos.chdir('/scratch')"
+    escape = (
+        "import os\nos.chdir('/')\nfor _ in range(50):\n    "
+        "os.chdir('..')\nprint(os.path.exists('etc/passwd'))\nos.chdir('/scratch')"
+    )
     assert run(escape).output == "False\n"
     descriptors = (
-        "import os\ndef alive(fd):\n    try:\n        os.fstat(fd)\n        return True\n    except OSError:\n        return False\n"
+        "import os\ndef alive(fd):\n    try:\n        os.fstat(fd)\n        return True\n    except "
+        "OSError:\n        return False\n"
     )
     assert run(f"{descriptors}print([fd for fd in range(60) if alive(fd)])").output == "[0, 1, 2, 3]\n"
     for descriptor in range(4):
         assert "NotADirectoryError" in run(f"import os\nos.open('..', os.O_RDONLY, dir_fd={descriptor})").output
 
 
-def test_no_variable_of_the_service_reaches_the_code(start: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_variable_of_the_service_reaches_the_code(
+    start: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     output = start().run("import os\nprint(sorted(os.environ))\nprint('sk-very-secret' in str(os.environ))").output
     assert output == "['HOME', 'LANG', 'MKL_NUM_THREADS', 'OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'TMPDIR']\nFalse\n"
@@ -134,7 +157,8 @@ def test_no_variable_of_the_service_reaches_the_code(start: Callable[..., Sandbo
 @pytest.mark.parametrize("folder", ["/", "/usr", "/dev", "/packages", os.path.dirname(os.path.realpath(os.__file__))])
 def test_nothing_outside_the_scratch_folder_can_be_written(run: Run, folder: str) -> None:
     assert any(
-        error in run(f"open({folder!r} + '/x', 'w')").output for error in ("Read-only file system", "No such file", "Permission denied")
+        error in run(f"open({folder!r} + '/x', 'w')").output
+        for error in ("Read-only file system", "No such file", "Permission denied")
     )
 
 
@@ -171,7 +195,10 @@ def test_the_hosts_name_is_hidden(run: Run) -> None:
 
 
 def test_privileges_are_gone(run: Run) -> None:
-    assert run("import os\nprint(0 in os.getresuid() + os.getresgid(), [g for g in os.getgroups() if g == 0])").output == "False []\n"
+    assert (
+        run("import os\nprint(0 in os.getresuid() + os.getresgid(), [g for g in os.getgroups() if g == 0])").output
+        == "False []\n"
+    )
 
 
 def test_a_fork_bomb_makes_no_process(run: Run) -> None:
@@ -181,7 +208,10 @@ def test_a_fork_bomb_makes_no_process(run: Run) -> None:
 
 
 def test_a_thread_bomb_is_stopped_at_the_limit(start: Callable[..., Sandbox]) -> None:
-    code = "import threading, time\nfor i in range(500):\n    threading.Thread(target=time.sleep, args=(3,), daemon=True).start()"
+    code = (
+        "import threading, time\nfor i in range(500):\n    threading.Thread(target=time.sleep, args=(3,), "
+        "daemon=True).start()"
+    )
     sandbox = start(threads=8)
     assert "can't start new thread" in sandbox.run(code).output
     assert int(sandbox.run("print(i)").output) <= 8

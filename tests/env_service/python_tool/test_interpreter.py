@@ -43,7 +43,9 @@ def test_a_traceback_shows_the_agents_lines_and_nothing_of_the_interpreter(run: 
 
 
 def test_a_long_traceback_loses_its_middle_but_not_the_error(run: Run) -> None:
-    calls = "\n".join(f"def f{i}():\n    f{i + 1}()" for i in range(40)) + "\ndef f40():\n    raise KeyError('deep')\nf0()"
+    calls = (
+        "\n".join(f"def f{i}():\n    f{i + 1}()" for i in range(40)) + "\ndef f40():\n    raise KeyError('deep')\nf0()"
+    )
     output = run(calls).output
     assert "lines left out" in output
     assert output.endswith("KeyError: 'deep'\n")
@@ -108,8 +110,12 @@ def test_an_endless_loop_ends_at_the_time_limit_with_what_it_printed(start: Call
 
 
 def test_code_that_catches_everything_is_ended_all_the_same(start: Callable[..., Sandbox]) -> None:
-    code = "import signal\nfor s in range(1, 32):\n    try: signal.signal(s, signal.SIG_IGN)\n    except Exception: pass\n"
-    result = start(wall_s=0.5).run(code + "while True:\n    try:\n        while True: pass\n    except BaseException: pass")
+    code = (
+        "import signal\nfor s in range(1, 32):\n    try: signal.signal(s, signal.SIG_IGN)\n    except Exception: pass\n"
+    )
+    result = start(wall_s=0.5).run(
+        code + "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
+    )
     assert result.status == "timeout"
 
 
@@ -139,10 +145,13 @@ def test_an_interpreter_killed_between_runs_is_noticed(start: Callable[..., Sand
         "import os\nos.write(3, b'nonsense\\n')",
         "import os\nos.dup2(1, 3)",
         "import os\nos.close(1); os.close(2); os.close(3)\nwhile True: pass",
-        "import threading, os\nthreading.Thread(target=lambda: os.read(3, 10**6), daemon=True).start()\nimport time\ntime.sleep(9)",
+        "import threading, os\nthreading.Thread(target=lambda: os.read(3, 10**6), daemon=True).start()\nimport "
+        "time\ntime.sleep(9)",
     ],
 )
-def test_tampering_with_the_control_channel_ends_only_this_interpreter(start: Callable[..., Sandbox], attack: str) -> None:
+def test_tampering_with_the_control_channel_ends_only_this_interpreter(
+    start: Callable[..., Sandbox], attack: str
+) -> None:
     sandbox = start(wall_s=1.0)
     started = time.monotonic()
     results = [sandbox.run(attack)]

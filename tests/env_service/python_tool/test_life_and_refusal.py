@@ -30,7 +30,9 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 def _python(source: str, *prefix: str, executable: str = sys.executable) -> subprocess.CompletedProcess[str]:
     program = f"import sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n{textwrap.dedent(source)}"
-    return subprocess.run([*prefix, executable, "-c", program], capture_output=True, text=True, timeout=60, cwd="/", check=False)
+    return subprocess.run(
+        [*prefix, executable, "-c", program], capture_output=True, text=True, timeout=60, cwd="/", check=False
+    )
 
 
 def test_without_namespaces_the_sandbox_is_refused_with_the_reason_and_the_remedy() -> None:
@@ -69,10 +71,15 @@ def test_without_namespaces_the_environment_fails_at_creation() -> None:
     [
         ("launcher.seccomp.install = lambda threads: None", "a socket can be opened; a process can be created"),
         ("launcher.view.enter = lambda packages, size: None; launcher.view.SCRATCH = '/'", "host files are visible"),
-        ("launcher.linux.drop_capabilities = lambda: None; launcher.layers.spare_uid = lambda: 0", "privileges are left"),
+        (
+            "launcher.linux.drop_capabilities = lambda: None; launcher.layers.spare_uid = lambda: 0",
+            "privileges are left",
+        ),
     ],
 )
-def test_a_sandbox_that_lacks_a_layer_fails_its_own_test(monkeypatch: pytest.MonkeyPatch, missing: str, leak: str) -> None:
+def test_a_sandbox_that_lacks_a_layer_fails_its_own_test(
+    monkeypatch: pytest.MonkeyPatch, missing: str, leak: str
+) -> None:
     patched = f"from sandbox import launcher; {missing}; main = launcher.main;"
     monkeypatch.setattr(host, "_BOOT", host._BOOT.replace("from sandbox.launcher import main;", patched))
     sandbox = Sandbox(Limits())
@@ -106,7 +113,8 @@ PROBE = """
     sandbox = Sandbox(Limits())
     print(sandbox.run("import os; print(os.getuid(), os.getpid(), os.path.exists('/etc/passwd'))").output.strip())
     print(sandbox.run("import socket; socket.socket()").detail, sandbox.run("import os; os.fork()").detail)
-    threads = "import threading, time\\nfor i in range(200): threading.Thread(target=time.sleep, args=(2,), daemon=True).start()"
+    threads = "import threading, time\\nfor i in range(200): threading.Thread(target=time.sleep, args=(2,), \
+daemon=True).start()"
     print(sandbox.run(threads).detail)
     sandbox.close()
 """
@@ -166,7 +174,9 @@ def test_nothing_outlives_a_service_that_is_killed() -> None:
     print(sandbox.launcher_pid, flush=True)
     sandbox.run("while True: pass")
     """
-    service = subprocess.Popen([sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, text=True, cwd="/")
+    service = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, text=True, cwd="/"
+    )
     assert service.stdout is not None
     processes = family(int(service.stdout.readline()))
     service.kill()

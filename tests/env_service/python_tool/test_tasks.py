@@ -55,12 +55,16 @@ def test_every_answer_is_found_another_way_by_a_program_in_the_sandbox() -> None
 
 
 def _write(path: Path, *records: Any) -> tuple[str]:
-    path.write_text("\n".join(record if isinstance(record, str) else json.dumps(record) for record in records), encoding="utf-8")
+    path.write_text(
+        "\n".join(record if isinstance(record, str) else json.dumps(record) for record in records), encoding="utf-8"
+    )
     return (str(path),)
 
 
 def test_further_files_are_added_and_named_by_their_split(tmp_path: Path) -> None:
-    tasks = load_tasks((*_write(tmp_path / "test.jsonl", GOOD), *_write(tmp_path / "more.jsonl", {**GOOD, "id": "b", "split": "dev"})))
+    tasks = load_tasks(
+        (*_write(tmp_path / "test.jsonl", GOOD), *_write(tmp_path / "more.jsonl", {**GOOD, "id": "b", "split": "dev"}))
+    )
     assert tasks["mine"].split == "test"
     assert tasks["b"].split == "dev"
 
@@ -96,7 +100,10 @@ def test_an_id_that_occurs_twice_and_a_missing_file_are_refused(tmp_path: Path) 
 def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     files = _write(tmp_path / "own.jsonl", GOOD)
     assert load_tasks(files)["mine"].answer == "2"
-    assert load_tasks(_write(tmp_path / "own.jsonl", {**GOOD, "answer": "two", "checker": "exact"}))["mine"].answer == "two"
+    assert (
+        load_tasks(_write(tmp_path / "own.jsonl", {**GOOD, "answer": "two", "checker": "exact"}))["mine"].answer
+        == "two"
+    )
 
 
 def test_math_verify_tasks_are_refused_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +112,9 @@ def test_math_verify_tasks_are_refused_where_it_is_missing(tmp_path: Path, monke
         load_tasks(_write(tmp_path / "verify.jsonl", {**GOOD, "checker": "math-verify"}))
 
 
-def test_task_files_come_from_the_servers_variable_and_never_from_params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_files_come_from_the_servers_variable_and_never_from_params(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (path,) = _write(tmp_path / "own.jsonl", GOOD)
     with pytest.raises(ValueError, match="unknown parameter 'task_files'"):
         PythonEnv.get_query_list("train", {"task_files": path})
@@ -126,7 +135,12 @@ def test_lists_can_be_narrowed() -> None:
 
 def test_settings_are_read_from_variables() -> None:
     settings = read_settings(
-        {"ENV_PYTHON_WALL_S": "2.5", "ENV_PYTHON_MEMORY_MB": "300", "ENV_PYTHON_PACKAGES": " pytest, pluggy ", "PATH": "x"}
+        {
+            "ENV_PYTHON_WALL_S": "2.5",
+            "ENV_PYTHON_MEMORY_MB": "300",
+            "ENV_PYTHON_PACKAGES": " pytest, pluggy ",
+            "PATH": "x",
+        }
     )
     assert (settings.limits.wall_s, settings.limits.memory_mb) == (2.5, 300)
     assert settings.packages == ("pytest", "pluggy")

@@ -17,7 +17,8 @@ _TINY = Path(__file__).parents[2] / "env_service" / "appworld"
 _CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _OUTPUT = re.compile(r"Output:\n```\n(.*?)\n```", re.DOTALL)
 _COMPLETE = re.compile(r"apis\.supervisor\.complete_task\((?:answer=)?(.*?)\)\s*$", re.MULTILINE)
-_LOGIN = """passwords = {{entry["account_name"]: entry["password"] for entry in apis.supervisor.show_account_passwords()}}
+_LOGIN = """passwords = {{entry["account_name"]: entry["password"] for entry in \
+apis.supervisor.show_account_passwords()}}
 token = apis.{app}.login(username="{user}", password=passwords["{app}"])["access_token"]
 """
 _PAGES = """entries, page = [], 0
@@ -52,7 +53,8 @@ def _time(rng: random.Random) -> Slots:
 _TAGS = ("work", "home", "travel", "money", "people")
 FAMILIES = (
     Family("note", "Make a note called {title} with the text '{text}'.", _words("title", "text"),
-           _signed("simple_note", "print(apis.simple_note.create_note(title='{title}', content='{text}', access_token=token))"),
+           _signed("simple_note", "print(apis.simple_note.create_note(title='{title}', content='{text}', "
+                                  "access_token=token))"),
            changes=True),
     Family("tagged", "How many of my notes have the tag {tag}?", lambda rng: {"tag": rng.choice(_TAGS)},
            _signed("simple_note", _PAGES.format(api="simple_note.search_notes")
@@ -65,7 +67,8 @@ FAMILIES = (
            _signed("venmo", "print(apis.venmo.show_venmo_balance(access_token=token)['venmo_balance'])"), _read),
     Family("file", "Write a file ~/{name}.txt that holds the words '{text}'.",
            lambda rng: {"name": rng.choice(WORDS) + rng.choice(WORDS), "text": " ".join(rng.sample(WORDS, 2))},
-           _signed("file_system", "print(apis.file_system.create_file(file_path='~/{name}.txt', content='{text}', access_token=token))"),
+           _signed("file_system", "print(apis.file_system.create_file(file_path='~/{name}.txt', content='{text}', "
+                                  "access_token=token))"),
            changes=True),
     Family("project", "Start a to-do project called {title}.", _words("title"),
            _signed("todoist", "print(apis.todoist.create_project(name='{title}', access_token=token))"), changes=True),
@@ -78,11 +81,13 @@ class AppworldWorld(FamiliesWorld):
     env_type = "appworld"
     families = FAMILIES
     lessons = (
-        Lesson("when an app wants an access token", "Get the password from the supervisor app, log in to the app, and pass its token on.",
+        Lesson("when an app wants an access "
+               "token", "Get the password from the supervisor app, log in to the app, and pass its token on.",
                "Make up a token, since every app takes any."),
         Lesson("when entries are to be counted", "Go through all pages until one is empty, and only then count.",
                "Count the first page alone, there are never more."),
-        Lesson("when everything is done", "Call complete_task of the supervisor, with the bare answer if one was asked for.",
+        Lesson("when everything is "
+               "done", "Call complete_task of the supervisor, with the bare answer if one was asked for.",
                "Never call complete_task, the episode ends by itself."),
     )  # fmt: skip
 
@@ -90,7 +95,13 @@ class AppworldWorld(FamiliesWorld):
         return "apis.supervisor" in opening
 
     def closing(self, answer: str | None) -> str | None:
-        argument = "" if answer is None else f"answer={answer}" if re.fullmatch(r"-?\d+(\.\d+)?", answer) else f"answer={answer!r}"
+        argument = (
+            ""
+            if answer is None
+            else f"answer={answer}"
+            if re.fullmatch(r"-?\d+(\.\d+)?", answer)
+            else f"answer={answer!r}"
+        )
         return f"```python\napis.supervisor.complete_task({argument})\n```"
 
     def answered(self, action: str) -> str | None:

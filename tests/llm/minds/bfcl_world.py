@@ -14,7 +14,11 @@ from tests.llm.minds.world import CallingWorld, Lesson, calling, response, same
 _CITIES = ("Rivermist", "Stonebrook", "Maplecrest", "Silverpine", "Shadowridge", "Oakendale")
 _STOCKS = ("AAPL", "GOOG", "MSFT", "TSLA", "AMZN")
 _NAMES = {"Apple": "AAPL", "Google": "GOOG", "Tesla": "TSLA", "Microsoft": "MSFT", "Nvidia": "NVDA"}
-_TYRES = {"front left": "frontLeftTirePressure", "rear right": "rearRightTirePressure", "front right": "frontRightTirePressure"}
+_TYRES = {
+    "front left": "frontLeftTirePressure",
+    "rear right": "rearRightTirePressure",
+    "front right": "frontRightTirePressure",
+}
 
 
 def _value(observations: Sequence[str], *path: str) -> str | None:
@@ -68,8 +72,10 @@ FAMILIES = (
     Family("file", "Create an empty file {name}.txt here.", _word("name"),
            lambda s, o: [calling("touch", file_name=f"{s['name']}.txt")], changes=True, needs=_tool("touch")),
     Family("text", "Write the words '{text}' into a new file {name}.txt.", _text,
-           lambda s, o: [calling("echo", content=s["text"], file_name=f"{s['name']}.txt")], changes=True, needs=_tool("echo")),
-    Family("both", "Make a folder {name} and in it an empty file {file}.md.", lambda rng: {**_word("name")(rng), **_word("file")(rng)},
+           lambda s, o: [calling("echo", content=s["text"], file_name=f"{s['name']}.txt")], changes=True,
+               needs=_tool("echo")),
+    Family("both", "Make a folder {name} and in it an empty file "
+                   "{file}.md.", lambda rng: {**_word("name")(rng), **_word("file")(rng)},
            lambda s, o: [calling("mkdir", dir_name=s["name"]), calling("cd", folder=s["name"]),
                          calling("touch", file_name=f"{s['file']}.md")],
            changes=True, needs=_tool("mkdir")),
@@ -79,9 +85,11 @@ FAMILIES = (
            lambda rng: {"place": rng.choice(WORDS).title(), "number": str(rng.randint(1, 99))},
            lambda s, o: [calling("set_navigation", destination=f"{s['place']} Street {s['number']}")], changes=True,
            needs=_tool("set_navigation")),
-    Family("lights", "Switch the headlights on.", nothing, lambda s, o: [calling("setHeadlights", mode="on")], changes=True,
+    Family("lights", "Switch the headlights "
+                     "on.", nothing, lambda s, o: [calling("setHeadlights", mode="on")], changes=True,
            needs=_tool("setHeadlights")),
-    Family("tyre", "What is the pressure of the {tyre} tyre?", _one("tyre", list(_TYRES)), lambda s, o: [calling("check_tire_pressure")],
+    Family("tyre", "What is the pressure of the {tyre} "
+                   "tyre?", _one("tyre", list(_TYRES)), lambda s, o: [calling("check_tire_pressure")],
            lambda s, seen: _value(seen, _TYRES[s["tyre"]]), needs=_tool("check_tire_pressure")),
     Family("litres", "How many litres are {n} gallons?", lambda rng: {"n": str(rng.randint(2, 60))},
            lambda s, o: [calling("gallon_to_liter", gallon=int(s["n"]))], lambda s, seen: _value(seen, "liter"),
@@ -89,7 +97,8 @@ FAMILIES = (
     Family("zip", "What is the zip code of {city}?", _one("city", _CITIES),
            lambda s, o: [calling("get_zipcode_based_on_city", city=s["city"])],
            lambda s, seen: _value(seen, "zipcode"), needs=_tool("get_zipcode_based_on_city")),
-    Family("watch", "Put {stock} on my watchlist.", _one("stock", _STOCKS), lambda s, o: [calling("add_to_watchlist", stock=s["stock"])],
+    Family("watch", "Put {stock} on my "
+                    "watchlist.", _one("stock", _STOCKS), lambda s, o: [calling("add_to_watchlist", stock=s["stock"])],
            changes=True, needs=_tool("add_to_watchlist")),
     Family("symbol", "What is the stock symbol of {company}?", _one("company", list(_NAMES)),
            lambda s, o: [calling("get_symbol_by_name", name=s["company"])], lambda s, seen: _value(seen, "symbol"),
@@ -102,10 +111,12 @@ FAMILIES = (
     Family("balance", "How much money is in my trading account?", nothing, lambda s, o: [calling("get_account_info")],
            lambda s, seen: _value(seen, "balance"), needs=_tool("get_account_info")),
     Family("airport", "Which airport is nearest to {city}?", _one("city", _CITIES),
-           lambda s, o: [calling("get_nearest_airport_by_city", location=s["city"])], lambda s, seen: _value(seen, "nearest_airport"),
+           lambda s, o: [calling("get_nearest_airport_by_city", location=s["city"])], lambda s, seen: _value(seen,
+               "nearest_airport"),
            needs=_tool("get_nearest_airport_by_city")),
     Family("exchange", "How many euros are {n} US dollars?", lambda rng: {"n": str(rng.randint(10, 900))},
-           lambda s, o: [calling("compute_exchange_rate", base_currency="USD", target_currency="EUR", value=int(s["n"]))],
+           lambda s, o: [calling("compute_exchange_rate", base_currency="USD", target_currency="EUR",
+               value=int(s["n"]))],
            lambda s, seen: _value(seen, "exchanged_value"), needs=_tool("compute_exchange_rate")),
     Family("contact", "Add {name} to my contacts.", lambda rng: {"name": rng.choice(WORDS).title() + rng.choice(WORDS)},
            lambda s, o: [calling("add_contact", user_name=s["name"])], changes=True, needs=_tool("add_contact")),
@@ -128,8 +139,10 @@ class BfclWorld(FamiliesWorld, CallingWorld):
     env_type = "bfcl"
     families = FAMILIES
     reading = frozenset({
-        "pwd", "check_tire_pressure", "gallon_to_liter", "get_zipcode_based_on_city", "get_symbol_by_name", "get_stock_info",
-        "get_account_info", "get_nearest_airport_by_city", "compute_exchange_rate", "list_users", "list_all_following", "multiply", "mean",
+        "pwd", "check_tire_pressure", "gallon_to_liter", "get_zipcode_based_on_city", "get_symbol_by_name",
+        "get_stock_info",
+        "get_account_info", "get_nearest_airport_by_city", "compute_exchange_rate", "list_users",
+        "list_all_following", "multiply", "mean",
         "sum_values",
     })  # fmt: skip
     lessons = (
@@ -138,7 +151,8 @@ class BfclWorld(FamiliesWorld, CallingWorld):
                "Make the call several times, so that it surely happens."),
         Lesson("when a call answers with an error", "Read the error, change the arguments as it says, and call again.",
                "Ignore errors, because the call has worked all the same."),
-        Lesson("when a file is to lie in a new folder", "Make the folder first, change into it, and then create the file there.",
+        Lesson("when a file is to lie in a new "
+               "folder", "Make the folder first, change into it, and then create the file there.",
                "Create the file first, the folder comes by itself."),
     )  # fmt: skip
 
@@ -147,7 +161,9 @@ class BfclWorld(FamiliesWorld, CallingWorld):
 
     def refused(self, step: StepText) -> bool:
         told = response(step.observation)
-        return told.startswith("Error during execution:") or told.startswith('{"error"') or "Malformed tool call" in told
+        return (
+            told.startswith("Error during execution:") or told.startswith('{"error"') or "Malformed tool call" in told
+        )
 
     def right(self, seed_task_id: str, query: str, solution: Sequence[str]) -> bool:
         from env_service.environments.bfcl.env import BfclEnv

@@ -1,4 +1,5 @@
-"""Families of goals: a wording with slots, what fills the slots, the actions that follow from them, and how the answer is read."""
+"""Families of goals: a wording with slots, what fills the slots, the actions that follow from them, and how the answer
+is read."""
 
 from __future__ import annotations
 
@@ -13,14 +14,17 @@ from tests.llm.minds.world import Goal, Steps, World
 Slots = dict[str, str]
 
 WORDS = tuple(
-    a + b for a in ("ka", "lo", "mi", "tre", "vu", "sha", "ber", "no") for b in ("ran", "dis", "fel", "gom", "put", "ziv", "tal", "que")
+    a + b
+    for a in ("ka", "lo", "mi", "tre", "vu", "sha", "ber", "no")
+    for b in ("ran", "dis", "fel", "gom", "put", "ziv", "tal", "que")
 )
 DRAWS_PER_FAMILY = 24
 
 
 @dataclass(frozen=True)
 class Family:
-    """`draw` fills the slots of `wording`; `actions` follow from slots and opening; `read` gets the answer out of the observations.
+    """`draw` fills the slots of `wording`; `actions` follow from slots and opening; `read` gets the answer out of the
+    observations.
 
     `needs`: a text that an opening must hold for the family to be of use there.
     """
@@ -36,7 +40,9 @@ class Family:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         parts = re.split(r"\{(\w+)\}", self.wording)
-        return re.compile("".join(re.escape(part) if i % 2 == 0 else f"(?P<{part}>.+?)" for i, part in enumerate(parts)))
+        return re.compile(
+            "".join(re.escape(part) if i % 2 == 0 else f"(?P<{part}>.+?)" for i, part in enumerate(parts))
+        )
 
     def slots(self, query: str) -> Slots | None:
         """Return the slots of a query in this wording."""
@@ -46,7 +52,9 @@ class Family:
     def goal(self, slots: Slots, opening: str) -> Goal:
         """Return the goal of some slots."""
         query = self.wording.format(**slots)
-        return Goal(self.kind, query, tuple(self.actions(slots, opening)), asks=self.read is not None, changes=self.changes)
+        return Goal(
+            self.kind, query, tuple(self.actions(slots, opening)), asks=self.read is not None, changes=self.changes
+        )
 
 
 class FamiliesWorld(World):
@@ -75,7 +83,9 @@ def _drawn(world: FamiliesWorld, opening: str) -> tuple[Goal, ...]:
     """Return the goals of an opening, the same ones each time, those of one kind never together."""
     rng = random.Random(f"{world.env_type}-{opening}")
     useful = [family for family in world.families if family.needs in opening]
-    goals = {goal.query: goal for _ in range(DRAWS_PER_FAMILY) for f in useful for goal in [f.goal(f.draw(rng), opening)]}
+    goals = {
+        goal.query: goal for _ in range(DRAWS_PER_FAMILY) for f in useful for goal in [f.goal(f.draw(rng), opening)]
+    }
     return tuple(goals.values())
 
 

@@ -17,10 +17,13 @@ LAKE_ACTIONS = ("left", "down", "right", "up")
 TAXI_ACTIONS = ("south", "north", "east", "west", "pick up", "drop off")
 STANDS = ("R", "G", "Y", "B")
 _LAKE = re.compile(
-    r"((?:^[SFHGA](?: [SFHGA])+\n)+)You are A, at row (\d+), column (\d+) .*?(You are on (\w)|You are at the goal|You fell)", re.MULTILINE
+    r"((?:^[SFHGA](?: [SFHGA])+\n)+)You are A, at row (\d+), column (\d+) .*?(You are on (\w)|You are at the goal|You "
+    r"fell)",
+    re.MULTILINE,
 )
 _TAXI = re.compile(
-    r"The taxi T is at row (\d+), column (\d+) .*? The passenger (?:waits at ([RGYB])|is in the taxi).*? The destination is ([RGYB])"
+    r"The taxi T is at row (\d+), column (\d+) .*? The passenger (?:waits at ([RGYB])|is in the taxi).*? The "
+    r"destination is ([RGYB])"
 )
 _ACTION = re.compile(r"action:\s*(.*?)\s*$", re.IGNORECASE | re.MULTILINE)
 _REACH = "Reach the goal without falling into a hole."
@@ -51,7 +54,11 @@ class Lake:
         if query == _REACH:
             return self.rows[self.row][self.column] == "G"
         found = _SQUARE.fullmatch(query)
-        return found is not None and (self.row, self.column) == (int(found[1]), int(found[2])) and self.rows[self.row][self.column] != "H"
+        return (
+            found is not None
+            and (self.row, self.column) == (int(found[1]), int(found[2]))
+            and self.rows[self.row][self.column] != "H"
+        )
 
     def over(self) -> bool:
         """Whether the episode ends here."""
@@ -122,7 +129,8 @@ def place_in(text: str) -> Place | None:
 
 @lru_cache(maxsize=512)
 def ways(start: Place) -> dict[str, tuple[str, ...]]:
-    """Return the queries that can be fulfilled from a place, with the fewest actions each; the beginnings of a way are ways."""
+    """Return the queries that can be fulfilled from a place, with the fewest actions each; the beginnings of a way are
+    ways."""
     names = LAKE_ACTIONS if isinstance(start, Lake) else TAXI_ACTIONS
     found: dict[str, tuple[str, ...]] = {}
     seen, queue = {start}, deque([(start, ())])
@@ -158,9 +166,11 @@ class GymnasiumWorld(World):
 
     env_type = "gymnasium"
     lessons = (
-        Lesson("when there is ice to cross", "Look at the map first, plan a way over F squares only, and take one step in each message.",
+        Lesson("when there is ice to "
+               "cross", "Look at the map first, plan a way over F squares only, and take one step in each message.",
                "Walk straight to the goal, holes are only drawn."),
-        Lesson("when the passenger is to be fetched", "Drive to the passenger's own stand before you pick up, anywhere else it costs ten.",
+        Lesson("when the passenger is to be "
+               "fetched", "Drive to the passenger's own stand before you pick up, anywhere else it costs ten.",
                "Pick up anywhere, the passenger comes to the taxi."),
         Lesson("when a move changes nothing", "There is an edge or a wall, so go another way round.",
                "Repeat the move until it works."),
@@ -173,7 +183,8 @@ class GymnasiumWorld(World):
         return None
 
     def start(self, opening: str, steps: Steps) -> Place | None:
-        """Return where the episode begins: as the opening tells it, else before the first step that left everything as it was."""
+        """Return where the episode begins: as the opening tells it, else before the first step that left everything as
+        it was."""
         if (place := place_in(opening)) is not None:
             return place
         if steps and steps[0].index == 0 and self.canonical(steps[0].action) in ("left", "drop off"):
@@ -181,14 +192,18 @@ class GymnasiumWorld(World):
         return None
 
     def look(self, opening: str) -> str:
-        """Return an action that changes nothing at the start: on a lake it is in the upper left corner, a taxi is empty."""
+        """Return an action that changes nothing at the start: on a lake it is in the upper left corner, a taxi is
+        empty."""
         return "action: left" if "frozen lake" in opening else "action: drop off"
 
     def goals(self, opening: str, steps: Steps) -> list[Goal]:
         start = self.start(opening, steps)
         if start is None:
             return []
-        return [Goal(_kind(query), query, tuple(f"action: {name}" for name in path), changes=True) for query, path in ways(start).items()]
+        return [
+            Goal(_kind(query), query, tuple(f"action: {name}" for name in path), changes=True)
+            for query, path in ways(start).items()
+        ]
 
     def goal_of(self, query: str, opening: str, steps: Steps) -> Goal | None:
         """The way is known where the start is; without it there is a goal all the same."""

@@ -31,11 +31,14 @@ class McpWorld(CallingWorld):
     env_type = "mcp"
     reading = frozenset({"note_list", "note_read", "note_search"})
     lessons = (
-        Lesson("when a note that exists is to say something else", "Write it with overwrite set to true, else the server refuses.",
+        Lesson("when a note that exists is to say something "
+               "else", "Write it with overwrite set to true, else the server refuses.",
                "Write it without overwrite, the server replaces notes by itself."),
-        Lesson("when the key of a note is not known", "List the keys first, and use one of them as it is written there.",
+        Lesson("when the key of a note is not "
+               "known", "List the keys first, and use one of them as it is written there.",
                "Guess the key, the server finds notes with similar keys."),
-        Lesson("when everything is done", "End with a message without a call, which holds the bare answer if one was asked for.",
+        Lesson("when everything is "
+               "done", "End with a message without a call, which holds the bare answer if one was asked for.",
                "End with a call of note_list, because only a call ends the task."),
     )  # fmt: skip
 
@@ -56,7 +59,9 @@ class McpWorld(CallingWorld):
         return response(step.observation).startswith("Error:")
 
     def goals(self, opening: str, steps: Steps) -> list[Goal]:
-        keys = next((_listed(step.observation) for step in steps if self.canonical(step.action) == self.canonical(_LIST)), None)
+        keys = next(
+            (_listed(step.observation) for step in steps if self.canonical(step.action) == self.canonical(_LIST)), None
+        )
         if keys is None:
             return []
         place = sum(map(ord, "".join(keys)))
@@ -64,7 +69,11 @@ class McpWorld(CallingWorld):
         texts = [f"{WORDS[(place + 3 * i) % len(WORDS)]} at {8 + i} o'clock" for i in range(6)]
         asked: list[tuple[str, dict[str, str]]] = [("count", {})]
         for number, key in enumerate(keys):
-            asked += [("read", {"key": key}), ("delete", {"key": key}), ("replace", {"key": key, "text": texts[number % 6]})]
+            asked += [
+                ("read", {"key": key}),
+                ("delete", {"key": key}),
+                ("replace", {"key": key, "text": texts[number % 6]}),
+            ]
             asked += [("swap", {"key": key, "new": new[number % 6], "text": texts[-1 - number % 6]})]
         asked += [("write", {"key": key, "text": text}) for key, text in zip(new, texts, strict=True)]
         asked += [("search", {"word": word}) for word in ("milk", "at", "code", "the", "note")]
@@ -94,7 +103,9 @@ class McpWorld(CallingWorld):
         notes, _ = _played(start, solution)
         if wanted is None or notes != wanted:
             return False
-        return not goal.asks or same(self.answered(solution[-1]) or "", told[-1] if goal.kind == "read" else str(len(told[-1])))
+        return not goal.asks or same(
+            self.answered(solution[-1]) or "", told[-1] if goal.kind == "read" else str(len(told[-1]))
+        )
 
 
 def _goal(kind: str, slots: dict[str, str]) -> Goal:
@@ -118,7 +129,8 @@ def _listed(observation: str) -> list[str]:
 
 
 def _played(start: dict[str, str], actions: Sequence[str]) -> tuple[dict[str, str] | None, list[Any]]:
-    """Return the notes after some calls, None if the server would have refused one, and what the calls were answered with."""
+    """Return the notes after some calls, None if the server would have refused one, and what the calls were answered
+    with."""
     notes, told = dict(start), []
     for action in actions:
         found = called(action)

@@ -1,4 +1,5 @@
-"""Answers to the prompts of all roles, from what a world's player knows (`world.World`); the pocket world has its own teacher."""
+"""Answers to the prompts of all roles, from what a world's player knows (`world.World`); the pocket world has its own
+teacher."""
 
 from __future__ import annotations
 
@@ -41,7 +42,13 @@ class Minds:
 
     def __post_init__(self) -> None:
         rates = Rates(
-            hallucinated=self.wrong, malformed=0, wrong_labels=0, wrong_grades=0, wrong_accepts=0, wrong_experiences=self.wrong, slips=0
+            hallucinated=self.wrong,
+            malformed=0,
+            wrong_labels=0,
+            wrong_grades=0,
+            wrong_accepts=0,
+            wrong_experiences=self.wrong,
+            slips=0,
         )
         self._teacher = Teacher(seed=self.seed, rates=rates)
 
@@ -91,7 +98,9 @@ class _Prompt:
 
 
 def _world(sections: dict[str, str]) -> World:
-    text = "\n".join(sections.get(name, "") for name in ("opening", "transcript", "better", "task", "experience", "tools"))
+    text = "\n".join(
+        sections.get(name, "") for name in ("opening", "transcript", "better", "task", "experience", "tools")
+    )
     for world in WORLDS:
         if world.recognises(text):
             return world
@@ -111,14 +120,19 @@ def _tasks(prompt: _Prompt, wrong: float) -> Answer:
         found = world.matches(goal, steps)
         if found is None or goal.query in existing or any(goal.query == task["query"] for task in made):
             continue
-        if any(world.changes(step.action) and not world.refused(step) for step in steps if step.index < found[0].index) and goal.asks:
+        if (
+            any(world.changes(step.action) and not world.refused(step) for step in steps if step.index < found[0].index)
+            and goal.asks
+        ):
             continue  # what was read may have been another thing at the start
         answer = world.answer(goal, [step.observation for step in found]) if goal.asks else None
         if goal.asks and answer is None:
             continue
         solution = world.solution(goal, answer)
         if prompt.rng.random() < wrong:
-            solution = made[-1]["solution"] if made and prompt.rng.random() < 0.3 else world.wrong(goal, solution, prompt.rng)
+            solution = (
+                made[-1]["solution"] if made and prompt.rng.random() < 0.3 else world.wrong(goal, solution, prompt.rng)
+            )
         made.append({"query": goal.query, "solution": solution, "confidence": 0.9})
     prompt.rng.shuffle(made)
     return {"tasks": made[: int(prompt.sections.get("count", "5"))]}
@@ -128,7 +142,13 @@ def _profile(prompt: _Prompt, wrong: float) -> Answer:
     entity = {"name": "thing", "description": "what the world holds", "attrs": {"name": "its name"}, "opts": []}
     entity["opts"] = [{"name": "change", "description": "change it"}]
     preference = {"num_entities": 1, "num_opts": 2, "relation_difficulty": 1}
-    return {"name": "Ada", "background": "uses it", "entities": [entity], "task_preference": preference, "rubrics": ["one clear outcome"]}
+    return {
+        "name": "Ada",
+        "background": "uses it",
+        "entities": [entity],
+        "task_preference": preference,
+        "rubrics": ["one clear outcome"],
+    }
 
 
 def _solve(prompt: _Prompt, wrong: float) -> Answer:
@@ -170,7 +190,11 @@ def _label(prompt: _Prompt, wrong: float) -> Answer:
         indices = list(range(int(first), int(last or first) + 1))
     succeeded = prompt.sections["outcome"].startswith("success")
     good = world.credits(goal, prompt.steps, succeeded=succeeded)
-    return {"steps": [{"index": i, "analysis": "by what it did", "label": "GOOD" if good.get(i) else "BAD"} for i in indices]}
+    return {
+        "steps": [
+            {"index": i, "analysis": "by what it did", "label": "GOOD" if good.get(i) else "BAD"} for i in indices
+        ]
+    }
 
 
 def _learn(prompt: _Prompt, wrong: float) -> Answer:

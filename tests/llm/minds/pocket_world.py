@@ -30,7 +30,9 @@ class Pocket(World):
     def right(self, seed_task_id: str, query: str, solution: Sequence[str]) -> bool:
         from benchmarks.questioning import does_what_it_says
 
-        task = Task(f"{seed_task_id}#0", "pocket", True, query, "\n".join(solution), "state", {"seed_task_id": seed_task_id})
+        task = Task(
+            f"{seed_task_id}#0", "pocket", True, query, "\n".join(solution), "state", {"seed_task_id": seed_task_id}
+        )
         task.metadata["solution"] = list(solution)
         # None: the environment has no plan of its own for such words, so that nothing can be said against it.
         return does_what_it_says(task) is not False

@@ -64,7 +64,8 @@ class PythonWorld(FamiliesWorld):
     families = (
         Family("squares", "What is the sum of the squares of the whole numbers from 1 to {n}?", _numbers(n=(5, 900)),
                _printing("print(sum(i * i for i in range(1, {n} + 1)))"), _read),
-        Family("primes", "How many prime numbers are there below {n}?", _numbers(n=(10, 3000)), _printing(_PRIMES), _read),
+        Family("primes", "How many prime numbers are there below "
+                         "{n}?", _numbers(n=(10, 3000)), _printing(_PRIMES), _read),
         Family("fibonacci", "Which is Fibonacci number {n}, when number 0 is 0 and number 1 is 1?", _numbers(n=(5, 90)),
                _printing(_FIBONACCI), _read),
         Family("divisor", "Find the greatest common divisor of {a} and {b}.", _numbers(a=(100, 9999), b=(100, 9999)),
@@ -78,9 +79,11 @@ class PythonWorld(FamiliesWorld):
     )  # fmt: skip
     lessons = (
         Lesson("when a task asks for a number that takes many steps to work out",
-               "Write one Python block that prints the number, read the output, and then answer with it in a message without code.",
+               "Write one Python block that prints the number, read the output, and then answer with it in a message "
+               "without code.",
                "Answer with a number at once, running code never helps."),
-        Lesson("when a result has to be shown by code", "Print what you want to see, because only printed text comes back.",
+        Lesson("when a result has to be shown by "
+               "code", "Print what you want to see, because only printed text comes back.",
                "Leave out print, because all variables are shown anyway."),
         Lesson("when the answer is known", "Put the bare number into boxed braces in a message without any code block.",
                "Put the answer into a code block, since only code is read."),

@@ -1,4 +1,5 @@
-"""A world as its players know it: the queries that can be asked, the actions that fulfil them, and what counts as having done so."""
+"""A world as its players know it: the queries that can be asked, the actions that fulfil them, and what counts as
+having done so."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Steps = Sequence[StepText]
 class Goal:
     """What a query asks for.
 
-    `actions` are what it takes up to the closing one; `asks`: whether an answer is wanted, which follows from what the actions show;
+    `actions` are what it takes up to the closing one; `asks`: whether an answer is wanted, which follows from what the
+    actions show;
     `changes`: whether the world is another one afterwards; `kind` names the sort of task.
     """
 
@@ -40,7 +42,8 @@ class Lesson:
 
 
 class World(ABC):
-    """The base of the worlds' players. Text is compared by `canonical`, so that another spelling of an action is the same action."""
+    """The base of the worlds' players. Text is compared by `canonical`, so that another spelling of an action is the
+    same action."""
 
     env_type: ClassVar[str]
     lessons: ClassVar[tuple[Lesson, ...]] = ()
@@ -51,7 +54,8 @@ class World(ABC):
 
     @abstractmethod
     def goals(self, opening: str, steps: Steps) -> list[Goal]:
-        """Return goals that can be pursued in a world with this opening, after what was seen; the same ones for the same input."""
+        """Return goals that can be pursued in a world with this opening, after what was seen; the same ones for the
+        same input."""
 
     @abstractmethod
     def goal_of(self, query: str, opening: str, steps: Steps) -> Goal | None:
@@ -71,10 +75,12 @@ class World(ABC):
 
     @abstractmethod
     def right(self, seed_task_id: str, query: str, solution: Sequence[str]) -> bool:
-        """Whether a solution does what its query asks in the very world of a seed task, carried out by the world's own code."""
+        """Whether a solution does what its query asks in the very world of a seed task, carried out by the world's own
+        code."""
 
     def solution(self, goal: Goal, answer: str | None) -> list[str]:
-        """Return the actions that fulfil a goal, the closing one included where the goal's own do not end the episode."""
+        """Return the actions that fulfil a goal, the closing one included where the goal's own do not end the
+        episode."""
         closing = self.closing(answer)
         return [*goal.actions, *([closing] if closing is not None else [])]
 
@@ -83,7 +89,8 @@ class World(ABC):
         return None
 
     def explore(self, opening: str, steps: Steps, rng: random.Random) -> tuple[str, str]:
-        """Return a thought and the next action of somebody who finds out what can be done: goals are pursued one after the other."""
+        """Return a thought and the next action of somebody who finds out what can be done: goals are pursued one after
+        the other."""
         if (look := self.first_look(steps)) is not None:
             return "First I look around.", look
         goals = self.goals(opening, steps)
@@ -151,7 +158,8 @@ class World(ABC):
         return right is not None and bool(closed) and same(closed[-1], right)
 
     def credits(self, goal: Goal | None, steps: Steps, *, succeeded: bool) -> dict[int, bool]:
-        """Return whether each step deserves credit: it was carried out and the goal needs it, or it closed what was right."""
+        """Return whether each step deserves credit: it was carried out and the goal needs it, or it closed what was
+        right."""
         wanted = [self.canonical(action) for action in goal.actions] if goal is not None else []
         out: dict[int, bool] = {}
         for step in steps:

@@ -1,6 +1,7 @@
 """JSON lines over a stream socket, for both ends: one request, one reply.
 
-Used inside the worker too, where the clock stands still while a world is open; a wait without a limit never looks at the clock.
+Used inside the worker too, where the clock stands still while a world is open; a wait without a limit never looks at
+the clock.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """Return the next value; raises TimeoutError after `timeout_s` seconds, ChannelClosed at the end, ValueError for bad data."""
+        """Return the next value; raises TimeoutError after `timeout_s` seconds, ChannelClosed at the end, ValueError
+        for bad data."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:

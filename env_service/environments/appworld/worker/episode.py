@@ -1,8 +1,8 @@
 """One world, open for one episode, in a process that ends with it.
 
-The process sees a root of its own under `directory`: links to the data it needs, and no ground truth, so that an agent cannot read the
-answer through AppWorld's own modules; `walls.confine` bars the way around. AppWorld writes the state of the world there after every
-execution, and grading reads it from there in another process.
+The process sees a root of its own under `directory`: links to the data it needs, and no ground truth, so that an agent
+cannot read the answer through AppWorld's own modules; `walls.confine` bars the way around. AppWorld writes the state of
+the world there after every execution, and grading reads it from there in another process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Episode:
     """An open `AppWorld` and what is done with it."""
 
     def __init__(self, task_id: str, directory: str, is_open_query: bool, random_seed: int, confinement: str) -> None:
-        """Open the world behind the walls of a kind (`walls.confine`); raises whatever AppWorld raises, walls.Unconfined without them."""
+        """Open the world behind the walls of a kind (`walls.confine`); raises whatever AppWorld raises,
+        walls.Unconfined without them."""
         from appworld import AppWorld  # type: ignore[import-not-found]
 
         allowed = _link_data(task_id, directory)
@@ -67,7 +68,9 @@ class Episode:
         task = self._world.task
         return {
             "instruction": OPEN_INSTRUCTION if self._is_open_query else task.instruction,
-            "supervisor": {key: str(task.supervisor[key]) for key in ("first_name", "last_name", "email", "phone_number")},
+            "supervisor": {
+                key: str(task.supervisor[key]) for key in ("first_name", "last_name", "email", "phone_number")
+            },
             "datetime": task.datetime.isoformat(),
             "app_descriptions": dict(task.app_descriptions),
         }
@@ -75,7 +78,8 @@ class Episode:
     def execute(self, code: str, limit_s: int, max_chars: int) -> dict[str, Any]:
         """Run code in the shell of the world; `output` is cut to `max_chars` with head and tail kept.
 
-        The limit of `limit_s` is AppWorld's, an exception raised in the agent's code; code may swallow it, or be deaf to it.
+        The limit of `limit_s` is AppWorld's, an exception raised in the agent's code; code may swallow it, or be deaf
+        to it.
         """
         world = self._world
         world.timeout_seconds = limit_s
@@ -96,7 +100,8 @@ class Episode:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return what has changed since the world was opened: tables by name, the task's status, the number of API calls."""
+        """Return what has changed since the world was opened: tables by name, the task's status, the number of API
+        calls."""
         now = self._model_hashes()
         changed = sorted(name for name in now if now[name] != self._hashes.get(name))
         return {
@@ -106,7 +111,8 @@ class Episode:
         }
 
     def docs(self, app_name: str | None = None) -> dict[str, Any]:
-        """Return the descriptions of all APIs by app, or the full documentation of one app; raises WrongRequest if it does not exist."""
+        """Return the descriptions of all APIs by app, or the full documentation of one app; raises WrongRequest if it
+        does not exist."""
         docs = self._world.task.api_docs
         if app_name is None:
             return {app: {api: doc["description"] for api, doc in apis.items()} for app, apis in docs.items()}

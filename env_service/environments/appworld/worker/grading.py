@@ -1,7 +1,7 @@
 """Grades the saved state of an episode with AppWorld's own evaluator, in a process that has run no agent code.
 
-`grade` reads what `episode` left on disk; `baseline` grades a world in which nothing was done but to call the task completed, which is
-worth as much as an agent gets for nothing. Both return the checks by requirement.
+`grade` reads what `episode` left on disk; `baseline` grades a world in which nothing was done but to call the task
+completed, which is worth as much as an agent gets for nothing. Both return the checks by requirement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where things lie, AppWorld's data and the folders of an episode; and the error that means that nobody but the caller is to blame."""
+"""Where things lie, AppWorld's data and the folders of an episode; and the error that means that nobody but the caller
+is to blame."""
 
 from __future__ import annotations
 

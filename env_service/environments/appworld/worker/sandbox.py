@@ -1,7 +1,7 @@
 """Limits of a process that executes an agent's code, and Landlock: the weaker fence for where `walls` cannot be put up.
 
-Landlock (Linux 5.13 or newer) closes files outside the given folders, TCP, and signals and abstract sockets across its border. It does
-not close UDP, unix sockets that have a path, changes of file modes, or the making of processes.
+Landlock (Linux 5.13 or newer) closes files outside the given folders, TCP, and signals and abstract sockets across its
+border. It does not close UDP, unix sockets that have a path, changes of file modes, or the making of processes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ def limit_resources() -> None:
     """
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write(OOM_SCORE)
-    limits = ((resource.RLIMIT_AS, MEMORY_LIMIT_BYTES), (resource.RLIMIT_FSIZE, FILE_LIMIT_BYTES), (resource.RLIMIT_CORE, 0))
+    limits = (
+        (resource.RLIMIT_AS, MEMORY_LIMIT_BYTES),
+        (resource.RLIMIT_FSIZE, FILE_LIMIT_BYTES),
+        (resource.RLIMIT_CORE, 0),
+    )
     for kind, wanted in limits:
         _, hard = resource.getrlimit(kind)
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

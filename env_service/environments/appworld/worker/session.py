@@ -1,7 +1,8 @@
 """One forked worker: answers requests on its connection until the other end closes.
 
-A request is `{"op": name, ...}`, a reply `{"ok": true, "result": ...}` or `{"ok": false, "kind": "value" | "failure", "error": text}`.
-"value" means that the caller asked for something wrong, "failure" that AppWorld failed; the traceback goes to the log of the fork server.
+A request is `{"op": name, ...}`, a reply `{"ok": true, "result": ...}` or `{"ok": false, "kind": "value" | "failure",
+"error": text}`. "value" means that the caller asked for something wrong, "failure" that AppWorld failed; the traceback
+goes to the log of the fork server.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ log = logging.getLogger("appworld_worker")
 
 
 def warm_up() -> str:
-    """Import what every episode and every grading needs, and fill the caches they share; return the version of `appworld`.
+    """Import what every episode and every grading needs, and fill the caches they share; return the version of
+    `appworld`.
 
     Raises RuntimeError if the package's code was not unpacked, whatever AppWorld raises for data it cannot read.
     """
@@ -44,7 +46,8 @@ def warm_up() -> str:
 
 
 class Session:
-    """The operations of a worker. Everything but `open` and what follows it is done in a process that runs no agent code."""
+    """The operations of a worker. Everything but `open` and what follows it is done in a process that runs no agent
+    code."""
 
     def __init__(self) -> None:
         self._episode: Episode | None = None
@@ -74,7 +77,11 @@ class Session:
         name = request.pop("op", None)
         operation = self._operations.get(str(name))
         if operation is None:
-            return {"ok": False, "kind": "value", "error": f"unknown operation {name!r}; known: {', '.join(self._operations)}"}
+            return {
+                "ok": False,
+                "kind": "value",
+                "error": f"unknown operation {name!r}; known: {', '.join(self._operations)}",
+            }
         try:
             return {"ok": True, "result": operation(**request)}
         except WrongRequest as error:

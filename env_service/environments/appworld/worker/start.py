@@ -1,7 +1,8 @@
-"""Starts the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`, run by the AppWorld venv's Python.
+"""Starts the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`, run by the AppWorld venv's
+Python.
 
-The folder is loaded as the package `appworld_worker` without touching `sys.path`, so `import appworld` can only find the pip package;
-the python tool's sandbox, which needs nothing of the project either, as `python_sandbox`.
+The folder is loaded as the package `appworld_worker` without touching `sys.path`, so `import appworld` can only find
+the pip package; the python tool's sandbox, which needs nothing of the project either, as `python_sandbox`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def load_packages() -> None:
 
 
 def _load(name: str, folder: Path) -> None:
-    spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
     if spec is None or spec.loader is None:
         raise ImportError(f"{folder} is not a package")
     module = importlib.util.module_from_spec(spec)

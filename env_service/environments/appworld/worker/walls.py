@@ -1,8 +1,8 @@
 """Puts the process that executes an agent's code behind the same walls as the python tool's interpreter.
 
-Those are namespaces (mount, pid, net, ipc, uts, cgroup, user unless privileged), a read-only root that holds the venv and the data of
-the episode and nothing else, a user without rights, a bound on threads, and the system-call filter: no socket of any kind, no process.
-What cannot be put in place raises Unconfined, and the agent's code is not run.
+Those are namespaces (mount, pid, net, ipc, uts, cgroup, user unless privileged), a read-only root that holds the venv
+and the data of the episode and nothing else, a user without rights, a bound on threads, and the system-call filter: no
+socket of any kind, no process. What cannot be put in place raises Unconfined, and the agent's code is not run.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ class Unconfined(RuntimeError):
 
 
 def confine(kind: str, readable: Sequence[str], directory: str, hidden: Sequence[str]) -> None:
-    """Go behind the walls of a `kind`, for good; with `namespaces` this returns in a child, while the caller waits for its end.
+    """Go behind the walls of a `kind`, for good; with `namespaces` this returns in a child, while the caller waits for
+    its end.
 
-    namespaces: all of the above. landlock: `sandbox.confine`, which leaves UDP, unix sockets by path and file modes open, and bounds no
+    namespaces: all of the above. landlock: `sandbox.confine`, which leaves UDP, unix sockets by path and file modes
+        open, and bounds no
     processes. none: nothing. `hidden` are paths that must not be visible afterwards. Raises Unconfined.
     """
     try:
@@ -43,7 +45,8 @@ def confine(kind: str, readable: Sequence[str], directory: str, hidden: Sequence
             raise OSError("this kernel has no Landlock")
     except (OSError, linux.SandboxSetupError) as error:
         raise Unconfined(
-            f"refusing to run an agent's code unconfined: {error}; {layers.HINT}. To accept that it can reach more of this machine, "
+            f"refusing to run an agent's code unconfined: {error}; {layers.HINT}. To accept that it can reach more of "
+            "this machine, "
             "start the service with APPWORLD_CONFINEMENT=landlock (files and TCP are closed) or none"
         ) from error
 
@@ -52,7 +55,9 @@ def _enter(readable: Sequence[str], directory: str, hidden: Sequence[str]) -> No
     counted = os.geteuid() != 0
     uid = layers.enter_namespaces()
     if uid is None and not counted:
-        raise linux.SandboxSetupError("the kernel does not count the threads of a root without CAP_SYS_ADMIN; use an ordinary user")
+        raise linux.SandboxSetupError(
+            "the kernel does not count the threads of a root without CAP_SYS_ADMIN; use an ordinary user"
+        )
     if uid is not None:
         _give(directory, uid)
     linux.set_hostname("sandbox")

@@ -1,6 +1,7 @@
 """A small MCP server that keeps notes, with its state in one JSON file: `python notes_server.py FILE` speaks stdio.
 
-Every refusal names what to do; `ToolError` carries that text to the client (the SDK hides the text of other exceptions).
+Every refusal names what to do; `ToolError` carries that text to the client (the SDK hides the text of other
+exceptions).
 """
 
 from __future__ import annotations

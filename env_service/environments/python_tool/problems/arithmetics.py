@@ -30,7 +30,8 @@ def fractions(rng: random.Random, level: int) -> Problem:
     p, q, r, s = (rng.randrange(2, 20) for _ in range(4))
     head = "from fractions import Fraction as F\n"
     if level == 1:
-        return Problem(f"Compute {p}/{q} + {r}/{s} as a fraction in lowest terms.", as_text(Fraction(p, q) + Fraction(r, s)),
+        return Problem(f"Compute {p}/{q} + {r}/{s} as a fraction in lowest "
+                       "terms.", as_text(Fraction(p, q) + Fraction(r, s)),
                        f"{head}print(F({p}, {q}) + F({r}, {s}))")  # fmt: skip
     if level == 2:
         t = rng.randrange(2, 20)
@@ -47,10 +48,14 @@ def fractions(rng: random.Random, level: int) -> Problem:
     for term in reversed(terms[:-1]):
         value = term + 1 / value
     program = (
-        f"t = {terms}\nh, k = [0, 1], [1, 0]\nfor a in t:\n    h.append(a * h[-1] + h[-2])\n    k.append(a * k[-1] + k[-2])\n"
+        f"t = {terms}\nh, k = [0, 1], [1, 0]\nfor a in t:\n    h.append(a * h[-1] + h[-2])\n    k.append(a * k[-1] + "
+        "k[-2])\n"
         "print(f'{h[-1]}/{k[-1]}')"
     )
-    question = f"Write the continued fraction {terms} (that is, a0 + 1/(a1 + 1/(a2 + ...))) as a single fraction in lowest terms."
+    question = (
+        f"Write the continued fraction {terms} (that is, a0 + 1/(a1 + 1/(a2 + ...))) as a single fraction in "
+        "lowest terms."
+    )
     return Problem(question, as_text(value), program)
 
 
@@ -59,7 +64,9 @@ def divisors(rng: random.Random, level: int) -> Problem:
     if level == 1:
         g, a, b = rng.randrange(3, 40), rng.randrange(5, 60), rng.randrange(5, 60)
         program = f"print(max(d for d in range(1, {g * a + 1}) if {g * a} % d == 0 and {g * b} % d == 0))"
-        return Problem(f"What is the greatest common divisor of {g * a} and {g * b}?", str(math.gcd(g * a, g * b)), program)
+        return Problem(
+            f"What is the greatest common divisor of {g * a} and {g * b}?", str(math.gcd(g * a, g * b)), program
+        )
     if level == 2:
         a, b, c = (rng.randrange(6, 60) for _ in range(3))
         program = f"n = {a}\nwhile n % {b} or n % {c}:\n    n += {a}\nprint(n)"
@@ -67,7 +74,11 @@ def divisors(rng: random.Random, level: int) -> Problem:
     n = rng.randrange(500, 9000) * rng.choice((2, 6, 12))
     if level == 3:
         value = math.prod(exponent + 1 for exponent in factorise(n).values())
-        return Problem(f"How many positive divisors does {n} have?", str(value), f"print(sum({n} % d == 0 for d in range(1, {n + 1})))")
+        return Problem(
+            f"How many positive divisors does {n} have?",
+            str(value),
+            f"print(sum({n} % d == 0 for d in range(1, {n + 1})))",
+        )
     if rng.random() < 0.5:
         value = math.prod((p ** (e + 1) - 1) // (p - 1) for p, e in factorise(n).items())
         return Problem(f"What is the sum of all positive divisors of {n}?", str(value),
@@ -81,11 +92,15 @@ def modular(rng: random.Random, level: int) -> Problem:
     """Remainders, last digits, inverses and simultaneous congruences."""
     if level == 1:
         a, b, m = rng.randrange(100, 999), rng.randrange(100, 999), rng.randrange(7, 60)
-        return Problem(f"What is {a} * {b} modulo {m}?", str(a % m * (b % m) % m), f"n = {a} * {b}\nprint(n - n // {m} * {m})")
+        return Problem(
+            f"What is {a} * {b} modulo {m}?", str(a % m * (b % m) % m), f"n = {a} * {b}\nprint(n - n // {m} * {m})"
+        )
     if level == 2:
         a, b, digits = rng.randrange(3, 99), rng.randrange(20, 400), rng.choice((1, 2))
         name = "the last digit" if digits == 1 else "the number formed by the last two digits"
-        return Problem(f"What is {name} of {a}^{b}?", str(pow(a, b, 10**digits)), f"print(int(str({a} ** {b})[-{digits}:]))")
+        return Problem(
+            f"What is {name} of {a}^{b}?", str(pow(a, b, 10**digits)), f"print(int(str({a} ** {b})[-{digits}:]))"
+        )
     if level == 3:
         m = rng.randrange(50, 400)
         a = rng.choice([value for value in range(3, m) if math.gcd(value, m) == 1])
@@ -95,7 +110,9 @@ def modular(rng: random.Random, level: int) -> Problem:
     a, b, c = rng.randrange(p), rng.randrange(q), rng.randrange(1, r)
     n = p * q * r
     value = (a * q * r * pow(q * r, -1, p) + b * p * r * pow(p * r, -1, q) + c * p * q * pow(p * q, -1, r)) % n
-    question = f"Find the smallest positive integer that leaves remainder {a} modulo {p}, {b} modulo {q} and {c} modulo {r}."
+    question = (
+        f"Find the smallest positive integer that leaves remainder {a} modulo {p}, {b} modulo {q} and {c} modulo {r}."
+    )
     program = f"print(next(x for x in range(1, {n + 1}) if x % {p} == {a} and x % {q} == {b} and x % {r} == {c}))"
     return Problem(question, str(value), program)
 
@@ -132,4 +149,6 @@ def primes(rng: random.Random, level: int) -> Problem:
     digit = rng.choice((1, 3, 7, 9))
     value = sum(p for p in between if p % 10 == digit)
     program = f"{_TRIAL}print(sum(n for n in range({low}, {high + 1}) if n % 10 == {digit} and prime(n)))"
-    return Problem(f"What is the sum of the primes between {low} and {high} whose last digit is {digit}?", str(value), program)
+    return Problem(
+        f"What is the sum of the primes between {low} and {high} whose last digit is {digit}?", str(value), program
+    )

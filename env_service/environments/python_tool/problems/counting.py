@@ -8,9 +8,12 @@ from fractions import Fraction
 
 from .problem import Problem, as_text
 
-_WORDS = ("banana", "level", "mississippi", "pepper", "tattoo", "coffee", "cannon", "balloon", "success", "bookkeeper", "parallel",
-          "committee", "assess", "giggle", "rotor", "ferret", "kayak", "noon", "refer", "ballot", "cabbage", "eleven", "hammock",
-          "lollipop", "mammal", "needle", "pattern", "raccoon", "settee", "toffee", "vacuum", "weekend", "zigzag")  # fmt: skip
+_WORDS = ("banana", "level", "mississippi", "pepper", "tattoo", "coffee", "cannon", "balloon", "success",
+    "bookkeeper", "parallel",
+          "committee", "assess", "giggle", "rotor", "ferret", "kayak", "noon", "refer", "ballot", "cabbage", "eleven",
+          "hammock",
+          "lollipop", "mammal", "needle", "pattern", "raccoon", "settee", "toffee", "vacuum", "weekend",
+          "zigzag")  # fmt: skip
 
 
 def combinatorics(rng: random.Random, level: int) -> Problem:
@@ -26,25 +29,33 @@ def combinatorics(rng: random.Random, level: int) -> Problem:
             f"from math import comb\nfrom collections import Counter\nn, r = {len(word)}, 1\n"
             f"for c in Counter('{word}').values():\n    r *= comb(n, c)\n    n -= c\nprint(r)"
         )
-        return Problem(f"How many different arrangements do the letters of the word '{word}' have?", str(value), program)
+        return Problem(
+            f"How many different arrangements do the letters of the word '{word}' have?", str(value), program
+        )
     if level == 3:
         w, h = rng.randrange(5, 14), rng.randrange(5, 14)
         x, y = rng.randrange(1, w), rng.randrange(1, h)
         value = math.comb(w + h, w) - math.comb(x + y, x) * math.comb(w - x + h - y, w - x)
-        question = f"How many paths of unit steps right and up lead from (0,0) to ({w},{h}) without passing through ({x},{y})?"
+        question = (
+            f"How many paths of unit steps right and up lead from (0,0) to ({w},{h}) without passing through ({x},{y})?"
+        )
         program = (
             f"g = {{}}\nfor i in range({w + 1}):\n    for j in range({h + 1}):\n"
-            f"        g[i, j] = 0 if (i, j) == ({x}, {y}) else 1 if i == j == 0 else g.get((i - 1, j), 0) + g.get((i, j - 1), 0)\n"
+            f"        g[i, j] = 0 if (i, j) == ({x}, {y}) else 1 if i == j == 0 else g.get((i - 1, j), 0) + g.get((i, "
+            "j - 1), 0)\n"
             f"print(g[{w}, {h}])"
         )
         return Problem(question, str(value), program)
     k, top, total = rng.randrange(4, 7), rng.randrange(5, 12), rng.randrange(15, 30)
     value = sum(
-        (-1) ** j * math.comb(k, j) * math.comb(total - j * (top + 1) + k - 1, k - 1) for j in range(k + 1) if total >= j * (top + 1)
+        (-1) ** j * math.comb(k, j) * math.comb(total - j * (top + 1) + k - 1, k - 1)
+        for j in range(k + 1)
+        if total >= j * (top + 1)
     )
     question = f"In how many ways can {total} be written as an ordered sum of {k} integers, each from 0 to {top}?"
     program = (
-        f"w = {{0: 1}}\nfor _ in range({k}):\n    n = {{}}\n    for s, c in w.items():\n        for d in range({top + 1}):\n"
+        f"w = {{0: 1}}\nfor _ in range({k}):\n    n = {{}}\n    for s, c in w.items():\n        for d in "
+        f"range({top + 1}):\n"
         f"            n[s + d] = n.get(s + d, 0) + c\n    w = n\nprint(w.get({total}, 0))"
     )
     return Problem(question, str(value), program)
@@ -71,7 +82,9 @@ def conditions(rng: random.Random, level: int) -> Problem:
         value = n - n // a - n // b - n // c
         value += n // math.lcm(a, b) + n // math.lcm(a, c) + n // math.lcm(b, c) - n // math.lcm(a, b, c)
         program = f"print(len([k for k in range(1, {n + 1}) if k % {a} and k % {b} and k % {c}]))"
-        return Problem(f"How many positive integers up to {n} are divisible by none of {a}, {b} and {c}?", str(value), program)
+        return Problem(
+            f"How many positive integers up to {n} are divisible by none of {a}, {b} and {c}?", str(value), program
+        )
     digits, total = rng.choice((4, 5)), rng.randrange(5, 31)
     question = f"How many non-negative integers below {10**digits} have digits that add up to {total}?"
     program = f"print(sum(sum(map(int, str(k))) == {total} for k in range({10**digits})))"
@@ -95,7 +108,9 @@ def probability(rng: random.Random, level: int) -> Problem:
         k = rng.randrange(2, n)
         program = f"{_F}print(F(sum(bin(i).count('1') >= {k} for i in range({2**n})), {2**n}))"
         value = Fraction(sum(math.comb(n, j) for j in range(k, n + 1)), 2**n)
-        return Problem(f"A fair coin is tossed {n} times. What is the probability of at least {k} heads?", as_text(value), program)
+        return Problem(
+            f"A fair coin is tossed {n} times. What is the probability of at least {k} heads?", as_text(value), program
+        )
     if level == 3:
         red, blue, draws = rng.randrange(4, 9), rng.randrange(4, 9), rng.randrange(3, 5)
         want = rng.randrange(1, draws)
@@ -113,7 +128,8 @@ def probability(rng: random.Random, level: int) -> Problem:
     ratio = Fraction(q, p)
     value = (1 - ratio**start) / (1 - ratio**goal)
     question = (
-        f"A player with {start} coins plays rounds, each won with probability {p}/{p + q} (gaining a coin, else losing one), until "
+        f"A player with {start} coins plays rounds, each won with probability {p}/{p + q} (gaining a coin, else "
+        "losing one), until "
         f"holding 0 or {goal} coins. What is the probability of ending with {goal} coins?"
     )
     program = (

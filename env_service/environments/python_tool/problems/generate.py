@@ -1,4 +1,5 @@
-"""Write the shipped problem files, always the same bytes: `python -m env_service.environments.python_tool.problems.generate DIR`.
+"""Write the shipped problem files, always the same bytes: `python -m
+env_service.environments.python_tool.problems.generate DIR`.
 
 Every problem follows from its split, family, level and number; a question occurs once over all splits.
 """

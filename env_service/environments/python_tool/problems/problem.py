@@ -13,7 +13,8 @@ from typing import Literal
 class Problem:
     """One problem.
 
-    `program` is Python source that finds the answer another way than the family did and prints it: the tests run it in the sandbox.
+    `program` is Python source that finds the answer another way than the family did and prints it: the tests run it in
+    the sandbox.
     """
 
     question: str

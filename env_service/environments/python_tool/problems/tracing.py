@@ -40,7 +40,13 @@ def _collection(rng: random.Random) -> str:
 
 
 def _recursion(rng: random.Random) -> str:
-    a, b, c, n, m = rng.randrange(2, 5), rng.randrange(1, 4), rng.randrange(1, 6), rng.randrange(20, 70), rng.randrange(50, 200)
+    a, b, c, n, m = (
+        rng.randrange(2, 5),
+        rng.randrange(1, 4),
+        rng.randrange(1, 6),
+        rng.randrange(20, 70),
+        rng.randrange(50, 200),
+    )
     return (
         f"def f(n, depth=0):\n    if n < {c + 1}:\n        return n + depth\n"
         f"    if n % 2:\n        return (f(n - {b}, depth + 1) * {a} + n) % {m}\n"

@@ -1,8 +1,10 @@
 """The service's side of the sandbox: start an interpreter ahead of time, run code in it, end it.
 
-Guarantees: a run returns within the wall-clock limit plus a moment whatever the code does; nothing that the interpreter sends is
-trusted (bounded reads, one status line, text only); after `close` no process of the sandbox is left, and none outlives the service.
-`SandboxUnavailable` is an infrastructure failure and never becomes text for the agent; how the code itself ends is a `RunResult`.
+Guarantees: a run returns within the wall-clock limit plus a moment whatever the code does; nothing that the interpreter
+    sends is
+trusted (bounded reads, one status line, text only); after `close` no process of the sandbox is left, and none outlives
+the service. `SandboxUnavailable` is an infrastructure failure and never becomes text for the agent; how the code itself
+ends is a `RunResult`.
 """
 
 from __future__ import annotations
@@ -98,7 +100,17 @@ class Sandbox:
         os.set_blocking(self._output, False)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(Path(__file__).resolve().parents[1]), str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "-X",
+                    "utf8",
+                    "-c",
+                    _BOOT,
+                    str(Path(__file__).resolve().parents[1]),
+                    str(theirs.fileno()),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=output_end,
                 stderr=output_end,
@@ -137,7 +149,10 @@ class Sandbox:
         self.close()
         if line is None:
             raise SandboxUnavailable(f"the sandbox did not start within {_START_TIMEOUT_S:g} s")
-        reason = line.removeprefix("refused ") or f"the launcher ended with status {self._process.returncode}: {said.text().strip()}"
+        reason = (
+            line.removeprefix("refused ")
+            or f"the launcher ended with status {self._process.returncode}: {said.text().strip()}"
+        )
         raise SandboxUnavailable(f"refusing to run code without a sandbox: {reason}")
 
     def is_alive(self) -> bool:
@@ -197,7 +212,11 @@ class Sandbox:
         code = self._process.returncode
         number = code - 128 if code > 128 else -code
         if number > 0:
-            return f"signal {number} ({signal.Signals(number).name})" if number in set(signal.Signals) else f"signal {number}"
+            return (
+                f"signal {number} ({signal.Signals(number).name})"
+                if number in set(signal.Signals)
+                else f"signal {number}"
+            )
         return f"exit status {code}"
 
     def _discard_stale_status(self) -> None:
@@ -207,7 +226,8 @@ class Sandbox:
                 pass
 
     def _status_line(self, deadline: float, output: Clip) -> str | None:
-        """Return the next status line, "" if the interpreter is gone or talks nonsense, None past the deadline or flood limit."""
+        """Return the next status line, "" if the interpreter is gone or talks nonsense, None past the deadline or flood
+        limit."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._output, select.POLLIN)

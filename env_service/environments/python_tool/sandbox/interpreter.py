@@ -1,8 +1,8 @@
 """The loop inside the sandbox: read code, run it in one lasting namespace, report how it ended.
 
-What the code prints (its last expression's value and a shortened traceback too) goes to file descriptors 1 and 2, a pipe that the
-host reads and cuts; the control descriptor carries only lengths, code and one status line. Nothing here protects anything: the
-code can reach all of this module, and the host trusts none of what it sends.
+What the code prints (its last expression's value and a shortened traceback too) goes to file descriptors 1 and 2, a
+pipe that the host reads and cuts; the control descriptor carries only lengths, code and one status line. Nothing here
+protects anything: the code can reach all of this module, and the host trusts none of what it sends.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _run(source: str, filename: str, namespace: dict[str, Any]) -> str:
     except SystemExit as error:
         print(f"SystemExit: {error.code} (the interpreter goes on)")
         status = "ok"
-    except BaseException as error:  # whatever the agent's code raises is its own affair, KeyboardInterrupt and MemoryError included
+    except (
+        BaseException
+    ) as error:  # whatever the agent's code raises is its own affair, KeyboardInterrupt and MemoryError included
         print(_shortened_traceback(error, filename), file=sys.stderr)
         status = f"error {type(error).__name__}"
     _flush()

@@ -1,10 +1,13 @@
 """The process between the service and the interpreter: builds the sandbox, starts the interpreter in it, ends it.
 
-Run as `python -I -S`, single-threaded and with an empty environment. Its standard input carries one line of JSON and then stays
-open as a life line: when the service closes it, or dies, the interpreter is killed. If any layer cannot be put in place, or the
+Run as `python -I -S`, single-threaded and with an empty environment. Its standard input carries one line of JSON and
+then stays
+open as a life line: when the service closes it, or dies, the interpreter is killed. If any layer cannot be put in
+    place, or the
 finished sandbox lets through what it must not, the reason goes to the control descriptor and nothing is run.
 
-Layers: namespaces (mount, pid, net, ipc, uts, cgroup; user too unless privileged) - a private read-only view - an unprivileged
+Layers: namespaces (mount, pid, net, ipc, uts, cgroup; user too unless privileged) - a private read-only view - an
+    unprivileged
 user without capabilities - no_new_privs - resource limits - the system-call filter - a self-test from inside.
 """
 
@@ -36,7 +39,8 @@ def _limit(limits: dict[str, Any]) -> None:
     memory = resource.getrlimit(resource.RLIMIT_AS)[1]
     if memory != resource.RLIM_INFINITY and memory < limits["memory_mb"] * mebi:
         raise linux.SandboxSetupError(
-            f"the interpreter is to have {limits['memory_mb']} MB of memory, but its parent may hand down only {memory // mebi}; "
+            f"the interpreter is to have {limits['memory_mb']} MB of memory, but its parent may hand down only "
+            f"{memory // mebi}; "
             "raise the service's limit (--memory-mb, ulimit -v) or lower ENV_PYTHON_MEMORY_MB"
         )
     for kind, value in (
@@ -56,7 +60,8 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _arrange_descriptors(control: int) -> int:
-    """Leave 0 (nothing), 1 and 2 (output pipe) and the control descriptor; close the rest. Returns the control descriptor."""
+    """Leave 0 (nothing), 1 and 2 (output pipe) and the control descriptor; close the rest. Returns the control
+    descriptor."""
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     kept = 3
@@ -111,7 +116,8 @@ def _watch(child: int, life_line: int) -> int:
 
 
 def main(control: int) -> int:
-    """Build, start, watch; return the exit status: the interpreter's, 128 + signal, or 70 if the sandbox was refused."""
+    """Build, start, watch; return the exit status: the interpreter's, 128 + signal, or 70 if the sandbox was
+    refused."""
     config = json.loads(sys.stdin.readline())
     try:
         # RLIMIT_NPROC does not bind the kernel's user 0, which an unprivileged "root" of a container may still be.

@@ -1,4 +1,5 @@
-"""What one interpreter may use. Every number is enforced by the kernel or by the host side, none by the interpreter itself."""
+"""What one interpreter may use. Every number is enforced by the kernel or by the host side, none by the interpreter
+itself."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Limits:
     threads: int = 32
     """Threads; further processes are refused altogether."""
     output_bytes: int = 4096
-    """Bytes of output (UTF-8) that are kept of one piece of code: the first quarter and the last three quarters of them."""
+    """Bytes of output (UTF-8) that are kept of one piece of code: the first quarter and the last three quarters of
+    them."""
     flood_mb: int = 64
     """Output of one piece of code after which the interpreter is ended."""
 

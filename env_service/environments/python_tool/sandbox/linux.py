@@ -79,7 +79,9 @@ def machine() -> str:
     """Return the architecture; raise SandboxSetupError for one without a system-call table here."""
     name = platform.machine()
     if name not in _SYS_PIVOT_ROOT:
-        raise SandboxSetupError(f"no system-call table for machine {name!r}; known: {', '.join(sorted(_SYS_PIVOT_ROOT))}")
+        raise SandboxSetupError(
+            f"no system-call table for machine {name!r}; known: {', '.join(sorted(_SYS_PIVOT_ROOT))}"
+        )
     return name
 
 
@@ -91,14 +93,19 @@ def unshare(flags: int) -> None:
 def mount(source: str, target: str, fstype: str | None, flags: int, data: str = "") -> None:
     """mount(2)."""
     kind = fstype.encode() if fstype else None
-    _check(libc.mount(os.fsencode(source), os.fsencode(target), kind, ctypes.c_ulong(flags), data.encode()), f"mount {target}")
+    _check(
+        libc.mount(os.fsencode(source), os.fsencode(target), kind, ctypes.c_ulong(flags), data.encode()),
+        f"mount {target}",
+    )
 
 
 def lock_mount(target: str, attributes: int, *, recursive: bool) -> None:
     """Add attributes (read-only, no devices, no set-uid) to a mount, to those below it too if `recursive`."""
     attr = _MountAttr(attributes, 0, 0, 0)
     flags = _AT_RECURSIVE if recursive else 0
-    result = libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(target), flags, ctypes.byref(attr), ctypes.sizeof(attr))
+    result = libc.syscall(
+        _SYS_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(target), flags, ctypes.byref(attr), ctypes.sizeof(attr)
+    )
     _check(result, f"mount_setattr {target}")
 
 

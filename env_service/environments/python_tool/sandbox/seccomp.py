@@ -1,9 +1,11 @@
 """The system calls that the interpreter may make: a list of allowed ones, everything else refused by the kernel.
 
-Guarantees: no process is created (only threads), nothing is executed, no socket is opened (a connected pair within the process
-excepted, which asyncio needs), no memory is taken that the address-space limit does not count (memfd, System V shared memory),
-and no tracing, mounting, key ring, io_uring or bpf call reaches the kernel. A refused call fails with EPERM, one newer than this
-table with ENOSYS so that libraries fall back; a call of another architecture (32 bit) kills the process.
+Guarantees: no process is created (only threads), nothing is executed, no socket is opened (a connected pair within the
+    process
+excepted, which asyncio needs), no memory is taken that the address-space limit does not count (memfd, System V shared
+memory), and no tracing, mounting, key ring, io_uring or bpf call reaches the kernel. A refused call fails with EPERM,
+one newer than this table with ENOSYS so that libraries fall back; a call of another architecture (32 bit) kills the
+process.
 """
 
 from __future__ import annotations
@@ -16,29 +18,47 @@ from .linux import PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SandboxSetupError, libc,
 
 _TABLE = """
 read:0:63 write:1:64 readv:19:65 writev:20:66 pread64:17:67 pwrite64:18:68 preadv:295:69 pwritev:296:70 preadv2:327:286
-pwritev2:328:287 open:2:- openat:257:56 close:3:57 close_range:436:436 lseek:8:62 stat:4:- fstat:5:80 lstat:6:- newfstatat:262:79
-statx:332:291 access:21:- faccessat:269:48 faccessat2:439:439 readlink:89:- readlinkat:267:78 getdents:78:- getdents64:217:61
-getcwd:79:17 chdir:80:49 fchdir:81:50 mkdir:83:- mkdirat:258:34 rmdir:84:- unlink:87:- unlinkat:263:35 rename:82:- renameat:264:38
-renameat2:316:276 link:86:- linkat:265:37 symlink:88:- symlinkat:266:36 chmod:90:- fchmod:91:52 fchmodat:268:53 truncate:76:45
-ftruncate:77:46 fallocate:285:47 fsync:74:82 fdatasync:75:83 utime:132:- utimes:235:- utimensat:280:88 futimesat:261:- umask:95:166
-statfs:137:43 fstatfs:138:44 fadvise64:221:223 readahead:187:213 copy_file_range:326:285 sendfile:40:71 flock:73:32 fcntl:72:25
-dup:32:23 dup2:33:- dup3:292:24 pipe:22:- pipe2:293:59 poll:7:- ppoll:271:73 select:23:- pselect6:270:72 epoll_create:213:-
-epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232:- epoll_pwait:281:22 epoll_pwait2:441:441 eventfd:284:- eventfd2:290:19
-timerfd_create:283:85 timerfd_settime:286:86 timerfd_gettime:287:87 mmap:9:222 munmap:11:215 mremap:25:216 mprotect:10:226
+pwritev2:328:287 open:2:- openat:257:56 close:3:57 close_range:436:436 lseek:8:62 stat:4:- fstat:5:80 lstat:6:- \
+newfstatat:262:79
+statx:332:291 access:21:- faccessat:269:48 faccessat2:439:439 readlink:89:- readlinkat:267:78 getdents:78:- \
+getdents64:217:61
+getcwd:79:17 chdir:80:49 fchdir:81:50 mkdir:83:- mkdirat:258:34 rmdir:84:- unlink:87:- unlinkat:263:35 rename:82:- \
+renameat:264:38
+renameat2:316:276 link:86:- linkat:265:37 symlink:88:- symlinkat:266:36 chmod:90:- fchmod:91:52 fchmodat:268:53 \
+truncate:76:45
+ftruncate:77:46 fallocate:285:47 fsync:74:82 fdatasync:75:83 utime:132:- utimes:235:- utimensat:280:88 \
+futimesat:261:- umask:95:166
+statfs:137:43 fstatfs:138:44 fadvise64:221:223 readahead:187:213 copy_file_range:326:285 sendfile:40:71 flock:73:32 \
+fcntl:72:25
+dup:32:23 dup2:33:- dup3:292:24 pipe:22:- pipe2:293:59 poll:7:- ppoll:271:73 select:23:- pselect6:270:72 \
+epoll_create:213:-
+epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232:- epoll_pwait:281:22 epoll_pwait2:441:441 eventfd:284:- \
+eventfd2:290:19
+timerfd_create:283:85 timerfd_settime:286:86 timerfd_gettime:287:87 mmap:9:222 munmap:11:215 mremap:25:216 \
+mprotect:10:226
 madvise:28:233 msync:26:227 brk:12:214 rt_sigaction:13:134 rt_sigprocmask:14:135 rt_sigreturn:15:139
-rt_sigpending:127:136 rt_sigtimedwait:128:137 rt_sigsuspend:130:133 rt_sigqueueinfo:129:138 sigaltstack:131:132 kill:62:129
-tgkill:234:131 tkill:200:130 pause:34:- alarm:37:- getitimer:36:102 setitimer:38:103 timer_create:222:107 timer_settime:223:110
-timer_gettime:224:108 timer_getoverrun:225:109 timer_delete:226:111 nanosleep:35:101 clock_nanosleep:230:115 clock_gettime:228:113
-clock_getres:229:114 gettimeofday:96:169 time:201:- times:100:153 getpid:39:172 getppid:110:173 gettid:186:178 getuid:102:174
-geteuid:107:175 getgid:104:176 getegid:108:177 getresuid:118:148 getresgid:120:150 getgroups:115:158 getpgid:121:155 getpgrp:111:-
-getsid:124:156 getpriority:140:141 setpriority:141:140 sched_yield:24:124 sched_getaffinity:204:123 sched_setaffinity:203:122
-sched_getscheduler:145:120 sched_getparam:143:121 getcpu:309:168 getrlimit:97:163 setrlimit:160:164 prlimit64:302:261 capget:125:90
+rt_sigpending:127:136 rt_sigtimedwait:128:137 rt_sigsuspend:130:133 rt_sigqueueinfo:129:138 sigaltstack:131:132 \
+kill:62:129
+tgkill:234:131 tkill:200:130 pause:34:- alarm:37:- getitimer:36:102 setitimer:38:103 timer_create:222:107 \
+timer_settime:223:110
+timer_gettime:224:108 timer_getoverrun:225:109 timer_delete:226:111 nanosleep:35:101 clock_nanosleep:230:115 \
+clock_gettime:228:113
+clock_getres:229:114 gettimeofday:96:169 time:201:- times:100:153 getpid:39:172 getppid:110:173 gettid:186:178 \
+getuid:102:174
+geteuid:107:175 getgid:104:176 getegid:108:177 getresuid:118:148 getresgid:120:150 getgroups:115:158 getpgid:121:155 \
+getpgrp:111:-
+getsid:124:156 getpriority:140:141 setpriority:141:140 sched_yield:24:124 sched_getaffinity:204:123 \
+sched_setaffinity:203:122
+sched_getscheduler:145:120 sched_getparam:143:121 getcpu:309:168 getrlimit:97:163 setrlimit:160:164 prlimit64:302:261 \
+capget:125:90
 getrusage:98:165 sysinfo:99:179 uname:63:160 getrandom:318:278 futex:202:98 futex_waitv:449:449 set_robust_list:273:99
-get_robust_list:274:100 set_tid_address:218:96 rseq:334:293 membarrier:324:283 arch_prctl:158:- restart_syscall:219:128 exit:60:93
+get_robust_list:274:100 set_tid_address:218:96 rseq:334:293 membarrier:324:283 arch_prctl:158:- \
+restart_syscall:219:128 exit:60:93
 exit_group:231:94 wait4:61:260 waitid:247:95 sendto:44:206 recvfrom:45:207 sendmsg:46:211 recvmsg:47:212 shutdown:48:210
 getsockopt:55:209 getsockname:51:204 getpeername:52:205
 """
-"""name:number on x86_64:number on aarch64, from the kernel's unistd headers; - where the architecture has no such call."""
+"""name:number on x86_64:number on aarch64, from the kernel's unistd headers; - where the architecture has no such
+call."""
 
 _COLUMN = {"x86_64": 1, "aarch64": 2}
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -120,12 +140,17 @@ def build_filter(arch: str, *, threads: bool) -> bytes:
     program += _when(_PRCTL[arch], _only_values(0, _PRCTL_NAMES))
     program += _when(_IOCTL[arch], _only_values(1, _IOCTL_HARMLESS))
     program += _when(_CLONE3, [(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)])
-    program += [(_JUMP_GREATER, 0, 1, _NEWEST_KNOWN), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+    program += [
+        (_JUMP_GREATER, 0, 1, _NEWEST_KNOWN),
+        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+    ]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
 
 
 def install(*, threads: bool) -> None:
-    """Put the filter on the calling (single-threaded) process, for ever; raise SandboxSetupError if the kernel refuses."""
+    """Put the filter on the calling (single-threaded) process, for ever; raise SandboxSetupError if the kernel
+    refuses."""
     code = build_filter(machine(), threads=threads)
     buffer = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))

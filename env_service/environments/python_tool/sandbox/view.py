@@ -1,7 +1,8 @@
 """The file system that the interpreter sees: Python's own library, shared libraries, chosen packages, a scratch folder.
 
-Everything but `/scratch` is read-only; there is no /proc, no /etc, no home and no program. Paths of the Python installation stay
-as they are on the host, so that the already running interpreter finds its library; packages appear under `/packages`.
+Everything but `/scratch` is read-only; there is no /proc, no /etc, no home and no program. Paths of the Python
+installation stay as they are on the host, so that the already running interpreter finds its library; packages appear
+under `/packages`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ def _standard_library() -> list[str]:
 def _loaded_library_folders() -> set[str]:
     """Return the folders of the shared libraries in this process (libc, libffi, …), as the loader resolved them."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
-        paths = [line.split(maxsplit=5)[5].strip() for line in maps if line.rstrip().endswith((".so", ".so.6")) or ".so." in line]
+        paths = [
+            line.split(maxsplit=5)[5].strip()
+            for line in maps
+            if line.rstrip().endswith((".so", ".so.6")) or ".so." in line
+        ]
     return {os.path.dirname(os.path.realpath(path)) for path in paths if path.startswith("/")}
 
 
@@ -79,7 +84,11 @@ def _hide_site_packages(root: str, library: str) -> None:
 
 def _mount_point(sources: list[str]) -> str:
     for path in _MOUNT_POINTS:
-        if os.path.isdir(path) and not os.path.islink(path) and not any(source.startswith(path + "/") for source in sources):
+        if (
+            os.path.isdir(path)
+            and not os.path.islink(path)
+            and not any(source.startswith(path + "/") for source in sources)
+        ):
             return path
     raise linux.SandboxSetupError(f"no folder to build the view on; one of {', '.join(_MOUNT_POINTS)} must exist")
 
@@ -95,8 +104,8 @@ def _recreate_library_links(root: str) -> None:
 def enter(packages: list[str], scratch_mb: int, shown: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
     """Build the view in this process's own mount namespace and make it the root; afterwards the host has no path here.
 
-    `packages` are host paths of package folders or single modules; `shown` are further folders and files that appear where they
-    are, read-only, and `writable` folders that stay writable. Raises SandboxSetupError.
+    `packages` are host paths of package folders or single modules; `shown` are further folders and files that appear
+    where they are, read-only, and `writable` folders that stay writable. Raises SandboxSetupError.
     """
     library = _standard_library()
     prefix_lib = os.path.dirname(library[0])

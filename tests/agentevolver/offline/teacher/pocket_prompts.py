@@ -25,7 +25,9 @@ class _Anything(RootModel[dict[str, Any]]):
     pass
 
 
-def ask(teacher: Teacher, asked: str, /, *, temperature: float = 0.0, seed: int | None = None, **sections: str) -> dict[str, Any]:
+def ask(
+    teacher: Teacher, asked: str, /, *, temperature: float = 0.0, seed: int | None = None, **sections: str
+) -> dict[str, Any]:
     """Send one prompt and return the JSON of the reply."""
     messages = prompts.messages(asked, "Do it.", sections)
     return read_reply(teacher.answer(messages, temperature=temperature, seed=seed), _Anything).root
@@ -48,7 +50,9 @@ def carry_out(env: PocketEnv, actions: list[str]) -> Steps:
 
 
 @lru_cache(maxsize=1024)
-def explore(task_id: str, number: int = 0, *, breadth: int = 4, depth: int = 8, syntax: str = "compact") -> tuple[str, Steps]:
+def explore(
+    task_id: str, number: int = 0, *, breadth: int = 4, depth: int = 8, syntax: str = "compact"
+) -> tuple[str, Steps]:
     """Let a teacher without mistakes explore a world; returns the opening and the steps."""
     teacher = Teacher(rates=NO_MISTAKES)
     env, opening = open_env(task_id, breadth + depth, syntax=syntax)

@@ -1,4 +1,5 @@
-"""The acting roles in real pocket worlds: what an exploration covers and learns, and that tasks are solved from observations alone."""
+"""The acting roles in real pocket worlds: what an exploration covers and learns, and that tasks are solved from
+observations alone."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ def test_breadth_goes_to_another_app_each_step() -> None:
         _, steps = explore(task_id, depth=0)
         calls = [read_call(action) for _, action, _ in steps]
         # Steps that an error asked for are not new ground.
-        own = [c.app for c, (_, _, o) in zip(calls, steps, strict=True) if c and c.tool not in ("me.pin", "bank.login") and o[:3] != "err"]
+        own = [
+            c.app
+            for c, (_, _, o) in zip(calls, steps, strict=True)
+            if c and c.tool not in ("me.pin", "bank.login") and o[:3] != "err"
+        ]
         assert len(set(own)) == len(own)
         reached += len(own)
     assert reached >= 25
@@ -33,7 +38,8 @@ def test_breadth_goes_to_another_app_each_step() -> None:
 def test_explorations_find_objects_and_learn_the_sites_rules() -> None:
     rules: Counter[str] = Counter()
     rows, repeats = 0, 0
-    # Worlds differ much in what an exploration finds (standard deviation 2.2 rows), so that it takes many of them to tell the mean.
+    # Worlds differ much in what an exploration finds (standard deviation 2.2 rows), so that it takes many of them to
+    # tell the mean.
     worlds = task_ids("train", 160)
     for task_id in worlds:
         opening, steps = explore(task_id)
@@ -54,7 +60,9 @@ def test_an_error_is_answered_as_it_asks() -> None:
     said = ["me.pin", "bank.login 4", "bank.pay ann 2"]
     answers = ["pin 4", "ok", "err use bank.pay AMOUNT NAME"]
     for wanted, answer in zip([*said, "bank.pay 2 ann"], [*answers, ""], strict=True):
-        action = ask(teacher, "explorer/act", opening=opening, phase="depth", transcript=prompts.transcript(steps))["action"]
+        action = ask(teacher, "explorer/act", opening=opening, phase="depth", transcript=prompts.transcript(steps))[
+            "action"
+        ]
         assert action == wanted
         steps.append((len(steps), action, answer))
 
@@ -62,14 +70,25 @@ def test_an_error_is_answered_as_it_asks() -> None:
 @pytest.mark.parametrize(
     ("manual", "changes"),
     [
-        ("use note.del ID yes", {"note.tag n6 home yes", "note.del n6 yes", "cal.move e4 fri yes", "cal.del e4 yes", "shop.ret o1 yes"}),
+        (
+            "use note.del ID yes",
+            {"note.tag n6 home yes", "note.del n6 yes", "cal.move e4 fri yes", "cal.del e4 yes", "shop.ret o1 yes"},
+        ),
         ("use note.del ID", {"doc note.tag", "note.del n6", "doc cal.move", "doc cal.del", "doc shop.ret"}),
     ],
 )
 def test_a_change_is_tried_as_the_site_is_known_to_want_it(manual: str, changes: set[str]) -> None:
     _, opening = open_env(WORLDS[0], 12)
-    found: Steps = [(0, "note.list fun", "hat n6 , tea n2"), (1, "cal.list mon", "ann e4 3"), (2, "shop.orders", "rug o1")]
-    sections = {"opening": opening, "phase": "depth", "transcript": prompts.transcript([*found, (3, "doc note.del", manual)])}
+    found: Steps = [
+        (0, "note.list fun", "hat n6 , tea n2"),
+        (1, "cal.list mon", "ann e4 3"),
+        (2, "shop.orders", "rug o1"),
+    ]
+    sections = {
+        "opening": opening,
+        "phase": "depth",
+        "transcript": prompts.transcript([*found, (3, "doc note.del", manual)]),
+    }
     teacher = Teacher(rates=NO_MISTAKES)
     said = {ask(teacher, "explorer/act", temperature=1.0, seed=seed, **sections)["action"] for seed in range(1500)}
     assert {action for action in said if GUARDED & set(action.split())} == changes
@@ -108,13 +127,17 @@ def test_without_tools_in_the_prompt_the_manuals_are_read_from_the_top() -> None
     env, opening = open_env(WORLDS[0], 8, verbose=False)
     steps: Steps = []
     for i in range(4):
-        action = ask(teacher, "explorer/act", opening=opening, phase="breadth", transcript=prompts.transcript(steps))["action"]
+        action = ask(teacher, "explorer/act", opening=opening, phase="breadth", transcript=prompts.transcript(steps))[
+            "action"
+        ]
         steps.append((i, action, str(env.step({"role": "assistant", "content": action})["state"][0]["content"])))
     assert [action for _, action, _ in steps[:2]] == ["doc", "doc note"]
     assert not [o for _, _, o in steps if o.startswith("err no tool")]
 
 
-@pytest.mark.parametrize(("verbose", "syntax"), [(False, "compact"), (True, "compact"), (False, "json"), (True, "json")])
+@pytest.mark.parametrize(
+    ("verbose", "syntax"), [(False, "compact"), (True, "compact"), (False, "json"), (True, "json")]
+)
 def test_nearly_all_tasks_of_the_world_are_solved_from_observations(verbose: bool, syntax: str) -> None:
     teacher = Teacher(rates=NO_MISTAKES)
     solved = []
@@ -123,8 +146,12 @@ def test_nearly_all_tasks_of_the_world_are_solved_from_observations(verbose: boo
         opening, query = (message["content"] for message in env.get_init_state()["state"])
         steps: Steps = []
         while not env.is_over:
-            action = ask(teacher, "verifier/solve", opening=opening, task=query, transcript=prompts.transcript(steps))["action"]
-            steps.append((len(steps), action, str(env.step({"role": "assistant", "content": action})["state"][0]["content"])))
+            action = ask(teacher, "verifier/solve", opening=opening, task=query, transcript=prompts.transcript(steps))[
+                "action"
+            ]
+            steps.append(
+                (len(steps), action, str(env.step({"role": "assistant", "content": action})["state"][0]["content"]))
+            )
         solved.append(env.evaluate())
     assert sum(solved) / len(solved) >= 0.98
 
@@ -146,9 +173,14 @@ def test_slips_are_made_at_their_rate() -> None:
     teacher = Teacher(rates=Rates(0, 0, 0, 0, 0, 0, slips=0.3))
     _, opening = open_env(WORLDS[0], 5)
     actions = [
-        ask(teacher, "verifier/solve", temperature=1.0, opening=opening, task="delete note milk", transcript=prompts.transcript([]))[
-            "action"
-        ]
+        ask(
+            teacher,
+            "verifier/solve",
+            temperature=1.0,
+            opening=opening,
+            task="delete note milk",
+            transcript=prompts.transcript([]),
+        )["action"]
         for _ in range(600)
     ]
     assert 0.24 <= sum(action != "note.find milk" for action in actions) / 600 <= 0.36
@@ -159,9 +191,17 @@ def test_slips_are_made_at_their_rate() -> None:
     ("task", "sections", "said"),
     [
         ("explorer/act", {"phase": "breadth", "transcript": "(no steps yet)"}, "no section <opening>"),
-        ("explorer/act", {"opening": "site k1", "phase": "sideways", "transcript": "(no steps yet)"}, "breadth or depth"),
+        (
+            "explorer/act",
+            {"opening": "site k1", "phase": "sideways", "transcript": "(no steps yet)"},
+            "breadth or depth",
+        ),
         ("explorer/act", {"opening": "site k1", "phase": "depth", "transcript": "I looked around"}, "numbered steps"),
-        ("verifier/solve", {"opening": "site k1", "task": "paint the wall green", "transcript": "(no steps yet)"}, "no wording"),
+        (
+            "verifier/solve",
+            {"opening": "site k1", "task": "paint the wall green", "transcript": "(no steps yet)"},
+            "no wording",
+        ),
         ("verifier/solve", {"task": "pay ann 3", "transcript": "(no steps yet)"}, "no section <opening>"),
     ],
 )

@@ -47,9 +47,13 @@ def test_earlier_notes_are_taken_over() -> None:
         notes = noted([step], "\n".join(notes))
         whole = noted(steps[: i + 1])
         assert notes[-1] == whole[-1], "the task at hand, however long ago it was given"
-        assert [line for line in notes if line.startswith("so far ")] == [line for line in whole if line.startswith("so far ")]
+        assert [line for line in notes if line.startswith("so far ")] == [
+            line for line in whole if line.startswith("so far ")
+        ]
     tips = notes[0].removeprefix("tip ").split(" ; ")
-    assert {"add yes after tag move del ret", "bank.pay amount name"} <= set(tips), "what was found out in the first goals is still known"
+    assert {"add yes after tag move del ret", "bank.pay amount name"} <= set(tips), (
+        "what was found out in the first goals is still known"
+    )
 
 
 @pytest.mark.parametrize("task_id", PocketLongEnv.get_query_list("train", {"n": 6}))

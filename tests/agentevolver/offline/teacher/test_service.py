@@ -1,4 +1,5 @@
-"""The teacher over HTTP: its form, its refusals, its malformed share, many calls at once, and the prompts of those who use it."""
+"""The teacher over HTTP: its form, its refusals, its malformed share, many calls at once, and the prompts of those who
+use it."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ async def test_what_is_not_understood_is_a_400_that_says_why(body: Any, said: st
 
 @pytest.mark.parametrize("task", sorted(HANDLERS))
 @pytest.mark.parametrize(
-    "garbage", ["\x00", "<" * 500, "step 0\naction: \nobservation: ", "[0]\nwhen_to_use: \ncontent: ", "1-99999999", "é\ud7ff{"]
+    "garbage",
+    ["\x00", "<" * 500, "step 0\naction: \nobservation: ", "[0]\nwhen_to_use: \ncontent: ", "1-99999999", "é\ud7ff{"],
 )
 async def test_garbage_in_every_section_is_a_400_or_an_answer(task: str, garbage: str) -> None:
     sections = "\n\n".join(f"<{name}>\n{garbage}\n</{name}>" for name in prompts.SECTIONS)
@@ -180,7 +182,9 @@ async def test_many_calls_at_once_are_answered_together() -> None:
 async def test_a_refusal_reaches_the_caller_as_one() -> None:
     async with serving(Teacher(rates=NO_MISTAKES)) as settings, LLM(settings) as llm:
         with pytest.raises(LLMRefused, match="no wording"):
-            messages = prompts.messages("verifier/solve", "Solve.", {"opening": "x", "task": "sing", "transcript": "(no steps yet)"})
+            messages = prompts.messages(
+                "verifier/solve", "Solve.", {"opening": "x", "task": "sing", "transcript": "(no steps yet)"}
+            )
             await llm.chat(Role.VERIFIER, messages)
 
 
@@ -232,7 +236,14 @@ async def test_the_task_managers_prompts_are_understood() -> None:
 
     profile = shipped_profile("pocket")
     asked = theirs.explore(
-        "site k3", profile, "breadth", [], steps_left=9, tried=["note.find (2 times)"], max_chars=2000, reply_format="json"
+        "site k3",
+        profile,
+        "breadth",
+        [],
+        steps_left=9,
+        tried=["note.find (2 times)"],
+        max_chars=2000,
+        reply_format="json",
     )
     assert (await _understood(asked))["action"]
     asked = theirs.explore("site k3", profile, "breadth", [], steps_left=9, tried=[], max_chars=2000)
@@ -243,7 +254,9 @@ async def test_the_task_managers_prompts_are_understood() -> None:
     assert (await _answered(asked)).endswith("</think>note.del n3")
     asked = theirs.accept("site k3", "delete note milk", MILK, MILK, max_chars=2000)
     assert (await _understood(asked))["accepted"]
-    asked = theirs.grade("site k3", "delete note milk", MILK, reference=["note.del n3 yes", "done"], mean_and_target=(0.3, 0.3))
+    asked = theirs.grade(
+        "site k3", "delete note milk", MILK, reference=["note.del n3 yes", "done"], mean_and_target=(0.3, 0.3)
+    )
     assert (await _understood(asked))["achieved"]
 
 
@@ -268,7 +281,13 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
     steps = ((0, "note.find milk", "milk n3 home"), (1, "note.del n3", "err read doc note.del first"))
     failed = Attempt("t", "t_0", "site k7", "delete note milk", steps, 0.0, False)
     solved = Attempt(
-        "t", "t_1", "site k7", "delete note milk", (*steps, (2, "doc note.del", "use note.del ID"), (3, "note.del n3", "ok")), 1.0, True
+        "t",
+        "t_1",
+        "site k7",
+        "delete note milk",
+        (*steps, (2, "doc note.del", "use note.del ID"), (3, "note.del n3", "ok")),
+        1.0,
+        True,
     )
     limits = theirs.Limits(500, 5000)
     asked = [*(theirs.extract(a, 3, limits) for a in (failed, solved)), theirs.compare(solved, failed, 3, limits)]
@@ -278,12 +297,18 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
         assert problem_with(proposal.when_to_use, proposal.content) is None
     first = found[0].experiences[0]
     kept = Experience(
-        when_to_use=first.when_to_use, content=first.content, scope=first.scope, category=Category.FAILURE, validation_score=0.9
+        when_to_use=first.when_to_use,
+        content=first.content,
+        scope=first.scope,
+        category=Category.FAILURE,
+        validation_score=0.9,
     )
     judged = Judgements.model_validate(await _understood(theirs.validate([kept, kept], solved, limits))).of(2)
     assert all(judgement is not None and judgement.valid for judgement in judged)
     assert (await _understood(theirs.rerank("site k7", "delete note tea", [kept])))["order"] == [1]
-    assert (await _understood(theirs.rewrite("site k7", "delete note tea", [kept])))["text"] == "read doc before tag move del ret"
+    assert (await _understood(theirs.rewrite("site k7", "delete note tea", [kept])))[
+        "text"
+    ] == "read doc before tag move del ret"
     assert (await _understood(theirs.rewrite("site k8", "delete note tea", [kept])))["text"] == ""
 
 
@@ -292,7 +317,10 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
 
 @pytest.mark.service
 def test_it_knows_nothing_of_the_environment() -> None:
-    program = "import sys, agentevolver.builtin.teacher.__main__; print([m for m in sys.modules if m.startswith('env_service')])"
+    program = (
+        "import sys, agentevolver.builtin.teacher.__main__; print([m for m in sys.modules if "
+        "m.startswith('env_service')])"
+    )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert out.stdout.strip() == "[]"
     sources = Path(sys.modules[Teacher.__module__].__file__ or "").parent.glob("*.py")

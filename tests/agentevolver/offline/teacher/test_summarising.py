@@ -1,4 +1,5 @@
-"""Experience distilled from real pocket episodes: true of the site, worded as the seed policy knows it, and told from what is not."""
+"""Experience distilled from real pocket episodes: true of the site, worded as the seed policy knows it, and told from
+what is not."""
 
 from __future__ import annotations
 
@@ -34,9 +35,9 @@ def distilled(task_id: str, seed: int, teacher: Teacher) -> list[dict[str, Any]]
 def summarised(teacher: Teacher, opening: str, query: str, steps: Steps, *, success: bool) -> list[dict[str, Any]]:
     outcome = f"{'success' if success else 'failure'}\nscore: {float(success)}"
     sections = {"opening": opening, "task": query, "transcript": prompts.transcript(steps), "outcome": outcome}
-    found: list[dict[str, Any]] = ask(teacher, f"summariser/{'success' if success else 'failure'}", temperature=0.7, **sections)[
-        "experiences"
-    ]
+    found: list[dict[str, Any]] = ask(
+        teacher, f"summariser/{'success' if success else 'failure'}", temperature=0.7, **sections
+    )["experiences"]
     return found
 
 
@@ -156,7 +157,12 @@ def test_an_entry_of_another_form_is_refused() -> None:
 
 def test_wrong_experiences_come_at_their_rate_and_say_the_opposite() -> None:
     teacher = Teacher(rates=Rates(0, 0, 0, 0, 0, wrong_experiences=0.25, slips=0))
-    lessons = [e for _ in range(400) for e in summarised(teacher, "site k7", "delete note milk", TRANSCRIPT, success=False) if e["scope"]]
+    lessons = [
+        e
+        for _ in range(400)
+        for e in summarised(teacher, "site k7", "delete note milk", TRANSCRIPT, success=False)
+        if e["scope"]
+    ]
     wrong = [e for e in lessons if e["content"] != "read doc before tag move del ret"]
     assert 0.2 <= len(wrong) / len(lessons) <= 0.3
     assert {e["content"] for e in wrong} == {"add yes after tag move del ret"}

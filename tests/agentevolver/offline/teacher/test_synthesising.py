@@ -1,4 +1,5 @@
-"""Tasks made of explorations: those that are meant well hold in the world, those that are not do not, and the judge tells which."""
+"""Tasks made of explorations: those that are meant well hold in the world, those that are not do not, and the judge
+tells which."""
 
 from __future__ import annotations
 
@@ -49,7 +50,14 @@ def _synthesise(hallucinated: float, syntax: str, record: Path) -> list[Made]:
     for number, world in enumerate(WORLDS):
         opening, steps = explore(world, number, syntax=syntax)
         record.write_text("")
-        reply = ask(teacher, "synthesiser/tasks", temperature=0.7, opening=opening, transcript=prompts.transcript(steps), count="5")
+        reply = ask(
+            teacher,
+            "synthesiser/tasks",
+            temperature=0.7,
+            opening=opening,
+            transcript=prompts.transcript(steps),
+            count="5",
+        )
         planted = map(json.loads, record.read_text().splitlines())
         kinds = {(p["query"], tuple(p["solution"])): p["kind"] for p in planted}
         made += [Made(world, opening, t, kinds.get((t["query"], tuple(t["solution"]))), syntax) for t in reply["tasks"]]
@@ -61,7 +69,9 @@ def accepted(made: Made, steps: Steps) -> bool:
         return False
     transcript = prompts.transcript(steps)
     judge = Teacher(rates=NO_MISTAKES)
-    return bool(ask(judge, "judge/accept", opening=made.opening, task=made.task["query"], transcript=transcript)["accepted"])
+    return bool(
+        ask(judge, "judge/accept", opening=made.opening, task=made.task["query"], transcript=transcript)["accepted"]
+    )
 
 
 @pytest.mark.parametrize("syntax", ["compact", "json"])
@@ -96,7 +106,12 @@ def test_a_preference_for_hard_tasks_is_heard() -> None:
     for number, world in enumerate(WORLDS[:30]):
         opening, steps = explore(world, number)
         for wish, found in levels.items():
-            sections = {"opening": opening, "preference": f"- {wish}: as such", "count": "3", "transcript": prompts.transcript(steps)}
+            sections = {
+                "opening": opening,
+                "preference": f"- {wish}: as such",
+                "count": "3",
+                "transcript": prompts.transcript(steps),
+            }
             tasks = ask(teacher, "synthesiser/tasks", temperature=0.7, **sections)["tasks"]
             found += [KINDS[read_intent(t["query"]).kind].level for t in tasks]  # type: ignore[union-attr]
     assert sum(levels["hard"]) / len(levels["hard"]) > sum(levels["easy"]) / len(levels["easy"]) + 0.5
@@ -138,7 +153,9 @@ def test_changes_of_the_exploration_are_not_taken_for_the_start() -> None:
     solutions: dict[str, list[str]] = {}
     for _ in range(40):
         sections = {"opening": "site k3", "count": "24", "transcript": prompts.transcript(told)}
-        solutions |= {t["query"]: t["solution"] for t in ask(teacher, "synthesiser/tasks", temperature=0.7, **sections)["tasks"]}
+        solutions |= {
+            t["query"]: t["solution"] for t in ask(teacher, "synthesiser/tasks", temperature=0.7, **sections)["tasks"]
+        }
     assert solutions["what is the tag of note milk"] == ["note.find milk", "done home"]
     assert solutions["what is my balance"] == ["bank.bal", "done 45"]
     assert not [q for q in solutions if "note tea" in q or "notes have tag work" in q]
@@ -154,7 +171,12 @@ def test_every_wording_of_the_world_is_understood() -> None:
     for split in ("train", "dev", "test", "hard"):
         for task_id in task_ids(split, 240 if split == "train" else None):
             task = make_task(task_id)
-            for query in (task.query, f"please {task.query}", f"can you {task.query} now", f"Task: {task.query.capitalize()}."):
+            for query in (
+                task.query,
+                f"please {task.query}",
+                f"can you {task.query} now",
+                f"Task: {task.query.capitalize()}.",
+            ):
                 intent = read_intent(query)
                 assert intent is not None, query
                 assert intent.kind == task.family
@@ -162,7 +184,9 @@ def test_every_wording_of_the_world_is_understood() -> None:
 
 def test_a_profile_is_drafted_from_the_tools() -> None:
     env, opening = open_env(WORLDS[0], 3)
-    drafted = ask(Teacher(rates=NO_MISTAKES), "synthesiser/profile", opening=opening, tools=json.dumps(env.get_info()["tools"]))
+    drafted = ask(
+        Teacher(rates=NO_MISTAKES), "synthesiser/profile", opening=opening, tools=json.dumps(env.get_info()["tools"])
+    )
     names = {entity["name"]: [opt["name"] for opt in entity["opts"]] for entity in drafted["entities"]}
     assert names["Note"] == ["find", "list", "add", "tag", "del"]
     assert set(names) == {"Note", "Meeting", "Mail", "Account", "Product", "User", "Manual"}

@@ -37,7 +37,8 @@ class ScriptedEngine:
 
 @dataclass
 class ScriptedEnv:
-    """Says the next of `observations` (role, text or texts, refused), over and over, and never ends an episode itself."""
+    """Says the next of `observations` (role, text or texts, refused), over and over, and never ends an episode
+    itself."""
 
     observations: list
     opening: tuple = ({"role": "system", "content": "s"}, {"role": "user", "content": "go"})
@@ -72,7 +73,19 @@ class Played:
 
 
 def play(
-    renderer, template, flow, replies, observations, *, limits=ROOMY, max_steps=6, options=None, guide=None, env=None, engine=None, **more
+    renderer,
+    template,
+    flow,
+    replies,
+    observations,
+    *,
+    limits=ROOMY,
+    max_steps=6,
+    options=None,
+    guide=None,
+    env=None,
+    engine=None,
+    **more,
 ):
     """Run one rollout; `template` and `flow` are names or what they stand for."""
     engine = engine or ScriptedEngine(replies)
@@ -80,7 +93,11 @@ def play(
     made = []
 
     def new_context():
-        made.append((TEMPLATES[template] if isinstance(template, str) else template)(renderer, limits, options or ContextSettings()))
+        made.append(
+            (TEMPLATES[template] if isinstance(template, str) else template)(
+                renderer, limits, options or ContextSettings()
+            )
+        )
         return made[-1]
 
     policy = RolloutPolicy("fake", max_steps, 1, True, 0.0)

@@ -15,7 +15,9 @@ from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEnv
 
 pytestmark = pytest.mark.service
 
-LIMITS = ContextLimits(max_prompt_tokens=400, max_response_tokens=400, max_model_len=800, max_new_tokens=60, max_observation_tokens=60)
+LIMITS = ContextLimits(
+    max_prompt_tokens=400, max_response_tokens=400, max_model_len=800, max_new_tokens=60, max_observation_tokens=60
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,9 @@ def _quick(monkeypatch):
 
 
 def settings(server, **values):
-    return LLMSettings.model_validate({"base_url": server.url, "model": "m", "api_key_env": None, "timeout_s": 5.0, "tries": 2, **values})
+    return LLMSettings.model_validate(
+        {"base_url": server.url, "model": "m", "api_key_env": None, "timeout_s": 5.0, "tries": 2, **values}
+    )
 
 
 async def roll(llm, template="causal", flow="react", *, options=None, steps=4, env=None, sampling=None, **more):
@@ -64,7 +68,12 @@ async def test_the_model_is_sent_the_conversation_as_chat_messages():
     async with FaultyServer(lambda number, body: Said(f"act{number}")) as server, LLM(settings(server)) as llm:
         await roll(llm, steps=2, env=ScriptedEnv([("tool", "seen", False)]), sampling={"temperature": 0.3})
     assert [message["content"] for message in server.requests[1].body["messages"]] == ["s", "go", "act0", "seen"]
-    assert [message["role"] for message in server.requests[1].body["messages"]] == ["system", "user", "assistant", "tool"]
+    assert [message["role"] for message in server.requests[1].body["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+    ]
     assert server.requests[0].body["temperature"] == 0.3
     assert [request.body["seed"] for request in server.requests] == [1, 2]
 
@@ -77,7 +86,9 @@ async def test_summaries_of_the_summarisers_model_take_the_place_of_older_turns(
     async with FaultyServer(reply) as server, LLM(settings(server, roles={"summariser": {"model": "sum"}})) as llm:
         rollout, _ = await roll(llm, "sliding_window", options=options, steps=12, summariser=role_summariser(llm))
     sums = [request.body for request in server.requests if request.body["model"] == "sum"]
-    assert sums and all("role: summariser/context" in body["messages"][0]["content"] and body["max_tokens"] == 30 for body in sums)
+    assert sums and all(
+        "role: summariser/context" in body["messages"][0]["content"] and body["max_tokens"] == 30 for body in sums
+    )
     assert "the summary" in server.requests[-1].body["messages"][2]["content"]
     assert {step.kind for step in rollout.trajectory.steps} == {"action"}
 
@@ -91,7 +102,14 @@ async def test_an_endpoint_that_wants_the_newer_name_of_the_token_limit_gets_tha
 
 
 @pytest.mark.parametrize(
-    "fault", [Said(status=500), Said(status=400, text="no"), Said(text=""), Said(manner="cut"), Said(text="", finish_reason="length")]
+    "fault",
+    [
+        Said(status=500),
+        Said(status=400, text="no"),
+        Said(text=""),
+        Said(manner="cut"),
+        Said(text="", finish_reason="length"),
+    ],
 )
 async def test_whatever_an_endpoint_does_wrong_fails_the_attempt_by_name(fault):
     async with FaultyServer([fault]) as server, LLM(settings(server)) as llm:
@@ -101,6 +119,9 @@ async def test_whatever_an_endpoint_does_wrong_fails_the_attempt_by_name(fault):
 
 
 async def test_a_reply_cut_by_the_limit_is_marked_and_acted_on():
-    async with FaultyServer([Said("act and", finish_reason="length"), Said("act")]) as server, LLM(settings(server)) as llm:
+    async with (
+        FaultyServer([Said("act and", finish_reason="length"), Said("act")]) as server,
+        LLM(settings(server)) as llm,
+    ):
         rollout, env = await roll(llm, steps=2)
     assert [step.truncated for step in rollout.trajectory.steps] == [True, False] and env.given == ["act and", "act"]

@@ -92,7 +92,9 @@ def test_plans_are_bounded_however_often_steps_fail(chatml, most, plans):
     assert kinds(played).count("plan") == plans and kinds(played).count("action") == 9
 
 
-@pytest.mark.parametrize(("template", "limits"), [("sliding_window", TIGHT), ("self_managed", ContextLimits(900, 900, 1_800, 48, 60))])
+@pytest.mark.parametrize(
+    ("template", "limits"), [("sliding_window", TIGHT), ("self_managed", ContextLimits(900, 900, 1_800, 48, 60))]
+)
 def test_the_latest_plan_stays_in_sight_when_the_context_is_shortened(chatml, template, limits):
     observations = [*[("user", "o" * 60, False)] * 5, ("user", "err gone", True), *[("user", "o" * 60, False)] * 14]
     replies = [f"say{number:03}" for number in range(80)]

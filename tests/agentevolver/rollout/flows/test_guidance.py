@@ -56,7 +56,9 @@ def test_half_of_a_training_group_is_guided_and_of_a_validation_what_its_mode_sa
     guides, _ = made()
     assert len(guided_ids(guides, TASK, 4)) == 2 and guided_ids(guides, validation, 2) == []
     assert guided_ids(made(val_rollout_mode="all")[0], validation, 2) == [0, 1]
-    assert guided_ids(made(val_rollout_mode="both")[0], validation, 4) == [2, 3], "as many without as with, those with it last"
+    assert guided_ids(made(val_rollout_mode="both")[0], validation, 4) == [2, 3], (
+        "as many without as with, those with it last"
+    )
 
 
 def test_scouts_go_without_guidance():
@@ -74,7 +76,12 @@ def test_a_guided_rollout_is_sampled_with_the_text_and_trained_on_without(chatml
     assert record["guidance"]["injected"] == f"tip {TEXT}. " and record["guidance"]["experience_ids"] == ("a", "b")
     assert source.counted == [(("a", "b"), False)]
     (question,) = source.asked
-    assert (question.task_id, question.step, question.validation, question.messages[-1]["content"]) == ("t", 3, False, "go")
+    assert (question.task_id, question.step, question.validation, question.messages[-1]["content"]) == (
+        "t",
+        3,
+        False,
+        "go",
+    )
 
 
 def test_a_task_that_keeps_its_guidance_is_trained_on_with_it(chatml):
@@ -106,7 +113,11 @@ def test_an_opening_without_a_text_is_left_as_it_is(chatml):
     guide = guides.guide(TASK, "g", 0, 1)
     opening = [{"role": "user", "content": None}]
     injection = asyncio.run(guide(opening))
-    assert not injection.guided and injection.messages == opening and "the opening does not end with one" in injection.guidance.problem
+    assert (
+        not injection.guided
+        and injection.messages == opening
+        and "the opening does not end with one" in injection.guidance.problem
+    )
 
 
 def test_a_task_with_its_own_wording_asks_with_that():

@@ -111,7 +111,17 @@ class TestASummariserOfItsOwn:
 
     def play(self, chatml, summariser):
         more = {"summariser": summariser} if summariser else {}
-        return play(chatml, "sliding_window", "react", said(chatml, "x"), SEEN, limits=TIGHT, max_steps=15, options=self.options, **more)
+        return play(
+            chatml,
+            "sliding_window",
+            "react",
+            said(chatml, "x"),
+            SEEN,
+            limits=TIGHT,
+            max_steps=15,
+            options=self.options,
+            **more,
+        )
 
     def test_writes_summaries_that_are_no_steps_and_not_trained_on(self, chatml):
         asked = []
@@ -165,7 +175,9 @@ def test_what_cannot_be_encoded_of_a_chat_models_reply_is_replaced(chatml):
 
 
 def test_a_reply_without_a_word_is_an_error_of_the_model(chatml):
-    trajectory = play(chatml, "causal", "react", [], SEEN, engine=ChatModel(Said("", truncated=True))).rollout.trajectory
+    trajectory = play(
+        chatml, "causal", "react", [], SEEN, engine=ChatModel(Said("", truncated=True))
+    ).rollout.trajectory
     assert trajectory.stop_reason is StopReason.LLM_ERROR and "before its first word" in trajectory.error
 
 

@@ -1,7 +1,7 @@
 """Writes the tiny world as an AppWorld data folder: `APPWORLD_ROOT=<folder> <venv>/bin/python -I build.py`.
 
-Uses AppWorld's own models and its own API documentation, so what it writes must stay out of the repository, like AppWorld's data itself.
-Prints one line with the time taken.
+Uses AppWorld's own models and its own API documentation, so what it writes must stay out of the repository, like
+AppWorld's data itself. Prints one line with the time taken.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def add_people(models: Any) -> dict[str, dict[str, int]]:
     for person, facts in rows.PEOPLE.items():
         models.admin.MainUser.create_save(**facts, birthday=rows.BIRTHDAYS[person], sex=None)
         for app in rows.APPS:
-            fields = {key: value for key, value in facts.items() if key != ("email" if app == "phone" else "phone_number")}
+            fields = {
+                key: value for key, value in facts.items() if key != ("email" if app == "phone" else "phone_number")
+            }
             fields |= {"password": rows.password(person, app), "created_at": CREATED, "last_logged_in": CREATED}
             if app != "phone":
                 fields["verified"] = True
@@ -72,23 +74,33 @@ def add_home(models: Any, ids: dict[str, dict[str, int]]) -> None:
             text = str(folder) if str(folder) == "/" else f"{folder}/"
             if (owner, text) not in seen:
                 seen.add((owner, text))
-                models.file_system.Directory.create_save(user_id=user, path=text, created_at=CREATED, updated_at=CREATED)
-        models.file_system.File.create_save(user_id=user, path=path, content=content, created_at=CREATED, updated_at=CREATED)
+                models.file_system.Directory.create_save(
+                    user_id=user, path=text, created_at=CREATED, updated_at=CREATED
+                )
+        models.file_system.File.create_save(
+            user_id=user, path=path, content=content, created_at=CREATED, updated_at=CREATED
+        )
 
 
 def add_phone(models: Any, ids: dict[str, dict[str, int]]) -> None:
     """Add contacts, alarms and text messages."""
     phone, users = models.phone, ids["phone"]
     for owner, contact, relationships in rows.CONTACTS:
-        phone.Contact.create_save(user_id=users[owner], **rows.PEOPLE[contact], relationships=relationships, created_at=CREATED)
+        phone.Contact.create_save(
+            user_id=users[owner], **rows.PEOPLE[contact], relationships=relationships, created_at=CREATED
+        )
     for owner, at, label, enabled in rows.ALARMS:
-        phone.Alarm.create_save(user_id=users[owner], time=at, label=label, enabled=enabled, snooze_minutes=5, created_at=CREATED)
+        phone.Alarm.create_save(
+            user_id=users[owner], time=at, label=label, enabled=enabled, snooze_minutes=5, created_at=CREATED
+        )
     for sender, receiver, text, day, hour in rows.TEXTS:
         sent = phone.GlobalTextMessage.create_save(
             sender_id=users[sender], receiver_id=users[receiver], message=text, created_at=may(day, hour)
         )
         for person in (sender, receiver):
-            phone.UserTextMessage.create_save(global_text_message_id=sent.id, user_id=users[person], created_at=may(day, hour))
+            phone.UserTextMessage.create_save(
+                global_text_message_id=sent.id, user_id=users[person], created_at=may(day, hour)
+            )
 
 
 def add_money(models: Any, ids: dict[str, dict[str, int]]) -> None:
@@ -99,11 +111,21 @@ def add_money(models: Any, ids: dict[str, dict[str, int]]) -> None:
         venmo.Friendship.create_save(user_id=users[other], friend_id=users[one], created_at=CREATED)
     for sender, receiver, amount, text, day in rows.PAYMENTS:
         venmo.Transaction.create_save(
-            sender_id=users[sender], receiver_id=users[receiver], amount=amount, description=text, created_at=may(day), updated_at=may(day)
+            sender_id=users[sender],
+            receiver_id=users[receiver],
+            amount=amount,
+            description=text,
+            created_at=may(day),
+            updated_at=may(day),
         )
     for sender, receiver, amount, text, day in rows.REQUESTS:
         venmo.PaymentRequest.create_save(
-            sender_id=users[sender], receiver_id=users[receiver], amount=amount, description=text, created_at=may(day), updated_at=may(day)
+            sender_id=users[sender],
+            receiver_id=users[receiver],
+            amount=amount,
+            description=text,
+            created_at=may(day),
+            updated_at=may(day),
         )
 
 
@@ -112,10 +134,18 @@ def add_music(models: Any, ids: dict[str, dict[str, int]]) -> None:
     spotify, users = models.spotify, ids["spotify"]
     for user in users.values():
         spotify.MusicPlayer.create_save(user_id=user, queue_song_ids=[], cursor_position=None)
-    artists = {name: spotify.Artist.create_save(name=name, genre=genre, created_at=CREATED).id for name, genre in rows.ARTISTS.items()}
+    artists = {
+        name: spotify.Artist.create_save(name=name, genre=genre, created_at=CREATED).id
+        for name, genre in rows.ARTISTS.items()
+    }
     songs = {
         title: spotify.Song.create_save(
-            title=title, artist_ids=[artists[artist]], duration=seconds, genre=genre, release_date=datetime(year, 6, 1), rating=3
+            title=title,
+            artist_ids=[artists[artist]],
+            duration=seconds,
+            genre=genre,
+            release_date=datetime(year, 6, 1),
+            rating=3,
         ).id
         for title, artist, seconds, genre, year in rows.SONGS
     }
@@ -138,7 +168,9 @@ def write_base(apps: list[str]) -> None:
     models = ModelCollection.load(to_db_home_path=":memory:tiny-base", load_apps=[*apps, "admin"], create_db=True)
     documentation = []
     for app, apis in ApiDocCollection.build(tuple(apps)).items():
-        (DATA / "api_docs" / "standard" / f"{app}.json").write_text(json.dumps({k: {**v, "canary_string": ""} for k, v in apis.items()}))
+        (DATA / "api_docs" / "standard" / f"{app}.json").write_text(
+            json.dumps({k: {**v, "canary_string": ""} for k, v in apis.items()})
+        )
         for name, doc in apis.items():
             kept = {key: doc[key] for key in ("path", "method", "description", "parameters", "response_schemas")}
             documentation.append(models.api_docs.ApiDoc(app_name_=app, api_name=name, **kept))
@@ -179,7 +211,9 @@ def write_task(task: Any, apps: list[str]) -> None:
         "public_data": {},
         "private_data": {},
         "answer": task.answer,
-        "test_data": [{"requirement": c.requirement, "label": "no_op_pass" if c.holds_untouched else "no_op_fail"} for c in checks],
+        "test_data": [
+            {"requirement": c.requirement, "label": "no_op_pass" if c.holds_untouched else "no_op_fail"} for c in checks
+        ],
     }
     for name, content in documents.items():
         (truth / f"{name}.json").write_text(json.dumps(content))

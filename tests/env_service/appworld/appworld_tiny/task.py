@@ -24,7 +24,8 @@ def all_pages(api, **arguments):
 
 @dataclass(frozen=True)
 class Check:
-    """A requirement, whether it holds in an untouched world, and the statement of `evaluate` that raises unless it holds."""
+    """A requirement, whether it holds in an untouched world, and the statement of `evaluate` that raises unless it
+    holds."""
 
     requirement: str
     holds_untouched: bool
@@ -33,7 +34,8 @@ class Check:
 
 @dataclass(frozen=True)
 class TinyTask:
-    """- `answer`: the right one, None if the task asks for none. A solution of a question leaves it in the variable `answer`.
+    """- `answer`: the right one, None if the task asks for none. A solution of a question leaves it in the variable
+    `answer`.
     - `solution`, `spoil`: code; `spoil` is an unasked change made before completing.
     - `wrong_answer` or `wrong_code`: a wrong answer for a question, the wrong deed for an errand.
     """
@@ -79,4 +81,8 @@ class TinyTask:
         return [PRELUDE, self.solution, self.spoil, self._complete()]
 
     def _complete(self) -> str:
-        return "apis.supervisor.complete_task(answer=answer)" if self.answer is not None else "apis.supervisor.complete_task()"
+        return (
+            "apis.supervisor.complete_task(answer=answer)"
+            if self.answer is not None
+            else "apis.supervisor.complete_task()"
+        )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from .task import Check, TinyTask
 
-_NEW_NOTE = "token = sign_in('simple_note'); apis.simple_note.create_note(title='Stray', content='x', access_token=token)"
+_NEW_NOTE = (
+    "token = sign_in('simple_note'); apis.simple_note.create_note(title='Stray', content='x', access_token=token)"
+)
 _NEW_FILE = "apis.file_system.create_file(file_path='~/stray.txt', content='x', access_token=sign_in('file_system'))"
 
 NOTES = [
@@ -104,9 +106,13 @@ NOTES = [
         difficulty=2,
         apps=("simple_note",),
         instruction="Make a note called Week 21 with the text 'call Ben' and the tag work.",
-        solution=("apis.simple_note.create_note(title='Week 21', content='call Ben', tags=['work'], access_token=sign_in('simple_note'))"),
+        solution=(
+            "apis.simple_note.create_note(title='Week 21', content='call Ben', tags=['work'], "
+            "access_token=sign_in('simple_note'))"
+        ),
         wrong_code=(
-            "apis.simple_note.create_note(title='Week 21', content='call Dov', tags=['work'], access_token=sign_in('simple_note'))"
+            "apis.simple_note.create_note(title='Week 21', content='call Dov', tags=['work'], "
+            "access_token=sign_in('simple_note'))"
         ),
         spoil=_NEW_NOTE,
         changes=("simple_note.Note",),
@@ -126,7 +132,8 @@ _PROJECT = (
     "token = sign_in('todoist')\n"
     "projects = {p['name']: p['project_id'] for p in apis.todoist.show_projects(access_token=token, page_limit=20)}\n"
     "def tasks_of(project, **conditions):\n"
-    "    return apis.todoist.show_tasks(project_id=projects[project], access_token=token, **conditions)['no_section_tasks']\n"
+    "    return apis.todoist.show_tasks(project_id=projects[project], access_token=token, "
+    "**conditions)['no_section_tasks']\n"
 )
 _TASKS_CHANGED = "added, updated, removed = models.changed_records('todoist.Task'); "
 
@@ -170,16 +177,19 @@ TODOIST = [
         apps=("todoist",),
         instruction="Put a task 'Water the beans' with high priority into my project Garden.",
         solution=_PROJECT
-        + "apis.todoist.create_task(project_id=projects['Garden'], title='Water the beans', priority='high', access_token=token)",
+        + "apis.todoist.create_task(project_id=projects['Garden'], title='Water the beans', priority='high', "
+        "access_token=token)",
         wrong_code=_PROJECT
-        + "apis.todoist.create_task(project_id=projects['House'], title='Water the beans', priority='high', access_token=token)",
+        + "apis.todoist.create_task(project_id=projects['House'], title='Water the beans', priority='high', "
+        "access_token=token)",
         spoil="apis.todoist.create_label(name='stray', access_token=token)",
         changes=("todoist.Task",),
         checks=(
             Check(
                 "one task was added, to Garden, with high priority",
                 False,
-                _TASKS_CHANGED + "test.case([(t.title, t.project.name, t.priority) for t in [*added, *updated, *removed]], '==', "
+                _TASKS_CHANGED
+                + "test.case([(t.title, t.project.name, t.priority) for t in [*added, *updated, *removed]], '==', "
                 "[('Water the beans', 'Garden', 'high')])",
             ),
         ),
@@ -206,7 +216,8 @@ FILES = [
         apps=("file_system",),
         instruction="How many jpg pictures are in my folder ~/pictures?",
         solution=(
-            "paths = apis.file_system.show_directory(directory_path='~/pictures', access_token=sign_in('file_system'))\n"
+            "paths = apis.file_system.show_directory(directory_path='~/pictures', "
+            "access_token=sign_in('file_system'))\n"
             "answer = sum(path.endswith('.jpg') for path in paths)"
         ),
         answer=2,
@@ -219,8 +230,12 @@ FILES = [
         difficulty=1,
         apps=("file_system",),
         instruction="Create the file ~/docs/todo.txt with the text 'mow the lawn'.",
-        solution=("apis.file_system.create_file(file_path='~/docs/todo.txt', content='mow the lawn', access_token=sign_in('file_system'))"),
-        wrong_code="apis.file_system.create_file(file_path='~/todo.txt', content='mow the lawn', access_token=sign_in('file_system'))",
+        solution=(
+            "apis.file_system.create_file(file_path='~/docs/todo.txt', content='mow the lawn', "
+            "access_token=sign_in('file_system'))"
+        ),
+        wrong_code="apis.file_system.create_file(file_path='~/todo.txt', content='mow the lawn', "
+        "access_token=sign_in('file_system'))",
         spoil=_NEW_FILE,
         changes=("file_system.Directory", "file_system.File"),
         checks=(
@@ -241,13 +256,15 @@ FILES = [
         instruction="Delete all pictures of my folder ~/pictures that are not jpg.",
         solution=(
             "token = sign_in('file_system')\n"
-            "for path in apis.file_system.show_directory(directory_path='~/pictures', entry_type='files', access_token=token):\n"
+            "for path in apis.file_system.show_directory(directory_path='~/pictures', entry_type='files', "
+            "access_token=token):\n"
             "    if not path.endswith('.jpg'):\n"
             "        apis.file_system.delete_file(file_path=path, access_token=token)"
         ),
         wrong_code=(
             "token = sign_in('file_system')\n"
-            "for path in apis.file_system.show_directory(directory_path='~/pictures', entry_type='files', access_token=token):\n"
+            "for path in apis.file_system.show_directory(directory_path='~/pictures', entry_type='files', "
+            "access_token=token):\n"
             "    apis.file_system.delete_file(file_path=path, access_token=token)"
         ),
         spoil="apis.file_system.delete_file(file_path='~/docs/list.txt', access_token=token)",

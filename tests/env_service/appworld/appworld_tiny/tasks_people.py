@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from .task import Check, TinyTask
 
-_CONTACTS = "phone = sign_in('phone')\ncontacts = {c['first_name']: c for c in all_pages(apis.phone.search_contacts, access_token=phone)}\n"
+_CONTACTS = (
+    "phone = sign_in('phone')\ncontacts = {c['first_name']: c for c in all_pages(apis.phone.search_contacts, "
+    "access_token=phone)}\n"
+)
 _STRAY_ALARM = "apis.phone.create_alarm(time='05:00', access_token=sign_in('phone'))"
 _STRAY_LIKE = "apis.spotify.like_song(song_id=1, access_token=sign_in('spotify'))"
 _TEXTS_CHANGED = "added, updated, removed = models.changed_records('phone.GlobalTextMessage'); "
@@ -62,17 +65,20 @@ PHONE = [
         solution=(
             "phone = sign_in('phone')\n"
             "[coworker] = apis.phone.search_contacts(relationship='coworker', access_token=phone)\n"
-            "apis.phone.send_text_message(phone_number=coworker['phone_number'], message='I am late.', access_token=phone)"
+            "apis.phone.send_text_message(phone_number=coworker['phone_number'], message='I am late.', "
+            "access_token=phone)"
         ),
         wrong_code=_CONTACTS
-        + "apis.phone.send_text_message(phone_number=contacts['Ben']['phone_number'], message='I am late.', access_token=phone)",
+        + "apis.phone.send_text_message(phone_number=contacts['Ben']['phone_number'], message='I am late.', "
+        "access_token=phone)",
         spoil=_STRAY_ALARM,
         changes=("phone.GlobalTextMessage", "phone.UserTextMessage"),
         checks=(
             Check(
                 "one message went to Dov, with this text",
                 False,
-                _TEXTS_CHANGED + "test.case([(m.receiver.first_name, m.message) for m in [*added, *updated, *removed]], '==', "
+                _TEXTS_CHANGED
+                + "test.case([(m.receiver.first_name, m.message) for m in [*added, *updated, *removed]], '==', "
                 "[('Dov', 'I am late.')])",
             ),
         ),
@@ -84,7 +90,8 @@ PHONE = [
         apps=("phone",),
         instruction="What is the gate code that Ben sent me?",
         solution=_CONTACTS
-        + "found = apis.phone.search_text_messages(query='gate code', phone_number=contacts['Ben']['phone_number'], access_token=phone)\n"
+        + "found = apis.phone.search_text_messages(query='gate code', phone_number=contacts['Ben']['phone_number'], "
+        "access_token=phone)\n"
         "answer = re.search(r'[0-9]{4}', found[0]['message'])[0]",
         answer="4711",
         wrong_answer="1147",
@@ -126,11 +133,13 @@ MONEY = [
         instruction="Send my sibling 10 dollars on Venmo with the note 'kite'.",
         solution=(
             "[sibling] = apis.phone.search_contacts(relationship='sibling', access_token=sign_in('phone'))\n"
-            "apis.venmo.create_transaction(receiver_email=sibling['email'], amount=10, description='kite', access_token=sign_in('venmo'))"
+            "apis.venmo.create_transaction(receiver_email=sibling['email'], amount=10, description='kite', "
+            "access_token=sign_in('venmo'))"
         ),
         wrong_code=(
             "[sibling] = apis.phone.search_contacts(relationship='sibling', access_token=sign_in('phone'))\n"
-            "apis.venmo.create_transaction(receiver_email=sibling['email'], amount=100, description='kite', access_token=sign_in('venmo'))"
+            "apis.venmo.create_transaction(receiver_email=sibling['email'], amount=100, description='kite', "
+            "access_token=sign_in('venmo'))"
         ),
         spoil=_STRAY_LIKE,
         changes=_PAYMENT_TABLES,
@@ -151,13 +160,16 @@ MONEY = [
         instruction="Deny the Venmo payment requests of over 50 dollars that I received.",
         solution=(
             "token = sign_in('venmo')\n"
-            "for request in all_pages(apis.venmo.show_received_payment_requests, status='pending', access_token=token):\n"
+            "for request in all_pages(apis.venmo.show_received_payment_requests, status='pending', "
+            "access_token=token):\n"
             "    if request['amount'] > 50:\n"
-            "        apis.venmo.deny_payment_request(payment_request_id=request['payment_request_id'], access_token=token)"
+            "        apis.venmo.deny_payment_request(payment_request_id=request['payment_request_id'], "
+            "access_token=token)"
         ),
         wrong_code=(
             "token = sign_in('venmo')\n"
-            "for request in all_pages(apis.venmo.show_received_payment_requests, status='pending', access_token=token):\n"
+            "for request in all_pages(apis.venmo.show_received_payment_requests, status='pending', "
+            "access_token=token):\n"
             "    apis.venmo.deny_payment_request(payment_request_id=request['payment_request_id'], access_token=token)"
         ),
         spoil=_STRAY_LIKE,
@@ -167,7 +179,8 @@ MONEY = [
                 "exactly the request about a favour was denied",
                 False,
                 "added, updated, removed = models.changed_records('venmo.PaymentRequest'); "
-                "test.case([(r.description, r.denied_at is None) for r in [*added, *updated, *removed]], '==', [('a favour', False)])",
+                "test.case([(r.description, r.denied_at is None) for r in [*added, *updated, *removed]], '==', [('a "
+                "favour', False)])",
             ),
         ),
     ),
@@ -196,15 +209,19 @@ MUSIC = [
         instruction="Add the song Lantern Waltz to my playlist Evening.",
         solution=(
             "token = sign_in('spotify')\n"
-            "[playlist] = [p for p in all_pages(apis.spotify.show_playlist_library, access_token=token) if p['title'] == 'Evening']\n"
+            "[playlist] = [p for p in all_pages(apis.spotify.show_playlist_library, access_token=token) if p['title'] "
+            "== 'Evening']\n"
             "[song] = [s for s in apis.spotify.search_songs(query='Lantern Waltz') if s['title'] == 'Lantern Waltz']\n"
-            "apis.spotify.add_song_to_playlist(playlist_id=playlist['playlist_id'], song_id=song['song_id'], access_token=token)"
+            "apis.spotify.add_song_to_playlist(playlist_id=playlist['playlist_id'], song_id=song['song_id'], "
+            "access_token=token)"
         ),
         wrong_code=(
             "token = sign_in('spotify')\n"
-            "[playlist] = [p for p in all_pages(apis.spotify.show_playlist_library, access_token=token) if p['title'] == 'Morning']\n"
+            "[playlist] = [p for p in all_pages(apis.spotify.show_playlist_library, access_token=token) if p['title'] "
+            "== 'Morning']\n"
             "[song] = [s for s in apis.spotify.search_songs(query='Lantern Waltz') if s['title'] == 'Lantern Waltz']\n"
-            "apis.spotify.add_song_to_playlist(playlist_id=playlist['playlist_id'], song_id=song['song_id'], access_token=token)"
+            "apis.spotify.add_song_to_playlist(playlist_id=playlist['playlist_id'], song_id=song['song_id'], "
+            "access_token=token)"
         ),
         spoil=_STRAY_ALARM,
         changes=("spotify.PlaylistSong",),
@@ -213,7 +230,8 @@ MUSIC = [
                 "exactly this song is new in Evening",
                 False,
                 "added, updated, removed = models.changed_records('spotify.PlaylistSong'); "
-                "test.case([(s.playlist.title, s.song.title) for s in [*added, *updated, *removed]], '==', [('Evening', 'Lantern Waltz')])",
+                "test.case([(s.playlist.title, s.song.title) for s in [*added, *updated, *removed]], '==', "
+                "[('Evening', 'Lantern Waltz')])",
             ),
         ),
     ),
@@ -265,16 +283,19 @@ ACROSS = [
             "total = sum(int(line.split()[-1]) for line in text.splitlines())\n"
         )
         + _CONTACTS
-        + "apis.phone.send_text_message(phone_number=contacts['Ben']['phone_number'], message=str(total), access_token=phone)",
+        + "apis.phone.send_text_message(phone_number=contacts['Ben']['phone_number'], message=str(total), "
+        "access_token=phone)",
         wrong_code=_CONTACTS
-        + "apis.phone.send_text_message(phone_number=contacts['Ben']['phone_number'], message='1200', access_token=phone)",
+        + "apis.phone.send_text_message(phone_number=contacts['Ben']['phone_number'], message='1200', "
+        "access_token=phone)",
         spoil=_STRAY_ALARM,
         changes=("phone.GlobalTextMessage", "phone.UserTextMessage"),
         checks=(
             Check(
                 "one message went to Ben, and it is the sum",
                 False,
-                _TEXTS_CHANGED + "test.case([(m.receiver.first_name, m.message) for m in [*added, *updated, *removed]], '==', "
+                _TEXTS_CHANGED
+                + "test.case([(m.receiver.first_name, m.message) for m in [*added, *updated, *removed]], '==', "
                 "[('Ben', '1260')])",
             ),
         ),
@@ -284,15 +305,20 @@ ACROSS = [
         split="test_normal",
         difficulty=3,
         apps=("spotify", "simple_note"),
-        instruction="Make a note called Morning songs that holds the titles of my playlist Morning, one a line, in order.",
+        instruction="Make a note called Morning songs that holds the titles of my playlist Morning, one a line, in "
+        "order.",
         solution=(
             "music = sign_in('spotify')\n"
-            "[playlist] = [p for p in all_pages(apis.spotify.show_playlist_library, access_token=music) if p['title'] == 'Morning']\n"
+            "[playlist] = [p for p in all_pages(apis.spotify.show_playlist_library, access_token=music) if p['title'] "
+            "== 'Morning']\n"
             "songs = apis.spotify.show_playlist(playlist_id=playlist['playlist_id'], access_token=music)['songs']\n"
             "text = '\\n'.join(song['title'] for song in songs)\n"
             "apis.simple_note.create_note(title='Morning songs', content=text, access_token=sign_in('simple_note'))"
         ),
-        wrong_code=("apis.simple_note.create_note(title='Morning songs', content='Granite', access_token=sign_in('simple_note'))"),
+        wrong_code=(
+            "apis.simple_note.create_note(title='Morning songs', content='Granite', "
+            "access_token=sign_in('simple_note'))"
+        ),
         spoil=_STRAY_LIKE,
         changes=("simple_note.Note",),
         checks=(

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError, model_validator
 
+from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
+from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
 from task_manager import prompts
-from task_manager.asking import Asker
 from task_manager.explore import Explorer
-from task_manager.models import LanguageModel
 from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings
 from task_manager.strategies import RandomStrategy
 from task_manager.workshop import configured_format
 from task_manager.world import World, WorldClient, open_world
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
 
 
 class DraftReply(EnvProfile):
@@ -59,7 +62,7 @@ def _is(data: Any, kind: type[BaseModel]) -> bool:
 
 async def draft_profile(
     client: WorldClient,
-    llm: LanguageModel,
+    llm: LLM,
     world: World,
     *,
     steps: int = 8,
@@ -80,10 +83,11 @@ async def draft_profile(
     )
     exploration = await explorer.explore(world, 0)
 
-    def prompt(room: int | None) -> prompts.Messages:
+    def prompt(room: int | None) -> Messages:
         return prompts.draft_profile(exploration.opening, tools, exploration.transcript, max_chars=max_chars, room=room)
 
-    reply = await Asker(llm, insists=True).structured(Role.SYNTHESISER, prompt, DraftReply, temperature=0.3)
+    asker = Asker(llm, redraws=FILTERED_OR_UNUSABLE)
+    reply = await asker.structured(Role.SYNTHESISER, prompt, DraftReply, temperature=0.3)
     return EnvProfile.model_validate(reply.model_dump())
 
 

@@ -18,24 +18,27 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
 from agentevolver.llm.errors import LLMRefused, LLMReplyError
-from agentevolver.llm.prompts import StepText
+from agentevolver.llm.prompts import Messages, StepText
 from agentevolver.llm.settings import Role
 from agentevolver.llm.trimming import cut
 from task_manager import prompts
 from task_manager.acting import Actor, Tools
 from task_manager.action_reply import Said
 from task_manager.actions import PlainFormat
-from task_manager.asking import Asker
 from task_manager.failures import kind_of
 from task_manager.flights import ExploredStep, Flight, Phase
-from task_manager.models import LanguageModel
 from task_manager.profile import EnvProfile
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings
 from task_manager.strategies import Strategy
 from task_manager.world import World, WorldClient, open_world
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
+
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +102,7 @@ class Explorer:
     def __init__(
         self,
         client: WorldClient,
-        llm: LanguageModel,
+        llm: LLM,
         fmt: PlainFormat,
         profile: EnvProfile | None,
         strategy: Strategy,
@@ -110,7 +113,7 @@ class Explorer:
         max_chars: int = MAX_OBSERVATION_CHARS,
     ) -> None:
         self._client = client
-        self._actor = Actor(Asker(llm, insists=True), Role.EXPLORER, fmt, reply_format)
+        self._actor = Actor(Asker(llm, redraws=FILTERED_OR_UNUSABLE), Role.EXPLORER, fmt, reply_format)
         self._format = fmt
         self._profile = profile
         self._strategy = strategy
@@ -193,7 +196,7 @@ class Explorer:
         seen = found.own_record if phase == "breadth" else found.own_record[-settings.window(self._format.env_type) :]
         tried = self._strategy.tried(found.world)
 
-        def prompt(room: int | None) -> prompts.Messages:
+        def prompt(room: int | None) -> Messages:
             return prompts.explore(
                 found.opening,
                 self._profile,

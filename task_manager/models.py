@@ -1,41 +1,18 @@
-"""What self-questioning uses of a language model, and the replies it asks for as types.
+"""Reply types of explorer, synthesiser, verifier and judge, which read what a model surely means.
 
-`agentevolver.llm.LLM` fulfils `LanguageModel`; tests use smaller things. What a model says wrongly is an
-`LLMReplyError` there, after one repair, or a `Rejected` here where one item of several is wrong.
+What a model says wrongly is an `LLMReplyError`, after one repair; where one item of several is wrong, `read_task` says
+what is wrong with it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from agentevolver.llm.replies import Reply
-from agentevolver.llm.settings import Role
 from agentevolver.llm.shares import read_share
-
-M = TypeVar("M", bound=BaseModel)
-
-
-class LanguageModel(Protocol):
-    """What is used of `agentevolver.llm.LLM`."""
-
-    async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M:
-        """Return the reply as `schema`; raises LLMError."""
-        ...
-
-    async def chat(
-        self, role: Role, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None, **sampling: Any
-    ) -> Reply:
-        """Return the reply as it is; raises LLMError."""
-        ...
-
-    def context_limit(self, role: Role) -> int | None:
-        """Return how many tokens a role's model takes, as far as that is known."""
-        ...
-
 
 # What a reply without a word on it is taken for.
 UNSAID = 0.5

@@ -8,17 +8,15 @@ by.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from agentevolver.llm import prompts
-from agentevolver.llm.prompts import StepText
+from agentevolver.llm.prompts import Messages, StepText, characters
 from agentevolver.llm.trimming import cut, fitted
 from task_manager.profile import EnvProfile
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat
 
 PROMPTS_VERSION = 2
 Steps = Sequence[StepText | tuple[int, str, str]]
-Messages = list[dict[str, Any]]
 
 # Of a thought that was had before.
 THOUGHT_CHARS = 500
@@ -310,11 +308,6 @@ def grade(
         return prompts.messages("judge/grade", _GRADE.format(extra="\n".join(extra)), sections)
 
     return _in_room(made, steps, max_chars, room)
-
-
-def characters(messages: Messages) -> int:
-    """Return how long a prompt is."""
-    return sum(len(str(message["content"])) for message in messages)
 
 
 def _in_room(made: Callable[[Steps], Messages], steps: Steps, max_chars: int, room: int | None) -> Messages:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
+from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
 from task_manager import prompts
 from task_manager.action_reply import as_action
 from task_manager.actions import PlainFormat
-from task_manager.asking import Asker
 from task_manager.explore import Exploration
-from task_manager.models import LanguageModel, TasksReply, read_task
+from task_manager.models import TasksReply, read_task
 from task_manager.profile import EnvProfile
 from task_manager.settings import MAX_OBSERVATION_CHARS, SynthesisSettings
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,14 @@ class Synthesiser:
 
     def __init__(
         self,
-        llm: LanguageModel,
+        llm: LLM,
         fmt: PlainFormat,
         profile: EnvProfile,
         settings: SynthesisSettings,
         *,
         max_chars: int = MAX_OBSERVATION_CHARS,
     ) -> None:
-        self._asker = Asker(llm, insists=True)
+        self._asker = Asker(llm, redraws=FILTERED_OR_UNUSABLE)
         self._format = fmt
         self._profile = profile
         self._settings = settings
@@ -72,7 +76,7 @@ class Synthesiser:
         if not exploration.steps:
             return Synthesis(rejected=["the exploration has no steps"])
 
-        def prompt(room: int | None) -> prompts.Messages:
+        def prompt(room: int | None) -> Messages:
             return prompts.synthesise(
                 exploration.opening,
                 self._profile,

@@ -13,19 +13,24 @@ Who solves the task again in fewer actions, to the same end, gives it its refere
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError
+from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
 from task_manager import prompts
 from task_manager.acting import Actor
 from task_manager.actions import PlainFormat
-from task_manager.asking import Asker
-from task_manager.models import AcceptReply, LanguageModel
+from task_manager.models import AcceptReply
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, VerificationSettings
 from task_manager.state import StateCheck, WorldState
 from task_manager.synthesize import Proposal
 from task_manager.world import Execution, World, WorldClient, execute, open_world
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
+
 
 Stage = Literal["execute", "resolve", "judge"]
 # Whether a solution was carried out and the environment said what became of it, was carried out and it did not say, or
@@ -77,7 +82,7 @@ class Verifier:
     def __init__(
         self,
         client: WorldClient,
-        llm: LanguageModel,
+        llm: LLM,
         fmt: PlainFormat,
         settings: VerificationSettings,
         *,
@@ -85,7 +90,7 @@ class Verifier:
         max_chars: int = MAX_OBSERVATION_CHARS,
     ) -> None:
         self._client = client
-        self._asker = Asker(llm, insists=True)
+        self._asker = Asker(llm, redraws=FILTERED_OR_UNUSABLE)
         # Native calls are for whoever explores; a solution is a list of messages.
         self._reply_format: ReplyFormat = "text" if reply_format == "tools" else reply_format
         self._actor = Actor(self._asker, Role.VERIFIER, fmt, self._reply_format)
@@ -148,7 +153,7 @@ class Verifier:
         """
         tried = None if attempt is None else numbered(attempt)
 
-        def prompt(room: int | None) -> prompts.Messages:
+        def prompt(room: int | None) -> Messages:
             return prompts.accept(
                 opening, proposal.query, numbered(steps), tried, executed=executed, max_chars=self._max_chars, room=room
             )
@@ -193,7 +198,7 @@ class Verifier:
             for index in range(limit):
                 left, seen = limit - index, numbered(tried.steps)
 
-                def prompt(room: int | None, left: int = left, seen: prompts.Steps = seen) -> prompts.Messages:
+                def prompt(room: int | None, left: int = left, seen: prompts.Steps = seen) -> Messages:
                     return prompts.solve(
                         opening,
                         proposal.query,

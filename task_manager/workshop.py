@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentevolver.embeddings import CachedEncoder, Encoder, make_encoder
 from agentevolver.errors import ConfigError
@@ -18,7 +19,6 @@ from task_manager.explore import Explorer
 from task_manager.held_out import held_out_queries
 from task_manager.journal import Journal, fingerprint
 from task_manager.known_queries import Pool
-from task_manager.models import LanguageModel
 from task_manager.pipeline import Questioner, QuestioningFailed
 from task_manager.plan import Plan
 from task_manager.profile import EnvProfile, profile_for
@@ -27,6 +27,10 @@ from task_manager.strategies import make_strategy
 from task_manager.synthesize import Synthesiser
 from task_manager.tasks import read_objectives, write_objectives
 from task_manager.verify import Verifier
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
+
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +78,7 @@ class Workshop:
 @asynccontextmanager
 async def open_workshop(
     configuration: Configuration,
-    llm: LanguageModel,
+    llm: LLM,
     *,
     encoder: Encoder | None = None,
     profile: EnvProfile | None = None,
@@ -128,7 +132,7 @@ def seeds_of_round(seeds: Sequence[str], settings: TaskManagerSettings) -> tuple
 
 def _assemble(
     configuration: Configuration,
-    llm: LanguageModel,
+    llm: LLM,
     client: AsyncEnvClient,
     journal: Journal,
     profile: EnvProfile,

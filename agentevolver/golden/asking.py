@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentevolver.golden.cases import Case
+from agentevolver.llm.asking import Asker
 from agentevolver.llm.errors import LLMReplyError
+from agentevolver.llm.prompts import Messages
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 from task_manager import prompts
 from task_manager.acting import Actor
 from task_manager.actions import format_of
-from task_manager.asking import Asker
-from task_manager.models import AcceptReply, GradeReply, LanguageModel, TasksReply
+from task_manager.models import AcceptReply, GradeReply, TasksReply
 from task_manager.profile import EnvProfile, ProfileError, shipped_profile
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
+
 
 _UNKNOWN_WORLD = EnvProfile.model_validate(
     {
@@ -30,9 +35,7 @@ _UNKNOWN_WORLD = EnvProfile.model_validate(
 class GoldenAsker:
     """Asks a language model's roles the cases; safe for many at once on one event loop."""
 
-    def __init__(
-        self, llm: LanguageModel, reply_format: ReplyFormat = "text", max_chars: int = MAX_OBSERVATION_CHARS
-    ) -> None:
+    def __init__(self, llm: LLM, reply_format: ReplyFormat = "text", max_chars: int = MAX_OBSERVATION_CHARS) -> None:
         """Take the models, and how explorer and verifier reply (`task_manager.reply_format`; `tools` are asked as
         `text`)."""
         self._llm = llm
@@ -57,7 +60,7 @@ class GoldenAsker:
     async def _act(self, case: Case, seed: int) -> Any:
         steps, left, chars, form = numbered(case.steps), case.steps_left, self._max_chars, self._format
 
-        def prompt(room: int | None) -> prompts.Messages:
+        def prompt(room: int | None) -> Messages:
             if case.role is Role.VERIFIER:
                 return prompts.solve(
                     case.opening, case.task, steps, steps_left=left, max_chars=chars, reply_format=form, room=room
@@ -76,7 +79,7 @@ class GoldenAsker:
         return {"thought": said.thought, "action": said.action}
 
     async def _tasks(self, case: Case, seed: int) -> Any:
-        def prompt(room: int | None) -> prompts.Messages:
+        def prompt(room: int | None) -> Messages:
             return prompts.synthesise(
                 *(case.opening, profile_of(case) or _UNKNOWN_WORLD, "", numbered(case.steps)),
                 existing=case.existing,
@@ -89,7 +92,7 @@ class GoldenAsker:
         return reply.model_dump()
 
     async def _profile(self, case: Case, seed: int) -> Any:
-        def prompt(room: int | None) -> prompts.Messages:
+        def prompt(room: int | None) -> Messages:
             return prompts.draft_profile(
                 case.opening, case.tools, numbered(case.steps), max_chars=self._max_chars, room=room
             )
@@ -100,7 +103,7 @@ class GoldenAsker:
     async def _accept(self, case: Case, seed: int) -> Any:
         attempt = None if case.attempt is None else numbered(case.attempt)
 
-        def prompt(room: int | None) -> prompts.Messages:
+        def prompt(room: int | None) -> Messages:
             return prompts.accept(
                 case.opening, case.task, numbered(case.steps), attempt, max_chars=self._max_chars, room=room
             )
@@ -109,7 +112,7 @@ class GoldenAsker:
         return reply.model_dump()
 
     async def _grade(self, case: Case, seed: int) -> Any:
-        def prompt(room: int | None) -> prompts.Messages:
+        def prompt(room: int | None) -> Messages:
             steps = numbered(case.steps)
             return prompts.grade(
                 case.opening, case.task, steps, reference=case.reference, mean_and_target=None, room=room

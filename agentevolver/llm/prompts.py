@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+Messages = list[dict[str, Any]]
+
 SECTIONS = (
     *(
         "profile",
@@ -140,7 +142,7 @@ def actions(texts: Iterable[str], max_chars: int = 2000) -> str:
     return "\n".join(f"action: {_indented(text, max_chars)}" for text in texts)
 
 
-def messages(task: str, instructions: str, sections: Mapping[str, str]) -> list[dict[str, Any]]:
+def messages(task: str, instructions: str, sections: Mapping[str, str]) -> Messages:
     """Return the two messages of a prompt.
 
     Args:
@@ -158,6 +160,11 @@ def messages(task: str, instructions: str, sections: Mapping[str, str]) -> list[
     spared = {tag for name in _DECLARING for tag in _ACTION_TAG.findall(sections.get(name, ""))}
     body = "\n\n".join(filter(None, (section(name, text, spared) for name, text in sections.items())))
     return [{"role": "system", "content": f"{head}\n\n{instructions.strip()}"}, {"role": "user", "content": body}]
+
+
+def characters(messages: Messages) -> int:
+    """Return how long a prompt is."""
+    return sum(len(str(message["content"])) for message in messages)
 
 
 def read_task(system: str) -> str:

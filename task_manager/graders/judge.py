@@ -23,17 +23,22 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
+from agentevolver.llm.asking import Asker, Prompt
 from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import Role
 from agentevolver.types import Outcome, Task
 from agentevolver.utils.openings import without_query
 from task_manager import prompts
-from task_manager.asking import Asker, Prompt
 from task_manager.graders.base import GradedWorld, GradingError, StepLike, Transcript, bare_query, opening_of
-from task_manager.models import GradeReply, LanguageModel
+from task_manager.models import GradeReply
 from task_manager.settings import MAX_OBSERVATION_CHARS
 from task_manager.tasks import solution_of
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
+
 
 REPETITION_CAP = 0.2
 RUNAWAY = 3
@@ -89,7 +94,7 @@ class JudgeGrader:
     def __init__(
         self,
         name: str,
-        llm: LanguageModel,
+        llm: LLM,
         *,
         samples: int = 3,
         temperature: float = 0.0,

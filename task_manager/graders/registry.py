@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
@@ -18,8 +19,11 @@ from task_manager.graders.base import GradedWorld, Grader, GraderMisuse, Grading
 from task_manager.graders.environment import EnvGrader
 from task_manager.graders.judge import KINDS, JudgeGrader
 from task_manager.graders.state import StateGrader, StateThenJudge
-from task_manager.models import LanguageModel
 from task_manager.settings import MAX_OBSERVATION_CHARS, GraderSettings
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
+
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +33,7 @@ class Bench:
     """What graders are made from. `llm` is None where no judge is configured."""
 
     settings: GraderSettings
-    llm: LanguageModel | None
+    llm: LLM | None
     sparse: bool = True
     max_observation_chars: int = MAX_OBSERVATION_CHARS
 

@@ -6,11 +6,11 @@ import random
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
+from agentevolver.llm.asking import Asker
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.llm.prompts import read_steps
 from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
 from env_service.client_errors import EnvCrashed
-from task_manager.asking import Asker
 from task_manager.graders import GRADERS, Graders, GradingError, make_grader, register
 from task_manager.graders.agreement import ComparedOutcome, agreement, agreement_metrics
 from task_manager.graders.base import GraderMisuse, bare_query

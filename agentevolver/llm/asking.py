@@ -1,24 +1,26 @@
-"""Puts a prompt to a role in a size that its model takes.
+"""Prompting a role within its model's context: trim what is too long, send it again, remember the room.
 
-A prompt that is too long is trimmed (`agentevolver.llm.trimming`) and sent again; how long a prompt may be is
-remembered for the role. What a content filter withheld is drawn once more, since it is rather the draw than the prompt
-that was at fault; so is, if that is wanted, what could not be used after one repair.
+A prompt that overflows is built again for less room (`agentevolver.llm.trimming` leaves things out); how long a prompt
+may be is remembered for the role. What a content filter withheld is drawn once more, since it is rather the draw than
+the prompt that was at fault; a caller may name other errors that another draw may mend.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
 from agentevolver.llm.counts import CHARS_PER_TOKEN
-from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError
+from agentevolver.llm.errors import LLMContextOverflow, LLMError, LLMFiltered, LLMReplyError
+from agentevolver.llm.prompts import Messages, characters
 from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
-from task_manager.models import LanguageModel
-from task_manager.prompts import Messages, characters
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
 
 logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -27,6 +29,8 @@ T = TypeVar("T")
 Prompt = Callable[[int | None], Messages]
 """A prompt in at most so many characters, as far as that can be; None: as it is."""
 
+FILTERED: tuple[type[LLMError], ...] = (LLMFiltered,)
+FILTERED_OR_UNUSABLE = (LLMFiltered, LLMReplyError)
 # How often a prompt is trimmed before it is given up; each time at least a quarter goes, from the second on half of it.
 TRIMS = 4
 # Added to the seed of what is drawn once more, so that no other draw has it.
@@ -36,12 +40,12 @@ _PROMPTS_SHARE = 0.75
 
 
 class Asker:
-    """One model's roles, asked by any number of callers on one event loop. `insists`: useless replies are drawn once
-    more."""
+    """Sends prompts to one model's roles; safe for any number of callers on one event loop. `redraws` are the errors
+    after which one more reply is drawn."""
 
-    def __init__(self, llm: LanguageModel, *, insists: bool = False) -> None:
+    def __init__(self, llm: LLM, *, redraws: tuple[type[LLMError], ...] = FILTERED) -> None:
         self._llm = llm
-        self._drawn_again = (LLMFiltered, LLMReplyError) if insists else (LLMFiltered,)
+        self._redraws = redraws
         self._room: dict[Role, int] = {}
 
     async def structured(self, role: Role, prompt: Prompt, schema: type[M], **sampling: Any) -> M:
@@ -68,7 +72,7 @@ class Asker:
     ) -> T:
         try:
             return await self._fitting(role, prompt, lambda messages: ask(messages, dict(sampling)))
-        except self._drawn_again as error:
+        except self._redraws as error:
             logger.info("asked once more: %s", error)
             drawn = {**sampling, "seed": (sampling.get("seed") or 0) + _AGAIN}
             return await self._fitting(role, prompt, lambda messages: ask(messages, drawn))

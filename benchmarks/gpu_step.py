@@ -35,7 +35,7 @@ import yaml
 from rich.console import Console
 
 from agentevolver.builtin.seed import seed_policy_path
-from agentevolver.launcher.decoder import Decoder
+from agentevolver.launcher.memory import Decoder
 from agentevolver.utils.files import read_jsonl
 from benchmarks.random_policy import SHAPES
 from benchmarks.run_within import run_within

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.builtin.seed import seed_policy_path
-from agentevolver.launcher.decoder import Decoder
+from agentevolver.launcher.memory import Decoder
 
 QWEN_VOCABULARY = 151_936
 COPIED = ("chat_template.jinja", "tokenizer_config.json", "generation_config.json")

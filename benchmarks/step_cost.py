@@ -9,7 +9,7 @@ from statistics import median
 
 from rich.table import Table
 
-from agentevolver.launcher.decoder import Decoder
+from agentevolver.launcher.memory import Decoder
 from agentevolver.trainer.timing import PHASES
 
 Record = Mapping[str, float]

@@ -21,8 +21,8 @@ from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.protocol import ErrorBody, Limits, plain_error
 from agentevolver.utils.web.server import server_config
 from agentevolver.view import app as view
+from agentevolver.view.app import page_access
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.guard import page_access
 from env_service.api import documented_app, error_body, shielded
 from env_service.registry import resolve
 from env_service.service import Service

@@ -67,8 +67,8 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     if options.dry_run:
         print(_dry_run(options, configuration, registry))
         return 0
+    from agentevolver.launcher.experiment import check_disk
     from agentevolver.launcher.plan import resolve_config
-    from agentevolver.launcher.preflight import check_disk
     from agentevolver.launcher.run import carry_out
 
     check_disk(configuration.experiment_dir)
@@ -82,7 +82,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
 
 
 def _view(options: Options) -> int:
-    from agentevolver.view.server import view
+    from agentevolver.view.app import view
 
     assert options.view is not None
     view(options.view, options.host, options.port)
@@ -97,7 +97,7 @@ def load_configuration(options: Options) -> Configuration:
     """
     from agentevolver.config.checks import load
     from agentevolver.errors import ConfigError
-    from agentevolver.launcher.preflight import check_checkpoint, check_model
+    from agentevolver.launcher.experiment import check_checkpoint, check_model
 
     try:
         resolved = load(options.conf, list(options.overrides))
@@ -110,9 +110,9 @@ def load_configuration(options: Options) -> Configuration:
 
 async def _plan(options: Options, configuration: Configuration, registry: RunRegistry, *, worlds: bool = True) -> Plan:
     """Look at the machine and make the plan; `worlds`: whether the environments are looked at too."""
+    from agentevolver.launcher.environments import check_environments
+    from agentevolver.launcher.experiment import START, check_ray_address, env_service_presence
     from agentevolver.launcher.plan import check_services, make_plan, registered_services, served_names
-    from agentevolver.launcher.preflight import START, check_ray_address, env_service_presence
-    from agentevolver.launcher.worlds import check_worlds
 
     if options.conf is None and not registered_services(options):
         return make_plan(options, configuration, START, registry)
@@ -123,7 +123,7 @@ async def _plan(options: Options, configuration: Configuration, registry: RunReg
     if presence == START:
         check_services(options, configuration)
         if worlds:
-            await asyncio.to_thread(check_worlds, options, configuration)
+            await asyncio.to_thread(check_environments, options, configuration)
     if configuration.ray.address is not None:
         await check_ray_address(configuration.ray.address)
     return make_plan(options, configuration, presence, registry)
@@ -140,10 +140,9 @@ def _accelerator(options: Options, configuration: Configuration) -> list[str]:
 
 def _dry_run(options: Options, configuration: Configuration, registry: RunRegistry) -> str:
     """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
-    from agentevolver.launcher.experiment import problem_with
+    from agentevolver.launcher.environments import check_environments
+    from agentevolver.launcher.experiment import START, Presence, check_disk, is_local, problem_with
     from agentevolver.launcher.plan import check_services, make_plan, masked, resolve_config
-    from agentevolver.launcher.preflight import START, Presence, check_disk, is_local
-    from agentevolver.launcher.worlds import check_worlds
 
     check_services(options, configuration)
     obstacles, facts = [], []
@@ -157,7 +156,7 @@ def _dry_run(options: Options, configuration: Configuration, registry: RunRegist
         problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
         obstacles += [f"as things are now, a start would fail: {problem}"] if problem is not None else []
     try:
-        check_worlds(options, configuration)
+        check_environments(options, configuration)
     except LaunchError as error:
         if isinstance(error, UsageError):
             raise

@@ -9,7 +9,9 @@ have at all (a release may add some), unless they stand where any key is taken.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,8 +22,17 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from agentevolver.checkpoints.resume import start_of
+from agentevolver.checkpoints.shards import check_ranks
 from agentevolver.config.load import FREE_FORM
-from agentevolver.errors import UsageError
+from agentevolver.errors import LaunchError, TrainingFailed, UsageError
+from agentevolver.launcher.records import RunRegistry
+from agentevolver.launcher.stack import health_url
+from agentevolver.utils.files import free_bytes
+from agentevolver.utils.health import examine, reachable
+from agentevolver.utils.identity import ServiceIdentity
+from agentevolver.utils.ports import port_is_free
+from agentevolver.utils.web.access import is_loopback
 
 # Patterns of keys that do not change what is learned; `*` also stands for dots.
 NEUTRAL = (
@@ -256,3 +267,157 @@ def _comparable(key: str, value: Any) -> Any:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+logger = logging.getLogger(__name__)
+
+
+MIN_FREE_GB = 2.0
+OTHER_PORT = "choose another port with env_service.env_url=http://127.0.0.1:PORT"
+
+
+@dataclass(frozen=True)
+class Presence:
+    """What is to be done about the environment service: start one (`START`), or use the one that runs, which `whose`
+    describes."""
+
+    whose: str | None = None
+
+
+START = Presence()
+
+
+def check_model(path: str) -> None:
+    """Refuse a model path that can only be a local folder, and is none.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    looks_local = path.startswith(("/", "./", "../", "~"))
+    if looks_local and not Path(path).expanduser().exists():
+        raise UsageError(
+            f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging "
+            "Face hub"
+        )
+
+
+def check_checkpoint(config: Mapping[str, Any]) -> None:
+    """Refuse to go on from a checkpoint that the ranks could not load, and to start over where steps were trained;
+    loads nothing.
+
+    Args:
+        config: the composed configuration.
+
+    Raises:
+        UsageError: with what to do instead.
+    """
+    trainer = config["trainer"]
+    try:
+        start = start_of(trainer, Path(config["experiment"]["dir"]))
+        if start.warning is not None:
+            logger.warning("%s", start.warning)
+        if start.checkpoint is not None:
+            contents = config["actor_rollout_ref"]["actor"]["checkpoint"]["load_contents"]
+            check_ranks(start.checkpoint / "actor", trainer["nnodes"] * trainer["n_gpus_per_node"], tuple(contents))
+    except TrainingFailed as error:
+        raise UsageError(str(error)) from error
+
+
+def check_disk(folder: Path) -> None:
+    """Refuse to start where the first checkpoint would not fit.
+
+    Raises:
+        LaunchError: too little is free.
+    """
+    free = free_bytes(folder) / 1e9
+    if free < MIN_FREE_GB:
+        raise LaunchError(
+            f"{free:.1f} GB free where {folder} lies, at least {MIN_FREE_GB:g} are needed: free some, or set "
+            "experiment.root"
+        )
+
+
+def is_local(env_url: str) -> bool:
+    """Whether the environment service is to run on this machine."""
+    return is_loopback(urlsplit(env_url).hostname or "")
+
+
+async def env_service_presence(
+    env_url: str, names: Sequence[str], registry: RunRegistry, *, external: bool
+) -> Presence:
+    """Find out whether the environment service is there, and is one that may be used.
+
+    That is one that a launcher of this checkout has started, or that the configuration declares: `external`, or an
+    address elsewhere.
+
+    Args:
+        names: the environments that it must serve.
+
+    Raises:
+        LaunchError: a declared one does not answer, one that answers is somebody else's or serves other environments,
+            or something else has the local port.
+    """
+    health = await examine(health_url(env_url))
+    declared = external or not is_local(env_url)
+    parts = urlsplit(env_url)
+    if health.reason is None:
+        return Presence(_whose(env_url, health.identity, names, registry, declared=declared))
+    if declared:
+        raise LaunchError(
+            f"env_service.env_url={env_url} does not answer ({health.reason}); start it there, or correct the URL"
+        )
+    if health.reason == "connection refused" and port_is_free(parts.port or 80, parts.hostname or "127.0.0.1"):
+        return START
+    raise LaunchError(
+        f"port {parts.port or 80} is taken by something that is not a healthy environment service ({health.reason}); "
+        "stop it, "
+        f"or {OTHER_PORT}"
+    )
+
+
+def _whose(
+    env_url: str, identity: ServiceIdentity | None, names: Sequence[str], registry: RunRegistry, *, declared: bool
+) -> str:
+    """Say whose a running environment service is.
+
+    Raises:
+        LaunchError: it may not be used.
+    """
+    who = str(identity) if identity is not None else "a service that does not say who it is"
+    if identity is not None and (missing := sorted(set(names) - set(identity.env_types))):
+        raise LaunchError(f"{env_url} is answered by {who}, and this run needs {', '.join(missing)}: {OTHER_PORT}")
+    if declared:
+        return f"declared as external: {who}"
+    record = registry.serving(urlsplit(env_url).port or 80, identity.launch_id) if identity is not None else None
+    if record is None:
+        raise LaunchError(
+            f"{env_url} is answered by {who}, which no launcher of this checkout has started: "
+            f"{OTHER_PORT}, or declare it with env_service.external=true"
+        )
+    return (
+        f"which belongs to run {record.run_id} and ends with it (one of its own: "
+        "env_service.env_url=http://127.0.0.1:PORT)"
+    )
+
+
+async def check_ray_address(address: str) -> None:
+    """Refuse a cluster to join that is not there; warn of one that is open to its network.
+
+    Raises:
+        UsageError: the address is not HOST:PORT.
+        LaunchError: nothing accepts connections there.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"ray.address={address} must be HOST:PORT of a Ray head, or null to start one")
+    if not await reachable(host.strip("[]"), int(port)):
+        raise LaunchError(
+            f"ray.address={address}: no Ray head accepts connections there; start it, or set ray.address=null"
+        )
+    if not is_loopback(host) and os.environ.get("RAY_AUTH_MODE") != "token":
+        logger.warning(
+            "ray.address=%s: whoever reaches this cluster runs code on it; close its network to others, or set "
+            "RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN_PATH on all nodes before `ray start`",
+            address,
+        )

@@ -23,11 +23,13 @@ from omegaconf.errors import OmegaConfBaseException
 from agentevolver.config.devices import DESCRIPTIONS
 from agentevolver.config.load import one_line, paths, select
 from agentevolver.errors import ConfigError, UsageError
+from agentevolver.launcher.experiment import Presence, is_local
+from agentevolver.launcher.logs import ray_folder
 from agentevolver.launcher.options import LOGVIEW, REME, Options
-from agentevolver.launcher.preflight import Presence, is_local
 from agentevolver.launcher.records import RunRegistry, temp_dir_for
-from agentevolver.launcher.spec import JobSpec, ServiceSpec
 from agentevolver.launcher.stack import (
+    JobSpec,
+    ServiceSpec,
     environment_service,
     experience_service,
     is_described,
@@ -37,7 +39,6 @@ from agentevolver.launcher.stack import (
     teacher_service,
     user_service,
 )
-from agentevolver.launcher.worker_logs import ray_folder
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.utils import net

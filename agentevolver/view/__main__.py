@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentevolver.errors import LaunchError
-from agentevolver.view.server import HOST, view
+from agentevolver.view.app import HOST, view
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import orjson
 from fastapi import Body, FastAPI, Query
@@ -14,20 +18,43 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from agentevolver.errors import LaunchError
 from agentevolver.utils.identity import PAGE, health_facts
+from agentevolver.utils.ports import LOGVIEW_PORT, port_is_free, take_port_from
+from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.protocol import Limits
+from agentevolver.utils.web.server import Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
-from agentevolver.view.errors import BadRequest, ViewError
 from agentevolver.view.experience import ExperiencePool
-from agentevolver.view.experiment import Experiment
-from agentevolver.view.guard import HEADERS
-from agentevolver.view.logs import Logs
-from agentevolver.view.metrics import Metrics
+from agentevolver.view.experiment import BadRequest, Experiment, NotAnExperiment, ViewError
+from agentevolver.view.metrics import Metrics, usage
 from agentevolver.view.samples import Samples
-from agentevolver.view.system import System
+from agentevolver.view.system import Logs, System
 from agentevolver.view.tasks import FATES, Tasks
 from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor
-from agentevolver.view.usage import usage
+
+TOKEN_VARIABLE = "VIEW_TOKEN"
+COOKIE = "view_token"
+# What keeps a browser from doing more with an answer than to show it.
+HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-cache"),
+)
+
+
+def page_access(host: str, token: str = "") -> Access:
+    """Return the rules of a page bound to `host`; a token is made up if none is given. Raises ValueError for one that
+    cannot be sent."""
+    return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, open_reading=True, cookie=COOKIE)
+
 
 STATIC = Path(__file__).resolve().parent / "static"
 MAX_BODY_BYTES = 64 * 1024
@@ -216,3 +243,43 @@ def _experience_routes(app: FastAPI, pool: ExperiencePool) -> None:
     def delete(workspace: str, identifier: str) -> Response:
         pool.delete(workspace, identifier)
         return Json({"deleted": identifier})
+
+
+logger = logging.getLogger("agentevolver.launcher.view")
+
+HOST = "127.0.0.1"
+# What requests in flight have left once the server is told to stop.
+STOP_S = 2
+
+
+def view(folder: Path, host: str = HOST, port: int | None = None) -> None:
+    """Serve the page of a run until SIGINT or SIGTERM.
+
+    Args:
+        folder: the run's.
+        host: the address to bind; beyond loopback the page asks for a token.
+        port: None takes the first free one from `LOGVIEW_PORT` on.
+
+    Raises:
+        LaunchError: the folder is no run's, or the port is taken.
+    """
+    try:
+        experiment = Experiment(folder)
+    except NotAnExperiment as error:
+        raise LaunchError(str(error)) from error
+    chosen = take_port_from(LOGVIEW_PORT) if port is None else port
+    if chosen is None or (port is not None and not port_is_free(port, host)):
+        raise LaunchError(f"port {port or LOGVIEW_PORT} is taken; give another one with --port")
+    try:
+        access = page_access(host, secret(TOKEN_VARIABLE))
+    except ValueError as error:
+        raise LaunchError(str(error)) from error
+    logger.info("watch %s at %s", experiment.name, address(access, chosen))
+    app, limits = create_app(experiment, access), Limits(body_bytes=MAX_BODY_BYTES)
+    asyncio.run(Server(server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S)).serve())
+
+
+def address(access: Access, port: int) -> str:
+    """Return what to open in a browser."""
+    shown = f"[{access.host}]" if ":" in access.host else access.host
+    return f"http://{shown}:{port}/" + ("" if access.local else f"?token={quote(access.token, safe='')}")

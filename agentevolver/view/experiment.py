@@ -14,7 +14,37 @@ import yaml
 from agentevolver.utils.lines import signature
 from agentevolver.utils.masking import masked_tree
 from agentevolver.utils.processes import ProcessId, carriers
-from agentevolver.view.errors import NotAnExperiment, Unreadable
+
+
+class ViewError(RuntimeError):
+    """Base of everything that the package raises of its own."""
+
+    status = 500
+
+
+class NotAnExperiment(ViewError):
+    """The folder holds no run."""
+
+    status = 404
+
+
+class NotThere(ViewError):
+    """What was asked for does not exist (yet)."""
+
+    status = 404
+
+
+class BadRequest(ViewError):
+    """What was asked for makes no sense."""
+
+    status = 400
+
+
+class Unreadable(ViewError):
+    """A file of the run cannot be read."""
+
+    status = 503
+
 
 # Looking through the processes of the machine takes milliseconds; once in so many seconds is enough.
 _LOOK_EVERY_S = 5.0

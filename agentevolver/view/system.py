@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from agentevolver.view.experiment import Experiment
+from agentevolver.utils.masking import masked_text
+from agentevolver.view.experiment import Experiment, NotThere
 
 KEPT = 900
 EVERY_S = 1.0
@@ -91,3 +94,66 @@ def _name(process: psutil.Process) -> str:
     if "-m" in line[:-1]:
         return line[line.index("-m") + 1]
     return line[0].split()[0] if line[0].startswith("ray::") else process.name()
+
+
+# The beginning of a long log is not sent; so much of its end is, and so much in one answer after that.
+TAIL_BYTES = 64 * 1024
+CHUNK_BYTES = 256 * 1024
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+class Logs:
+    """The files of a folder that end in `.log`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def files(self) -> list[dict[str, Any]]:
+        """Return name, size and time of each, those that were written last first."""
+        found = []
+        for path in self._folder.glob("*.log") if self._folder.is_dir() else ():
+            if path.is_file() and not path.is_symlink():
+                stat = path.stat()
+                found.append({"name": path.name, "size": stat.st_size, "modified": stat.st_mtime})
+        return sorted(found, key=lambda file: -float(file["modified"]))
+
+    def read(self, name: str, offset: int | None = None) -> dict[str, Any]:
+        """Return a log's whole lines from a byte offset, without colours, what a progress bar overwrote, and secrets.
+
+        Args:
+            name: as in `files`; anything else is not there.
+            offset: None: near the end. One beyond the end (the file is a new one) is the end of what there is.
+
+        Returns:
+            `{text, start, next, size}`: `start` is where the text really begins, `next` what to ask for next.
+
+        Raises:
+            NotThere
+        """
+        if name not in {str(file["name"]) for file in self.files()}:
+            raise NotThere(f"there is no log {name!r}")
+        with (self._folder / name).open("rb") as file:
+            size = file.seek(0, 2)
+            fresh = offset is None or offset > size
+            start = max(0, size - TAIL_BYTES) if fresh or offset is None else offset
+            file.seek(start)
+            raw = file.read(TAIL_BYTES if fresh else CHUNK_BYTES)
+        if fresh and start:
+            cut = raw.find(b"\n") + 1
+            start, raw = start + cut, raw[cut:]
+        whole = raw.rfind(b"\n") + 1
+        if whole == 0 and len(raw) < CHUNK_BYTES:
+            raw = b""
+        elif whole:
+            raw = raw[:whole]
+        return {
+            "text": masked_text(_plain(raw.decode("utf-8", "replace"))),
+            "start": start,
+            "next": start + len(raw),
+            "size": size,
+        }
+
+
+def _plain(text: str) -> str:
+    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

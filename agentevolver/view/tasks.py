@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.utils.lines import GrowingFile, read_at, signature
-from agentevolver.view.errors import NotThere, Unreadable
+from agentevolver.view.experiment import NotThere, Unreadable
 from task_manager.background import round_files
 from task_manager.funnel import STAGES, Record, proposals, tally
 from task_manager.journal import Records

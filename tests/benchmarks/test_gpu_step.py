@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agentevolver.launcher.decoder import Decoder
+from agentevolver.launcher.memory import Decoder
 from benchmarks import run_within as module
 from benchmarks.gpu_step import Measured, overrides_of, parse, stages
 from benchmarks.random_policy import SHAPES, write_tokenizer

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from agentevolver.launcher.decoder import Decoder
+from agentevolver.launcher.memory import Decoder
 from benchmarks.step_cost import TITLES, peak_flops, ratios, rows, table_of
 
 POLICY = Decoder(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=True)

@@ -96,7 +96,7 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(
-        "agentevolver.launcher.preflight.check_model", lambda path: None
+        "agentevolver.launcher.experiment.check_model", lambda path: None
     )  # a folder of the reader's own is not here
     dry = [] if "--dry-run" in words else ["--dry-run"]
     assert (

@@ -23,10 +23,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from agentevolver.builtin.seed.data import Example, corpus, examples
+from agentevolver.builtin.seed.data import MAX_LENGTH, Example, build_tokenizer, corpus, examples
 from agentevolver.builtin.seed.demonstrator import Habits
 from agentevolver.builtin.seed.evaluate import Report, evaluate
-from agentevolver.builtin.seed.tokenizer import MAX_LENGTH, build_tokenizer
 
 logger = logging.getLogger(__name__)
 

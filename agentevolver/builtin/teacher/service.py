@@ -21,12 +21,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from agentevolver.builtin.teacher import attributor as attributing
-from agentevolver.builtin.teacher import explorer as acting
-from agentevolver.builtin.teacher import judge as judging
-from agentevolver.builtin.teacher import noting, profiling
-from agentevolver.builtin.teacher import summariser as summarising
-from agentevolver.builtin.teacher import synthesiser as synthesising
+from agentevolver.builtin.teacher import attributor, explorer, judge, summariser, synthesiser
 from agentevolver.builtin.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.utils.identity import TEACHER, health_facts
@@ -35,20 +30,20 @@ from agentevolver.utils.web.shield import Shield, answer_errors
 
 Handler = Callable[[Prompt, Draws], dict[str, Any] | str]
 HANDLERS: dict[str, Handler] = {
-    "explorer/act": acting.explore,
-    "synthesiser/tasks": synthesising.tasks,
-    "synthesiser/profile": profiling.profile,
-    "verifier/solve": acting.solve,
-    "judge/accept": judging.accept,
-    "judge/grade": judging.grade,
-    "attributor/steps": attributing.steps,
-    "summariser/success": summarising.success,
-    "summariser/failure": summarising.failure,
-    "summariser/comparative": summarising.comparative,
-    "summariser/validate": summarising.validate,
-    "summariser/rewrite": summarising.rewrite,
-    "summariser/rerank": summarising.rerank,
-    "summariser/context": noting.context,
+    "explorer/act": explorer.explore,
+    "synthesiser/tasks": synthesiser.tasks,
+    "synthesiser/profile": synthesiser.profile,
+    "verifier/solve": explorer.solve,
+    "judge/accept": judge.accept,
+    "judge/grade": judge.grade,
+    "attributor/steps": attributor.steps,
+    "summariser/success": summariser.success,
+    "summariser/failure": summariser.failure,
+    "summariser/comparative": summariser.comparative,
+    "summariser/validate": summariser.validate,
+    "summariser/rewrite": summariser.rewrite,
+    "summariser/rerank": summariser.rerank,
+    "summariser/context": summariser.context,
 }
 MODEL = "teacher"
 FENCED = 0.15

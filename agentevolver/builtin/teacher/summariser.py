@@ -16,6 +16,7 @@ from agentevolver.builtin.teacher.intents import read_intent
 from agentevolver.builtin.teacher.observed import Seen, see
 from agentevolver.builtin.teacher.prompt import Draws, NotUnderstood, Prompt
 from agentevolver.builtin.teacher.rules import LINES, OCCASIONS, RULES, concerns, rules_in
+from agentevolver.llm.prompts import StepText
 
 _SURE = {"error": 0.9, "manual": 0.85, "success": 0.7}
 _GENERAL = {
@@ -166,3 +167,33 @@ def _ranked(prompt: Prompt) -> list[tuple[dict[str, Any], float]]:
         concerned = not claims or not tools or any(concerns(rule, tools) for rule in claims)
         ranked.append((entry, 0.0 if elsewhere else 1.0 + concerned))
     return ranked
+
+
+# What an agent takes for granted that was told nothing.
+_USUAL = {"pay": "name", "login": "open", "plan": "name", "look": "free"}
+_TIP, _SO_FAR = "tip ", "so far "
+_MOST_CALLS = 4
+
+
+def context(prompt: Prompt, draws: Draws) -> str:
+    """`summariser/context`: notes on the steps of the transcript and on the earlier notes, as plain text."""
+    steps, notes = prompt.steps(), prompt.sections.get("summary", "").splitlines()
+    known = rules_in(next((line for line in notes if line.startswith(_TIP)), ""))
+    known |= see(prompt.sections, steps).rules.values
+    tips = [LINES[rule, known[rule]] for rule in RULES if known.get(rule) not in (None, _USUAL.get(rule))]
+    before = [line for line in notes if not line.startswith((_TIP, _SO_FAR))] or prompt.text("opening").splitlines()
+    task, worked = before[-1] if before else "", []
+    if so_far := next((line for line in notes if line.startswith(_SO_FAR)), ""):
+        worked = so_far.removeprefix(_SO_FAR).split(" ; ")
+    for step in steps:
+        if _ends_a_task(step):
+            task, worked = step.observation.strip(), []
+        elif step.observation and not step.observation.startswith("err"):
+            worked.append(f"{step.action.strip()} : {step.observation.strip()}")
+    lines = [_TIP + " ; ".join(tips)] if tips else []
+    lines += [_SO_FAR + " ; ".join(worked[-_MOST_CALLS:])] if worked else []
+    return "\n".join([*lines, task])
+
+
+def _ends_a_task(step: StepText) -> bool:
+    return step.action.split()[:1] == ["done"] and not step.observation.startswith("err")

@@ -7,12 +7,13 @@ calls in it was learnt there. A seeded share of the tasks is hallucinated.
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from agentevolver.builtin.teacher.calls import CHANGES, LOOKUPS, Call, canonical, write_call
 from agentevolver.builtin.teacher.goals import Impossible, next_call
-from agentevolver.builtin.teacher.hallucinating import hallucinate
 from agentevolver.builtin.teacher.intents import KINDS, Intent, normal, read_intent, write_query
 from agentevolver.builtin.teacher.observed import NeedLook, Seen, see
 from agentevolver.builtin.teacher.prompt import Draws, NotUnderstood, Prompt
@@ -244,3 +245,169 @@ _SLOTS: dict[str, Callable[[Seen, Draws], Slots | None]] = {
     "if_free": _on_day(9, p="NAME", h="H", w="WORD"),
     "if_rich": _if_rich,
 }
+
+
+_ENTITIES = {
+    "note": "Note",
+    "cal": "Meeting",
+    "mail": "Mail",
+    "bank": "Account",
+    "shop": "Product",
+    "me": "User",
+    "doc": "Manual",
+}
+
+
+def profile(prompt: Prompt, draws: Draws) -> dict[str, Any]:
+    """`synthesiser/profile`: the tools by the part before the dot, with what their descriptions and arguments say."""
+    prompt.text("opening")
+    seen = see(prompt.sections, prompt.steps() if "transcript" in prompt.sections else [])
+    described = _descriptions(prompt)
+    if not described:
+        raise NotUnderstood("synthesiser/profile: neither <tools> nor <opening> shows a tool of the pocket world")
+    entities = []
+    for app, name in _ENTITIES.items():
+        opts = [
+            {"name": tool.rpartition(".")[2], "description": text}
+            for tool, text in described.items()
+            if tool.split(".")[0] == app
+        ]
+        if opts:
+            kinds = {
+                kind.lower() for tool in described if tool.split(".")[0] == app for kind in seen.tools.get(tool, ())
+            }
+            attrs = {kind: f"the {kind} in its calls" for kind in sorted(kinds)}
+            entities.append(
+                {"name": name, "description": f"What the {app} tools work on.", "attrs": attrs, "opts": opts}
+            )
+    return {
+        "name": "Pocket",
+        "background": f"Somebody at {'site ' + seen.site if seen.site else 'a site'} who works by short tool calls.",
+        "entities": entities,
+        "task_preference": {"num_entities": 2, "num_opts": 3, "relation_difficulty": 2},
+        "rubrics": ["The goal can be told from the state of the world or from the answer."],
+    }
+
+
+def _descriptions(prompt: Prompt) -> dict[str, str]:
+    found = dict(
+        re.findall(r"^- ([a-z]+(?:\.[a-z]+)?)[^:\n]*: (.+)$", prompt.sections.get("opening", ""), re.MULTILINE)
+    )
+    try:
+        listed = json.loads(prompt.sections.get("tools", "") or "[]")
+    except ValueError:
+        listed = []
+    for item in listed if isinstance(listed, list) else []:
+        function = item.get("function", item) if isinstance(item, dict) else {}
+        if isinstance(function, dict) and function.get("name") and function["name"] != "done":
+            found[str(function["name"])] = str(function.get("description", ""))
+    found.pop("done", None)
+    return found
+
+
+_FREE_WORDS = ("TAG", "DAY", "NAME", "WORD")
+# Kinds whose wording names a thing that must exist, and the table where it would.
+_TABLE_OF = {
+    "note_del": "note",
+    "note_which": "note",
+    "note_retag": "note",
+    "refund": "order",
+    "price": "product",
+    "pay_price": "product",
+}
+_Changed = tuple[str | None, list[Call]]
+_Way = Callable[[Intent, list[Call], Seen, Draws], _Changed | None]
+
+
+def hallucinate(query: str, intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> tuple[str, str, list[Call]]:
+    """Return which mistake, and the query and calls with it in them."""
+    ways: list[tuple[str, _Way]] = [("invalid tool", _invalid_tool), ("missing step", _missing_step)]
+    if any(_id_of(call) for call in calls):
+        ways.append(("wrong id", _wrong_id))
+    if calls[-1].args:
+        ways.append(("wrong answer", _wrong_answer))
+    if any(call.tool in CHANGES for call in calls):
+        ways.append(("wrong value", _wrong_value))
+    if intent.kind in _TABLE_OF:
+        ways.append(("unseen thing", _unseen))
+    draws.rng.shuffle(ways)
+    found = ((name, way(intent, calls, seen, draws)) for name, way in ways)
+    name, (other, changed) = next((name, made) for name, made in found if made is not None)
+    return name, other or query, changed
+
+
+def _id_of(call: Call) -> str | None:
+    return next((arg for arg in call.args if len(arg) > 1 and arg[0] in "neom" and arg[1:].isdecimal()), None)
+
+
+def _replace(calls: list[Call], old: Call, new: Call) -> list[Call]:
+    return [new if call == old else call for call in calls]
+
+
+def _swapped(call: Call, old: str, new: str) -> Call:
+    return Call(call.tool, tuple(new if arg == old else arg for arg in call.args))
+
+
+def _invalid_tool(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed:
+    victim = draws.rng.choice([call for call in calls if call.tool != "done"])
+    tool = f"{victim.app}.{draws.rng.choice(('remove', 'update', 'search', 'get', 'delete'))}"
+    return None, _replace(calls, victim, Call(tool, victim.args))
+
+
+def _missing_step(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed:
+    changes = [call for call in calls if call.tool in CHANGES]
+    if changes:
+        victim = draws.rng.choice(changes)
+        return None, [call for call in calls if call != victim]
+    return None, [*calls[:-1], Call("done")]
+
+
+def _wrong_id(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
+    victim = next((call for call in calls if _id_of(call)), None)
+    key = _id_of(victim) if victim is not None else None
+    if victim is None or key is None:
+        return None
+    wrong = draws.rng.choice(
+        [f"{key[0]}{i}" for i in range(1, 30) if f"{key[0]}{i}" not in (key, *(_id_of(c) for c in calls))]
+    )
+    return None, _replace(calls, victim, _swapped(victim, key, wrong))
+
+
+def _wrong_answer(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed:
+    right = calls[-1].args[0]
+    others = [w for words in seen.words.values() if right in words for w in words if w != right]
+    wrong = (
+        str(int(right) + draws.rng.choice((1, 2, 5))) if right.isdecimal() else draws.rng.choice(others or ["unknown"])
+    )
+    return None, [*calls[:-1], Call("done", (wrong,))]
+
+
+def _wrong_value(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
+    """The solution does it with another amount, hour, person, tag or day than the query says."""
+    victims = [
+        (call, arg) for call in calls if call.tool in CHANGES for arg in call.args if arg in intent.slots.values()
+    ]
+    if not victims:
+        return None
+    victim, right = draws.rng.choice(victims)
+    others = sorted(
+        {w for kind in _FREE_WORDS if right in seen.words.get(kind, []) for w in seen.words[kind] if w != right}
+    )
+    wrong = str(int(right) + 1) if right.isdecimal() else draws.rng.choice(others) if others else None
+    return None if wrong is None else (None, _replace(calls, victim, _swapped(victim, right, wrong)))
+
+
+def _unseen(intent: Intent, calls: list[Call], seen: Seen, draws: Draws) -> _Changed | None:
+    """The query speaks of a thing that nobody saw there, and the solution goes on as if it were the one that was."""
+    there = {table: {row[1] for row in rows.values()} for table, rows in seen.facts.rows.items()}
+    there["product"] = {word for word, product in seen.facts.products.items() if product is not None}
+    here = there.pop(_TABLE_OF[intent.kind])
+    elsewhere = sorted(
+        set().union(*there.values(), {w for w, product in seen.facts.products.items() if product is None}) - here
+    )
+    unseen = [word for word in seen.words.get("WORD", []) if word not in here]
+    if not elsewhere and not unseen:
+        return None
+    word, right = draws.rng.choice(elsewhere or unseen), intent.slots["w"]
+    asked = Intent(intent.kind, {**intent.slots, "w": word})
+    return write_query(asked, draws.rng.randrange(2)), [_swapped(call, right, word) for call in calls]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.spec import JobSpec, ServiceSpec
+from agentevolver.launcher.stack import JobSpec, ServiceSpec
 from tests.agentevolver.launcher.fakes import Launch, release_ports
 
 Launcher = Callable[..., Launch]

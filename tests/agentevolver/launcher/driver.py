@@ -10,7 +10,7 @@ from agentevolver.launcher import cli
 from agentevolver.launcher.plan import Plan
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.run import carry_out
-from agentevolver.launcher.spec import JobSpec, ServiceSpec
+from agentevolver.launcher.stack import JobSpec, ServiceSpec
 
 
 def spec(kind: type[JobSpec], raw: dict[str, Any]) -> Any:

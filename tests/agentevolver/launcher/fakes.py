@@ -18,7 +18,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.launcher.records import RunRegistry
-from agentevolver.launcher.spec import JobSpec, ServiceSpec
+from agentevolver.launcher.stack import JobSpec, ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.utils import ports
 from agentevolver.utils.processes import carriers

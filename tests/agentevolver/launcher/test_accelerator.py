@@ -8,10 +8,16 @@ import pytest
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.launcher import accelerator, model_files
-from agentevolver.launcher.accelerator import attention_problem, check_accelerator, examine
-from agentevolver.launcher.gpus import Driver
-from agentevolver.launcher.model_files import check_files, folder_of, missing_in
+from agentevolver.launcher import accelerator
+from agentevolver.launcher.accelerator import (
+    Driver,
+    attention_problem,
+    check_accelerator,
+    check_files,
+    examine,
+    folder_of,
+    missing_in,
+)
 from tests.agentevolver.launcher.test_gpus import TABLE, TWO
 from tests.agentevolver.launcher.test_memory import config
 
@@ -32,7 +38,7 @@ def nothing(command):
 @pytest.fixture(autouse=True)
 def machine(monkeypatch, tmp_path):
     """No driver of this machine's own, an empty cache of the hub, and a torch that was built for CUDA 13."""
-    monkeypatch.setattr("agentevolver.launcher.gpus.PROC_VERSION", tmp_path / "none")
+    monkeypatch.setattr("agentevolver.launcher.accelerator.PROC_VERSION", tmp_path / "none")
     monkeypatch.setattr(accelerator, "torch_cuda", lambda: "13.0")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
@@ -149,7 +155,7 @@ def test_a_folder_must_hold_a_model_with_all_its_shards(tmp_path: Path):
 
 
 def test_a_model_in_the_cache_is_found_without_asking(tmp_path, monkeypatch):
-    monkeypatch.setattr(model_files, "_ask_hub", lambda path: pytest.fail("asked"))
+    monkeypatch.setattr(accelerator, "_ask_hub", lambda path: pytest.fail("asked"))
     snapshot = tmp_path / "hub" / "models--Qwen--Qwen2.5-7B" / "snapshots" / "abc"
     assert folder_of("Qwen/Qwen2.5-7B") is None
     snapshot.mkdir(parents=True)
@@ -169,7 +175,7 @@ def test_a_model_that_is_nowhere_is_refused_offline_and_asked_for_online(monkeyp
     ):
         check_files("Qwen/Qwen2.5-7B", {"HF_HUB_OFFLINE": "1"})
     check_files("Qwen/Qwen2.5-7B", {}, ask_hub=False)
-    monkeypatch.setattr(model_files, "HUB_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(accelerator, "HUB_TIMEOUT_S", 2.0)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from agentevolver.launcher.console import Tee, keep_history
+from agentevolver.launcher.run import Tee, keep_history
 
 
 def test_bytes_arrive_unchanged_in_file_and_console(tmp_path: Path) -> None:

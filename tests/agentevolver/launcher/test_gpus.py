@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher import gpus as module
-from agentevolver.launcher.gpus import Driver, driver, driver_problem, gpus, parse_gpus, parse_smi, torch_cuda
+from agentevolver.launcher import accelerator as module
+from agentevolver.launcher.accelerator import Driver, driver, driver_problem, gpus, parse_gpus, parse_smi, torch_cuda
 
 TWO = """0, GPU-5a1e5c2e-77b7-2b44-f1f3-3a0a1d6b7c11, NVIDIA H100 80GB HBM3, 81559, 4
 1, GPU-0c8f9d10-1234-4e5f-8a9b-ffeeddccbbaa, NVIDIA H100 80GB HBM3, 81559, 70312

@@ -9,9 +9,9 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.errors import UsageError
+from agentevolver.launcher.experiment import START, Presence
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Plan, as_yaml, check_services, make_plan, masked, resolve_config
-from agentevolver.launcher.preflight import START, Presence
 from agentevolver.launcher.records import RunRegistry, experiment_lock
 from agentevolver.launcher.run import private_files
 from agentevolver.llm.settings import TeacherSettings

@@ -17,7 +17,7 @@ import pytest
 
 from agentevolver.config.checks import load
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.launcher.preflight import (
+from agentevolver.launcher.experiment import (
     START,
     Presence,
     check_checkpoint,
@@ -171,7 +171,7 @@ async def test_a_remote_service_that_is_dead_is_named(monkeypatch: pytest.Monkey
     async def refused(url: str) -> Health:
         return Health("connection refused")
 
-    monkeypatch.setattr("agentevolver.launcher.preflight.examine", refused)
+    monkeypatch.setattr("agentevolver.launcher.experiment.examine", refused)
     with pytest.raises(
         LaunchError, match=r"env_service.env_url=http://gpu7:8080 does not answer \(connection refused\)"
     ):
@@ -195,7 +195,7 @@ async def test_a_cluster_that_asks_for_no_token_is_warned_of(
     async def there(*_: object) -> bool:
         return True
 
-    monkeypatch.setattr("agentevolver.launcher.preflight.reachable", there)
+    monkeypatch.setattr("agentevolver.launcher.experiment.reachable", there)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     await check_ray_address("10.0.0.1:6379")
     monkeypatch.delenv("RAY_AUTH_MODE")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.provenance import LaunchRecord, code_state, hardware, installed, packages
+from agentevolver.launcher.records import LaunchRecord, code_state, hardware, installed, packages
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.worker_logs import KEPT_BYTES, keep_worker_logs, last_words, unintended_exits
+from agentevolver.launcher.logs import KEPT_BYTES, keep_worker_logs, last_words, unintended_exits
 from tests.agentevolver.launcher.fakes import free_port
 
 ROOT = Path(__file__).parents[3]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from agentevolver.launcher.plan import Plan, masked
-from agentevolver.launcher.provenance import LaunchRecord
+from agentevolver.launcher.records import LaunchRecord
 from agentevolver.llm.errors import redact
 from agentevolver.utils.masking import is_secret, masked_arguments, masked_text, masked_tree
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.logs import Logs
+from agentevolver.view.system import Logs
 
 NAMES = [
     "api_key",

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from agentevolver.view.app import STATIC, create_app
+from agentevolver.view.app import COOKIE, STATIC, address, create_app, page_access
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.guard import COOKIE, page_access
-from agentevolver.view.server import address
 from experience_manager.store import Store
 from tests.agentevolver.view.runs import make_run
 

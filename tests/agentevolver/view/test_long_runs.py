@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from agentevolver.utils.files import compress, write_jsonl
-from agentevolver.view import steps as steps_module
+from agentevolver.view import trajectories as steps_module
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.metrics import Metrics
 from agentevolver.view.samples import Samples
-from agentevolver.view.steps import AHEAD, StepFiles
-from agentevolver.view.trajectories import Filter, Trajectories
+from agentevolver.view.trajectories import AHEAD, Filter, StepFiles, Trajectories
 from tests.agentevolver.view.runs import make_records, make_run, sample_of, write_metrics
 
 

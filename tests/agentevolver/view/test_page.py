@@ -13,9 +13,8 @@ import pytest_asyncio
 import uvicorn
 
 from agentevolver.utils.files import write_jsonl
-from agentevolver.view.app import create_app
+from agentevolver.view.app import create_app, page_access
 from agentevolver.view.experiment import Experiment
-from agentevolver.view.guard import page_access
 from experience_manager.store import Store
 from tests.agentevolver.view.browser import Page, browser, find_browser
 from tests.agentevolver.view.runs import HOSTILE, make_records, make_run, write_metrics

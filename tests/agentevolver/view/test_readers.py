@@ -9,13 +9,11 @@ import pytest
 
 from agentevolver.builtin import seed as offline
 from agentevolver.utils.files import write_jsonl
-from agentevolver.view.errors import NotAnExperiment, NotThere, Unreadable
-from agentevolver.view.experiment import Experiment
-from agentevolver.view.logs import TAIL_BYTES, Logs
+from agentevolver.view.experiment import Experiment, NotAnExperiment, NotThere, Unreadable
+from agentevolver.view.metrics import usage
 from agentevolver.view.samples import Samples
-from agentevolver.view.system import System
+from agentevolver.view.system import TAIL_BYTES, Logs, System
 from agentevolver.view.tasks import Tasks
-from agentevolver.view.usage import usage
 from task_manager.journal import Journal
 from tests.agentevolver.view.runs import HOSTILE, make_plan, make_records, make_run, sample_of
 

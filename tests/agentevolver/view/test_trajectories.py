@@ -9,7 +9,7 @@ import pytest
 
 import agentevolver.view.trajectories as module
 from agentevolver.utils.files import COMPRESSED, compress, write_jsonl
-from agentevolver.view.errors import BadRequest, NotThere
+from agentevolver.view.experiment import BadRequest, NotThere
 from agentevolver.view.trajectories import Filter, Trajectories, cursor
 from tests.agentevolver.view.runs import HOSTILE, N, make_records
 

@@ -6,10 +6,8 @@ import random
 
 import pytest
 
-from agentevolver.builtin.seed.data import draw_task_id, examples
-from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
-from agentevolver.builtin.seed.hints import HINT_TEMPLATE, draw_hint, with_hint
-from agentevolver.builtin.seed.tokenizer import END
+from agentevolver.builtin.seed.data import END, draw_task_id, examples
+from agentevolver.builtin.seed.demonstrator import HINT_TEMPLATE, Habits, demonstrate, draw_hint, with_hint
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.oracle import PHRASES, hint_parts, replay
 from env_service.environments.pocket.tasks import SPLITS

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentevolver.errors import LaunchError
-from agentevolver.launcher.service import NEXT, Service, ServiceDied, State
-from agentevolver.launcher.spec import ServiceSpec
+from agentevolver.launcher.stack import ServiceSpec
+from agentevolver.launcher.supervise import NEXT, Service, ServiceDied, State
 from agentevolver.utils.processes import ProcessId, carriers, end_carriers
 from tests.agentevolver.launcher.fakes import service
 

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from agentevolver.builtin.seed.evaluate import evaluate
-from agentevolver.builtin.seed.sampler import Sampler
-from agentevolver.builtin.seed.tokenizer import open_turn, opening_text
+from agentevolver.builtin.seed.data import open_turn, opening_text
+from agentevolver.builtin.seed.evaluate import Sampler, evaluate
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.oracle import hint, replay
 

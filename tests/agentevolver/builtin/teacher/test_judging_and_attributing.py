@@ -13,7 +13,7 @@ from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
 from env_service.environments.pocket.oracle import label_steps, reference
 from env_service.environments.pocket.tasks import make_task, task_ids
-from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
+from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 
 EPISODES = [*task_ids("train", 288), *task_ids("hard", 48)]
 MILK: Steps = [(0, "note.find milk", "milk n3 home"), (1, "note.del n3 yes", "ok"), (2, "done", "bye")]

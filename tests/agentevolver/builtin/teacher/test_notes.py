@@ -10,7 +10,7 @@ from agentevolver.llm import prompts
 from env_service.environments.pocket import PocketLongEnv
 from env_service.environments.pocket.chains import make_chain
 from env_service.environments.pocket.oracle import hint_parts, long_reference
-from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, carry_out
+from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps, carry_out
 
 TASK = "long.k7.4"
 OPENING = f"site k7\n{make_chain(TASK).goals[0].query}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentevolver.builtin.seed.hints import phrases
+from agentevolver.builtin.seed.demonstrator import phrases
 from agentevolver.builtin.teacher.prompt import NotUnderstood, Rates
 from agentevolver.builtin.teacher.rules import LINES, rules_in
 from agentevolver.builtin.teacher.service import Teacher
@@ -16,7 +16,7 @@ from agentevolver.builtin.teacher.summariser import _GENERAL
 from agentevolver.llm import prompts
 from env_service.environments.pocket.oracle import PHRASES, hint_parts
 from env_service.environments.pocket.tasks import make_task, task_ids
-from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
+from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, demonstrated
 
 TRANSCRIPT: Steps = [
     (0, "note.find milk", "milk n3 home"),
@@ -73,7 +73,7 @@ def test_the_lines_are_those_that_the_seed_policy_was_taught() -> None:
 
 
 def test_hints_in_other_words_are_understood() -> None:
-    from agentevolver.builtin.seed.hints import _PARAPHRASES
+    from agentevolver.builtin.seed.demonstrator import _PARAPHRASES
 
     for (rule, value), texts in _PARAPHRASES.items():
         for text in (*texts, LINES[rule, value]):

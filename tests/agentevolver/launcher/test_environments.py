@@ -8,9 +8,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from agentevolver.errors import LaunchError, UsageError
-from agentevolver.launcher import worlds
+from agentevolver.launcher import environments
+from agentevolver.launcher.environments import check_environments
 from agentevolver.launcher.options import Options
-from agentevolver.launcher.worlds import check_worlds
 from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration
 
 CONF = Options(conf=Path("x.yaml"))
@@ -22,20 +22,20 @@ def configuration(tmp_path: Path, **data: Any) -> FakeConfiguration:
 
 
 def test_splits_that_are_there(tmp_path: Path) -> None:
-    check_worlds(CONF, configuration(tmp_path))
+    check_environments(CONF, configuration(tmp_path))
 
 
 def test_a_split_that_is_not_there_is_named_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"^data.val_splits: there is no split 'tset'; splits are train, dev, test, hard$"
     ):
-        check_worlds(CONF, configuration(tmp_path, val_splits=["dev", "tset"]))
+        check_environments(CONF, configuration(tmp_path, val_splits=["dev", "tset"]))
 
 
 def test_a_class_that_cannot_be_imported_is_named_with_its_option(tmp_path: Path) -> None:
     options = replace(CONF, env_modules=("mine=no.such.module:Mine",))
     with pytest.raises(UsageError, match=r"^--env-module mine=no.such.module:Mine: cannot import 'no.such.module'"):
-        check_worlds(options, configuration(tmp_path))
+        check_environments(options, configuration(tmp_path))
 
 
 def test_a_class_that_ends_the_process_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,27 +45,27 @@ def test_a_class_that_ends_the_process_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     options = replace(CONF, env_modules=("mine=ending:Mine",))
     with pytest.raises(UsageError, match=r"importing .*ending:Mine ends the process with status 3: no licence"):
-        check_worlds(options, configuration(tmp_path))
+        check_environments(options, configuration(tmp_path))
 
 
 def test_what_this_machine_lacks_is_no_mistake_of_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = {"name": "pocket", "asked": 0, "refused": False, "text": "its data are not there"}
-    monkeypatch.setattr(worlds, "_problems", lambda *_: [problem])
+    monkeypatch.setattr(environments, "_problems", lambda *_: [problem])
     with pytest.raises(LaunchError, match=r"^data.train_split: its data are not there$") as caught:
-        check_worlds(CONF, configuration(tmp_path))
+        check_environments(CONF, configuration(tmp_path))
     assert caught.value.exit_code == 1
 
 
 def test_a_list_that_takes_long_is_left_to_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worlds, "TIMEOUT_S", 0.001)
-    check_worlds(CONF, configuration(tmp_path, train_split="trian"))
+    monkeypatch.setattr(environments, "TIMEOUT_S", 0.001)
+    check_environments(CONF, configuration(tmp_path, train_split="trian"))
 
 
 def test_a_service_elsewhere_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worlds, "_problems", None)
-    check_worlds(
+    monkeypatch.setattr(environments, "_problems", None)
+    check_environments(
         CONF,
         replace(configuration(tmp_path), env_service=EnvSection(env_type="whatever", env_url="http://10.0.0.1:8080")),
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentevolver.launcher.decoder import Decoder
+from agentevolver.launcher.memory import Decoder
 
 TWO_LAYERS = Decoder(hidden=8, intermediate=16, layers=2, heads=4, kv_heads=2, vocabulary=100, tied=False)
 

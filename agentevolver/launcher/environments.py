@@ -12,9 +12,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from agentevolver.errors import LaunchError, UsageError
+from agentevolver.launcher.experiment import is_local
 from agentevolver.launcher.options import Options
 from agentevolver.launcher.plan import Configuration, registered_services
-from agentevolver.launcher.preflight import is_local
 from env_service.registry import known_environments
 
 # Listing is a matter of seconds; what takes longer is left to the run, which lists its tasks before the engines start.
@@ -27,7 +27,7 @@ SPLITS = {
 }
 
 
-def check_worlds(options: Options, configuration: Configuration) -> None:
+def check_environments(options: Options, configuration: Configuration) -> None:
     """Import the environments that would be served here, in a process of its own, and list the splits of the run.
 
     A service elsewhere is not looked into.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.builtin.seed.tokenizer import END, PAD, TURN, build_tokenizer, open_turn, opening_text, pieces
+from agentevolver.builtin.seed.data import END, PAD, TURN, build_tokenizer, open_turn, opening_text, pieces
 
 PLAIN = st.text(st.characters(codec="utf-8"), max_size=60).filter(lambda t: not any(s in t for s in (PAD, TURN, END)))
 

@@ -14,7 +14,7 @@ from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.tasks import task_ids
-from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env
+from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env
 
 WORLDS = task_ids("train", 40)
 

@@ -30,7 +30,7 @@ from agentevolver.builtin.teacher.prompt import WHAT, Rates
 from agentevolver.builtin.teacher.service import HANDLERS, Teacher, make_app
 from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
 from agentevolver.utils.web.access import Access
-from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps
+from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps
 
 MILK: Steps = [(0, "note.find milk", "milk n3 home"), (1, "note.del n3 yes", "ok"), (2, "done", "bye")]
 GRADE = prompts.messages(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.children import tail
-from agentevolver.launcher.console import keep_history
-from agentevolver.launcher.log_rotation import LogKeeper, LogLimits, piece_of, rotate
+from agentevolver.launcher.logs import LogKeeper, LogLimits, piece_of, rotate
+from agentevolver.launcher.run import keep_history
+from agentevolver.launcher.supervise import tail
 
 WRITER = (
     "import sys\nfor line in sys.stdin: sys.stdout.write(line); sys.stdout.flush(); sys.stderr.write('.'); "
@@ -122,7 +122,7 @@ def test_what_cannot_be_done_is_said_once(
     def full(*_: object) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("agentevolver.launcher.log_rotation.rotate", full)
+    monkeypatch.setattr("agentevolver.launcher.logs.rotate", full)
     (logs / "main.log").write_text("x" * 100)
     (logs / "main.20200101-000000.log").write_text("old")
     (logs / "main.20200101-000001.log").write_text("old")

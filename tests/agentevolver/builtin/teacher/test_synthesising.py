@@ -20,7 +20,7 @@ from agentevolver.builtin.teacher.synthesiser import digest
 from agentevolver.llm import prompts
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.tasks import make_task, task_ids
-from tests.agentevolver.offline.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out, explore, open_env
+from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, carry_out, explore, open_env
 
 WORLDS = task_ids("train", 60)
 

@@ -27,8 +27,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from agentevolver.llm.limits import Allowance, RateLimits
+from agentevolver.utils.files import runtime_folder
 from agentevolver.utils.retry import full_jitter
-from agentevolver.utils.runtime import runtime_folder
 
 logger = logging.getLogger(__name__)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-import stat
 import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from agentevolver.utils.files import private_folder
 
 FOLDER = "AGENTEVOLVER_WEIGHTS"
 """The environment variable with the run's folder, which each node makes when it is first needed."""
@@ -32,23 +33,6 @@ def new_folder() -> Path:
     name, temporary = f"ae-w-{secrets.token_hex(8)}", Path(tempfile.gettempdir())
     fits = len(os.fsencode(temporary / name / _LONGEST_NAME)) <= _PATH_BYTES
     return (temporary if fits and temporary.parent.name.startswith("ae-") else Path("/tmp")) / name
-
-
-def private_folder(path: Path) -> Path:
-    """Make a folder for this user alone, with those above it, or take one that is; returns it.
-
-    Raises:
-        PermissionError: something else stands there.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True)
-    except FileExistsError:
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise PermissionError(
-                f"{path} is no folder that only this user can enter: weights are not sent through it"
-            ) from None
-    return path
 
 
 def private_handle(handle: str) -> str:

@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +213,26 @@ def create(path: Path, mode: int = PRIVATE_FILE) -> int:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     os.fchmod(handle, mode)
     return handle
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder for this user alone (mode 0700), with those above it, or take one that is; returns it.
+
+    Raises:
+        OSError: it cannot be made; PermissionError if something else stands there, a stranger's folder say.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    # Not `stat`: a stranger's link to a folder of this user's would lead others there.
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{path} is not a folder that only this user can enter; remove it")
+    return path
+
+
+def runtime_folder(root: Path = Path("/tmp")) -> Path:
+    """Return the private folder where this user's processes on this host meet, whatever run they belong to.
+
+    It does not follow TMPDIR, which the launcher sets for each run. Raises OSError as `private_folder` does.
+    """
+    return private_folder(root / f"agentevolver-{os.getuid()}")

@@ -11,9 +11,10 @@ import fcntl
 import logging
 import os
 import shutil
-import stat
 import tempfile
 from pathlib import Path
+
+from agentevolver.utils.files import private_folder
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +28,7 @@ def runtime_folder() -> Path:
     root = Path(tempfile.gettempdir()).resolve()
     if len(str(root)) > MAX_ROOT_CHARS:
         root = Path("/tmp")
-    folder = root / f"agentevolver-appworld-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not a private folder of this user; remove it or set TMPDIR")
-    return folder
+    return private_folder(root / f"agentevolver-appworld-{os.getuid()}")
 
 
 def _episodes() -> Path:

@@ -97,9 +97,7 @@ def test_two_runs_that_send_at_the_same_time_do_not_meet(
 def test_a_folder_that_others_enter_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    with pytest.raises(
-        PermissionError, match="is no folder that only this user can enter: weights are not sent through it"
-    ):
+    with pytest.raises(PermissionError, match="is not a folder that only this user can enter"):
         weights.private_handle(VERLS)
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)

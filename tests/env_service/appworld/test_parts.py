@@ -152,5 +152,5 @@ def test_a_temporary_folder_too_deep_for_a_socket_is_not_used(tmp_path: Path, mo
 
 def test_a_runtime_folder_that_others_can_enter_is_refused(temporary: Path) -> None:
     folders.runtime_folder().chmod(0o755)
-    with pytest.raises(PermissionError, match="not a private folder"):
+    with pytest.raises(PermissionError, match="not a folder that only this user can enter"):
         folders.runtime_folder()

@@ -1,0 +1,45 @@
+"""Modules that the documentation names exist: as a path, as `package.module`, after `python -m`."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (
+    "agentevolver",
+    "env_service",
+    "task_manager",
+    "experience_manager",
+    "advantage_processor",
+    "context_manager",
+    "benchmarks",
+)
+# That page is about names which another project had.
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "from_agentevolver.md"]
+PACKAGE = rf"(?:{'|'.join(PACKAGES)})"
+
+
+def is_module(path):
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_a_module_that_is_named_exists(page):
+    text = page.read_text(encoding="utf-8")
+    paths = re.findall(rf"\b((?:tests/)?{PACKAGE}(?:/\w+)+\.py)\b", text)
+    commands = re.findall(rf"python -m ({PACKAGE}(?:\.\w+)*)", text)
+    imports = re.findall(rf"^(?:from|import) ({PACKAGE}(?:\.\w+)*)", text, re.MULTILINE)
+    missing = [path for path in paths if not (ROOT / path).is_file()]
+    missing += [name for name in commands + imports if not is_module(ROOT / name.replace(".", "/"))]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_a_symbol_that_is_named_with_its_module_exists(page):
+    """`package.module.Name` and `package.module:Name`, Name with a capital."""
+    text = page.read_text(encoding="utf-8")
+    for module, name in re.findall(rf"\b({PACKAGE}(?:\.[a-z_]+)+)[.:]([A-Z]\w+)", text):
+        path = ROOT / module.replace(".", "/")
+        source = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
+        assert source.is_file() and re.search(rf"\b{name}\b", source.read_text(encoding="utf-8")), f"{module}:{name}"

@@ -150,8 +150,8 @@ def _serve(options: argparse.Namespace) -> int:
     except RegistryError as error:
         return _fail(str(error))
     from agentevolver.utils.secrets import SECRETS, forget
-    from env_service.processes import secret_variables
-    from env_service.server import StartError, serve, take_token
+    from env_service.hosting.processes import secret_variables
+    from env_service.http.app import StartError, serve, take_token
     from env_service.settings import ServiceSettings
 
     chosen = {
@@ -201,8 +201,7 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from env_service.checker import run_checks
-    from env_service.probes import HttpProbe, LocalProbe, Probe
+    from env_service.checker import HttpProbe, LocalProbe, Probe, run_checks
     from env_service.registry import RegistryError, load, resolve
 
     probe: Probe

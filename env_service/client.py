@@ -1,7 +1,7 @@
 """Clients of an environment service: `AsyncEnvClient` for rollouts, `EnvClient` for scripts.
 
-Both return what the environment said or raise one of the types of `client_errors`; they never make an answer up. Both
-time out, retry only where that is safe (`exchange.py`), and keep connections open. A client may be shared by any number
+Both return what the environment said or raise one of the types of `protocol`; they never make an answer up. Both
+time out, retry only where that is safe (`protocol.py`), and keep connections open. A client may be shared by any number
 of tasks or threads.
 """
 
@@ -15,10 +15,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from agentevolver.utils.secrets import secret
-from env_service import exchange
+from env_service import protocol
 from env_service.base import InitState, Message, StepResult
-from env_service.client_errors import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout, EnvUnavailable
-from env_service.exchange import Call, RetryPolicy, Schedule
+from env_service.protocol import (
+    Call,
+    EnvCrashed,
+    EnvRequestError,
+    EnvServiceError,
+    EnvTimeout,
+    EnvUnavailable,
+    RetryPolicy,
+    Schedule,
+)
 
 if TYPE_CHECKING:
     import aiohttp
@@ -49,7 +57,7 @@ class _Base:
         self.timeout_s = timeout_s
         self.retry = retry or RetryPolicy()
         self._headers = {"Content-Type": "application/json"}
-        token = token or secret(exchange.TOKEN_VARIABLE)
+        token = token or secret(protocol.TOKEN_VARIABLE)
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._held: set[str] = set()
@@ -58,7 +66,7 @@ class _Base:
         self, call: Call, url: str, status: int, headers: Mapping[str, str], payload: bytes
     ) -> dict[str, Any]:
         created_here = call.instance_id in self._held and call.route != "/release"
-        body = exchange.understand(call, url, status, headers, payload, created_here)
+        body = protocol.understand(call, url, status, headers, payload, created_here)
         if call.instance_id is not None:
             if call.route == "/create":
                 self._held.add(call.instance_id)
@@ -112,13 +120,13 @@ class AsyncEnvClient(_Base):
         self, env_type: str, split: str = "train", params: dict[str, Any] | None = None
     ) -> list[str]:
         """Return the task ids of a split."""
-        return cast(list[str], (await self._send(exchange.profile_call(env_type, split, params)))["data"])
+        return cast(list[str], (await self._send(protocol.profile_call(env_type, split, params)))["data"])
 
     async def create_instance(
         self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
     ) -> InitState:
         """Open an instance; its id is in `info["instance_id"]`."""
-        return cast(InitState, (await self._send(exchange.create_call(env_type, task_id, instance_id, params)))["data"])
+        return cast(InitState, (await self._send(protocol.create_call(env_type, task_id, instance_id, params)))["data"])
 
     async def step(
         self,
@@ -128,7 +136,7 @@ class AsyncEnvClient(_Base):
         step_index: int | None = None,
     ) -> StepResult:
         """Apply an action. Number the steps from 0 to make lost replies harmless."""
-        return cast(StepResult, (await self._send(exchange.step_call(instance_id, action, params, step_index)))["data"])
+        return cast(StepResult, (await self._send(protocol.step_call(instance_id, action, params, step_index)))["data"])
 
     async def evaluate(
         self,
@@ -137,7 +145,7 @@ class AsyncEnvClient(_Base):
         params: dict[str, Any] | None = None,
     ) -> float:
         """Return the score of the episode in 0..1."""
-        return float((await self._send(exchange.ask_call("/evaluate", instance_id, messages, params)))["data"])
+        return float((await self._send(protocol.ask_call("/evaluate", instance_id, messages, params)))["data"])
 
     async def get_tools_info(
         self,
@@ -146,11 +154,11 @@ class AsyncEnvClient(_Base):
         params: dict[str, Any] | None = None,
     ) -> Any:
         """Return what the environment tells about the instance, its tools say."""
-        return (await self._send(exchange.ask_call("/get_info", instance_id, messages, params)))["data"]
+        return (await self._send(protocol.ask_call("/get_info", instance_id, messages, params)))["data"]
 
     async def release_instance(self, instance_id: str) -> bool:
         """Give the instance back; false if the service does not have it (any more)."""
-        return bool((await self._send(exchange.release_call(instance_id)))["success"])
+        return bool((await self._send(protocol.release_call(instance_id)))["success"])
 
     async def _send(self, call: Call) -> dict[str, Any]:
         payload = call.encoded()
@@ -172,13 +180,13 @@ class AsyncEnvClient(_Base):
             async with self._opened().post(url, data=payload, headers={**self._headers, **call.headers}) as response:
                 return self._understand(call, url, response.status, response.headers, await response.read())
         except aiohttp.ClientConnectorError as error:
-            raise exchange.refused(call, url, error) from error
+            raise protocol.refused(call, url, error) from error
         except (
             TimeoutError
         ) as error:  # aiohttp's timeouts are TimeoutErrors, too, and must be told from broken connections
-            raise exchange.too_slow(call, url, self.timeout_s) from error
+            raise protocol.too_slow(call, url, self.timeout_s) from error
         except aiohttp.ClientError as error:
-            raise exchange.broken(call, url, error) from error
+            raise protocol.broken(call, url, error) from error
 
     def _opened(self) -> aiohttp.ClientSession:
         import aiohttp
@@ -236,13 +244,13 @@ class EnvClient(_Base):
 
     def get_env_profile(self, env_type: str, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
         """Return the task ids of a split."""
-        return cast(list[str], self._send(exchange.profile_call(env_type, split, params))["data"])
+        return cast(list[str], self._send(protocol.profile_call(env_type, split, params))["data"])
 
     def create_instance(
         self, env_type: str, task_id: str, instance_id: str | None = None, params: dict[str, Any] | None = None
     ) -> InitState:
         """Open an instance; its id is in `info["instance_id"]`."""
-        return cast(InitState, self._send(exchange.create_call(env_type, task_id, instance_id, params))["data"])
+        return cast(InitState, self._send(protocol.create_call(env_type, task_id, instance_id, params))["data"])
 
     def step(
         self,
@@ -252,7 +260,7 @@ class EnvClient(_Base):
         step_index: int | None = None,
     ) -> StepResult:
         """Apply an action. Number the steps from 0 to make lost replies harmless."""
-        return cast(StepResult, self._send(exchange.step_call(instance_id, action, params, step_index))["data"])
+        return cast(StepResult, self._send(protocol.step_call(instance_id, action, params, step_index))["data"])
 
     def evaluate(
         self,
@@ -261,7 +269,7 @@ class EnvClient(_Base):
         params: dict[str, Any] | None = None,
     ) -> float:
         """Return the score of the episode in 0..1."""
-        return float(self._send(exchange.ask_call("/evaluate", instance_id, messages, params))["data"])
+        return float(self._send(protocol.ask_call("/evaluate", instance_id, messages, params))["data"])
 
     def get_tools_info(
         self,
@@ -270,11 +278,11 @@ class EnvClient(_Base):
         params: dict[str, Any] | None = None,
     ) -> Any:
         """Return what the environment tells about the instance, its tools say."""
-        return self._send(exchange.ask_call("/get_info", instance_id, messages, params))["data"]
+        return self._send(protocol.ask_call("/get_info", instance_id, messages, params))["data"]
 
     def release_instance(self, instance_id: str) -> bool:
         """Give the instance back; false if the service does not have it (any more)."""
-        return bool(self._send(exchange.release_call(instance_id))["success"])
+        return bool(self._send(protocol.release_call(instance_id))["success"])
 
     def _send(self, call: Call) -> dict[str, Any]:
         payload = call.encoded()
@@ -295,11 +303,11 @@ class EnvClient(_Base):
         try:
             response = self._opened().request("POST", url, body=payload, headers={**self._headers, **call.headers})
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
-            raise exchange.refused(call, url, error) from error
+            raise protocol.refused(call, url, error) from error
         except urllib3.exceptions.TimeoutError as error:
-            raise exchange.too_slow(call, url, self.timeout_s) from error
+            raise protocol.too_slow(call, url, self.timeout_s) from error
         except urllib3.exceptions.HTTPError as error:
-            raise exchange.broken(call, url, error) from error
+            raise protocol.broken(call, url, error) from error
         return self._understand(call, url, response.status, response.headers, response.data)
 
     def _opened(self) -> urllib3.PoolManager:

@@ -164,3 +164,20 @@ def checked_class(value: Any, spec: str) -> type[BaseEnv]:
     if isinstance(value.memory_mb, bool) or not isinstance(value.memory_mb, int) or value.memory_mb < 0:
         raise ContractError(f"`{spec}` declares memory_mb={value.memory_mb!r}; use a number of MiB, 0 for no limit")
     return value
+
+
+SAME = (("val", "dev", "validation"), ("test", "test_normal"))
+
+
+def list_tasks(env_class: type[BaseEnv], split: str, params: dict[str, Any] | None) -> list[str]:
+    """Return the task ids of a split; raises what the environment says to the name that was asked for."""
+    try:
+        return env_class.get_query_list(split, params)
+    except ValueError as error:
+        for other in next((names for names in SAME if split in names), ()):
+            if other != split:
+                try:
+                    return env_class.get_query_list(other, params)
+                except ValueError:
+                    continue
+        raise error

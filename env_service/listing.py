@@ -17,9 +17,8 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from env_service.base import BaseEnv
-from env_service.contract import ContractError, checked_tasks
+from env_service.contract import ContractError, checked_tasks, list_tasks
 from env_service.registry import RegistryError, load
-from env_service.splits import list_tasks
 
 
 def check(classes: Mapping[str, str], lists: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

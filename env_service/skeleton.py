@@ -99,7 +99,7 @@ TESTS = '''"""The environment keeps the contract, and a perfect player wins."""
 from __future__ import annotations
 
 from env_service.checker import run_checks
-from env_service.probes import LocalProbe
+from env_service.checker import LocalProbe
 
 from $name.env import HIGHEST, ${cls}Env
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol
 
-from env_service.client_errors import EnvRequestError
+from env_service.protocol import EnvRequestError
 from task_manager.state import WorldState, flatten
 
 Result = dict[str, Any]

@@ -11,7 +11,7 @@ from agentevolver.llm.errors import (
     LLMTimeout,
     LLMUnavailable,
 )
-from env_service.client_errors import EnvServiceError
+from env_service.protocol import EnvServiceError
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (LLMContextOverflow, "overflow"),

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from agentevolver.llm.errors import BudgetExceeded, LLMError
 from agentevolver.types import Task
 from agentevolver.utils import seeds
-from env_service.client_errors import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable
+from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable
 from task_manager.actions import PlainFormat
 from task_manager.explore import Exploration, Explorer, replayed
 from task_manager.failures import kind_of

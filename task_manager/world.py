@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from agentevolver.utils.openings import Opening
-from env_service.client_errors import EnvServiceError
+from env_service.protocol import EnvServiceError
 from task_manager.actions import PlainFormat
 from task_manager.state import Change, StateCheck, WorldState, difference
 

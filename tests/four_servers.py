@@ -23,9 +23,9 @@ from agentevolver.utils.web.server import server_config
 from agentevolver.view import app as view
 from agentevolver.view.app import page_access
 from agentevolver.view.experiment import Experiment
-from env_service.api import documented_app, error_body, shielded
+from env_service.hosting.service import Service
+from env_service.http.app import documented_app, error_body, shielded
 from env_service.registry import resolve
-from env_service.service import Service
 from env_service.settings import ServiceSettings
 from experience_manager import service as experience
 from experience_manager.settings import ExperienceSettings

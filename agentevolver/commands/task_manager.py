@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from agentevolver.embeddings import EncoderUnavailable
     from agentevolver.errors import ConfigError
     from agentevolver.llm.errors import LLMError
-    from env_service.client_errors import EnvServiceError
+    from env_service.protocol import EnvServiceError
     from task_manager.journal import JournalError
     from task_manager.pipeline import QuestioningFailed
     from task_manager.profile import ProfileError

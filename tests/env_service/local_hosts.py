@@ -16,14 +16,13 @@ import uvicorn
 
 from agentevolver.utils.web.protocol import Limits
 from agentevolver.utils.web.server import server_config
-from env_service.api import error_body, shielded
-from env_service.cluster import HostFailed
-from env_service.host import Description, Host, HostSpec
-from env_service.server import bind
-from env_service.service import Service
+from env_service.hosting.cluster import HostFailed
+from env_service.hosting.host import Description, Host, HostSpec
+from env_service.hosting.service import Service
+from env_service.hosting.wire import Address, connect
+from env_service.hosting.worker import InstanceHost, serve_shared
+from env_service.http.app import bind, error_body, shielded
 from env_service.settings import ServiceSettings
-from env_service.wire import Address, connect
-from env_service.worker import Desk, serve_shared
 
 COUNTER = {"counter": "counter_envs:Counter"}
 LONELY = {"lonely": "counter_envs:LonelyCounter"}
@@ -38,31 +37,31 @@ async def failing_as_hosts_do(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class LocalHost:
-    """A host whose shared worker is a thread here and whose zygote is a child of this process."""
+    """A host whose shared worker is a thread here and whose fork server is a child of this process."""
 
     def __init__(self, spec: HostSpec, node: str) -> None:
         self.node = node
         self.host = Host(spec)
         self._socket: socket.socket | None = None
-        self._desk: threading.Thread | None = None
+        self._instance_host: threading.Thread | None = None
 
     async def describe(self) -> Description:
         return self.host.describe()
 
     async def serve(self, address: Address, worker: str, secret: str) -> None:
         self._socket = await asyncio.to_thread(connect, address, worker, secret, 0)
-        desk = Desk(self.host.env_class, self.host.spec.max_reply_bytes)
+        instance_host = InstanceHost(self.host.env_class, self.host.spec.max_reply_bytes)
         arguments: dict[str, Any] = {
             "sock": self._socket,
-            "desk": desk,
+            "instance_host": instance_host,
             "threads": self.host.spec.threads,
             "on_end": lambda: None,
         }
-        self._desk = threading.Thread(target=serve_shared, kwargs=arguments, daemon=True)
-        self._desk.start()
+        self._instance_host = threading.Thread(target=serve_shared, kwargs=arguments, daemon=True)
+        self._instance_host.start()
 
-    async def open_nursery(self) -> None:
-        await failing_as_hosts_do(self.host.open_nursery)
+    async def start_fork_server(self) -> None:
+        await failing_as_hosts_do(self.host.start_fork_server)
 
     async def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
         await failing_as_hosts_do(self.host.spawn, address, workers)
@@ -74,7 +73,7 @@ class LocalHost:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-        self.host.end_nursery()
+        self.host.stop_fork_server()
 
 
 class LocalLauncher:

@@ -138,7 +138,7 @@ def command_of(process: psutil.Process) -> str:
 
 def is_rays_own(command: str) -> bool:
     """Whether a command line is Ray's; that of our processes holds a search path with Ray's folders in it."""
-    return "env_service.zygote" not in command and any(name in command for name in RAYS_OWN)
+    return "env_service.hosting.forkserver" not in command and any(name in command for name in RAYS_OWN)
 
 
 def environment_of(process: psutil.Process) -> dict[str, str]:
@@ -191,4 +191,4 @@ async def open_instances(http: Any) -> list[dict[str, Any]]:
 
 def workers(served: Served) -> int:
     """Return how many processes hold or await isolated instances."""
-    return sum("env_service.zygote" in command_of(p) for p in served.family())
+    return sum("env_service.hosting.forkserver" in command_of(p) for p in served.family())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from local_hosts import Http, serving
 
-from env_service.server import StartError, take_token
+from env_service.http.app import StartError, take_token
 
 ROUTES = [
     "/get_env_profile",

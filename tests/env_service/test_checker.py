@@ -12,8 +12,7 @@ from counter_envs import Counter
 from local_hosts import serving
 
 from env_service.base import InitState, Message, StepResult
-from env_service.checker import run_checks
-from env_service.probes import HttpProbe, LocalProbe
+from env_service.checker import HttpProbe, LocalProbe, run_checks
 
 
 class Sound(Counter):

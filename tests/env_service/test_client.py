@@ -23,8 +23,7 @@ from env_service.client import (
     EnvUnavailable,
     RetryPolicy,
 )
-from env_service.client_errors import Repeat
-from env_service.exchange import Schedule
+from env_service.protocol import Repeat, Schedule
 
 pytestmark = pytest.mark.service
 

@@ -56,7 +56,7 @@ async def test_the_documented_client_runs_against_the_pocket_world() -> None:
 
 def test_every_option_and_route_of_the_page_exists() -> None:
     from env_service.cli import _parser
-    from env_service.routes import MANY, ROUTES
+    from env_service.http.routes import MANY, ROUTES
 
     texts = [_parser().format_help()]
     for command in ("serve", "check", "bench", "new", "list"):

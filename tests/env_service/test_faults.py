@@ -72,7 +72,9 @@ async def test_an_isolated_process_killed_in_mid_step_costs_its_instance_only(se
 async def test_the_actor_behind_isolated_processes_killed_in_mid_step_is_replaced(served: Served) -> None:
     async with AsyncEnvClient(served.url) as client:
         await client.create_instance("lonely", "t1", "a")
-        actor: psutil.Process | None = next(p for p in served.family() if "env_service.zygote" in command_of(p))
+        actor: psutil.Process | None = next(
+            p for p in served.family() if "env_service.hosting.forkserver" in command_of(p)
+        )
         while actor is not None and "ray::Host" not in command_of(actor):
             actor = actor.parent()
         assert actor is not None

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_step_numbers import MemoryLink, service_on
 
-from env_service.api import ERROR_STATUSES
-from env_service.routes import MANY, ROUTES, answer
+from env_service.http.app import ERROR_STATUSES
+from env_service.http.routes import MANY, ROUTES, answer
 
 SCALARS = (
     st.none()

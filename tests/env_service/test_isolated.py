@@ -14,7 +14,7 @@ import pytest
 from local_hosts import LONELY, Http, Running, eventually, say, serving, started_here
 
 from env_service.errors import EnvironmentFailed, InstanceLost, ServiceError
-from env_service.wire import unpack
+from env_service.hosting.wire import unpack
 
 pytestmark = pytest.mark.service
 
@@ -123,9 +123,9 @@ async def test_processes_that_an_environment_started_end_with_it_daemons_too() -
 async def test_a_killed_zygote_takes_its_workers_along_and_is_replaced() -> None:
     async with serving(LONELY) as running:
         pid = await process_of(running, "a")
-        zygote = psutil.Process(pid).parent()
-        assert zygote is not None
-        zygote.send_signal(signal.SIGKILL)
+        fork_server = psutil.Process(pid).parent()
+        assert fork_server is not None
+        fork_server.send_signal(signal.SIGKILL)
         await eventually(lambda: not psutil.pid_exists(pid) and running.service.instances["a"].lost)
         await running.service.create("lonely", "t1", "b", {})
         await eventually(lambda: running.service.not_ready() is None)
@@ -153,7 +153,7 @@ async def test_siblings_draw_different_random_numbers() -> None:
 async def test_an_environment_that_cannot_be_imported_in_its_process_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from env_service.cluster import HostFailed
+    from env_service.hosting.cluster import HostFailed
 
     with pytest.raises(HostFailed, match=r"ZeroDivisionError"):
         async with serving({"broken": "broken_env:BrokenInChildren"}):
@@ -180,9 +180,9 @@ async def test_processes_that_die_young_are_not_forked_again_and_again(
 async def test_creates_right_after_the_death_of_a_zygote_find_living_processes() -> None:
     async with serving(LONELY, warm=3) as running:
         for number in range(4):
-            zygote = psutil.Process(await process_of(running, f"i{number}")).parent()
-            assert zygote is not None
-            zygote.kill()
+            fork_server = psutil.Process(await process_of(running, f"i{number}")).parent()
+            assert fork_server is not None
+            fork_server.kill()
             await running.service.create("lonely", "t1", f"j{number}", {})
             await running.service.get_env_profile("lonely", {})
         for name in list(running.service.instances):

@@ -10,7 +10,7 @@ import pytest
 from local_hosts import Http, Running, eventually, say, serving
 
 from env_service.errors import Full, InstanceExists, InstanceLost, ServiceError, UnknownInstance
-from env_service.wire import unpack
+from env_service.hosting.wire import unpack
 
 pytestmark = pytest.mark.service
 
@@ -170,7 +170,7 @@ async def test_a_call_that_lasts_holds_up_no_other_instance_for_long() -> None:
 async def test_a_host_with_too_many_calls_that_never_end_is_replaced_when_its_last_instance_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("env_service.shared_pool.STUCK_LIMIT", 2)
+    monkeypatch.setattr("env_service.hosting.shared_pool.STUCK_LIMIT", 2)
     async with serving({"quick": "counter_envs:QuickCounter"}, shared_hosts=1) as running:
         service = running.service
         for name in ("a", "b", "fine"):
@@ -228,7 +228,7 @@ async def test_hosts_on_other_nodes_dial_over_tcp_and_strangers_are_refused() ->
 
     async with serving(launcher=LocalLauncher(remote=True)) as running:
         await running.service.create("counter", "t1", "a", {})
-        address = running.service._switchboard._remote
+        address = running.service._link_server._remote
         assert address is not None and address.port > 0
         for greeting in (b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100, b"\0" * 13):
             reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -239,7 +239,7 @@ async def test_hosts_on_other_nodes_dial_over_tcp_and_strangers_are_refused() ->
 
 
 async def test_stopping_does_not_wait_for_a_step_that_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("env_service.service.STOP_PATIENCE_S", 0.2)
+    monkeypatch.setattr("env_service.hosting.service.STOP_PATIENCE_S", 0.2)
     async with serving({"lonely": "counter_envs:LonelyCounter"}) as running:
         service = running.service
         await service.create("lonely", "t1", "a", {})

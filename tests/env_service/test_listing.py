@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from env_service.contract import list_tasks
 from env_service.environments.pocket.env import PocketEnv
 from env_service.listing import check
 from env_service.registry import BUILT_IN, load
-from env_service.splits import list_tasks
 
 POCKET = {"pocket": "env_service.environments.pocket.env:PocketEnv"}
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ray_service import Served, free_port, leaking_nothing, start, stop
 
 from env_service.client import EnvClient
-from env_service.routes import MANY, ROUTES
+from env_service.http.routes import MANY, ROUTES
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (requirements/dev.lock)")
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from env_service.processes import without_secrets
+from env_service.hosting.processes import without_secrets
 
 
 def test_secrets_and_rays_variables_do_not_reach_isolated_environments() -> None:
@@ -29,7 +29,7 @@ def test_a_host_sees_of_the_secrets_in_files_those_that_are_passed_on(tmp_path: 
         (tmp_path / name).write_text("k")
     script = """
 import os, sys
-from env_service.host import HostActor, HostSpec
+from env_service.hosting.host import HostActor, HostSpec
 HostActor(HostSpec("counter", "counter_envs:Counter", pass_env=("WANTED_KEY", "NOT_THERE_KEY"), secrets=sys.argv[1]))
 assert os.environ["WANTED_KEY"] == "k" and not {"OTHER_KEY", "NOT_THERE_KEY", "SHELLS_KEY"} & {*os.environ}
 """

@@ -10,7 +10,7 @@ import pytest
 from counter_envs import Counter
 
 from env_service import registry
-from env_service.probes import LocalProbe
+from env_service.checker import LocalProbe
 from env_service.registry import BUILT_IN, Registry, RegistryError, known_environments, load, resolve
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from env_service.cluster import RAY_SOCKET_CHARS
-from env_service.scratch import SOCKET_CHARS, new_folder, remove_folder
+from env_service.hosting.cluster import RAY_SOCKET_CHARS
+from env_service.hosting.processes import SOCKET_CHARS, new_folder, remove_folder
 
 
 def test_a_folder_is_where_the_runs_temporary_files_are(monkeypatch: pytest.MonkeyPatch) -> None:

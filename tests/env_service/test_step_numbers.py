@@ -12,30 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from env_service.errors import EnvironmentFailed, ServiceError, StepOutOfOrder
-from env_service.host import Description, HostSpec
-from env_service.ledger import StepLedger
-from env_service.links import Reply, Switchboard
-from env_service.pool import Pool, Site, Worker
-from env_service.service import Service
+from env_service.hosting.host import Description, HostSpec
+from env_service.hosting.instance import StepLedger
+from env_service.hosting.links import LinkServer, Reply
+from env_service.hosting.pool import Pool, Site, Worker
+from env_service.hosting.service import Service
+from env_service.hosting.wire import Decoder, Frame, Kind, unpack
+from env_service.hosting.worker import InstanceHost
 from env_service.settings import ServiceSettings
-from env_service.wire import Decoder, Frame, Kind, unpack
-from env_service.worker import Desk
 
 
 class MemoryLink:
-    """A link without a network: calls the desk, after letting other tasks run."""
+    """A link without a network: calls the instance_host, after letting other tasks run."""
 
     worker, pid, stuck, open = "memory", 0, 0, True
 
     def __init__(self) -> None:
-        self.desk = Desk(Counter, 1 << 20)
+        self.instance_host = InstanceHost(Counter, 1 << 20)
         self.steps: list[str] = []
 
     async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> Reply:
         await asyncio.sleep(0)
         if kind is Kind.STEP:
             self.steps.append(unpack(payload)["action"]["content"])
-        (reply,) = Decoder().feed(self.desk.answer(Frame(1, kind, payload)))
+        (reply,) = Decoder().feed(self.instance_host.answer(Frame(1, kind, payload)))
         await asyncio.sleep(0)
         return Reply(reply.kind, reply.payload)
 
@@ -47,7 +47,7 @@ class MemoryPool(Pool):
 
     def __init__(self, link: MemoryLink) -> None:
         spec, description = HostSpec("counter", "counter_envs:Counter"), Description("shared", 5.0)
-        super().__init__(Site(spec, description, None, Switchboard(), lambda worker: None), first=None)  # type: ignore[arg-type]
+        super().__init__(Site(spec, description, None, LinkServer(), lambda worker: None), first=None)  # type: ignore[arg-type]
         self.worker = Worker(link, host=None)  # type: ignore[arg-type]
 
     @property

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_service.wire import HEADER, MAX_FRAME_BYTES, Decoder, Frame, Kind, WireError, encode, pack, unpack
+from env_service.hosting.wire import HEADER, MAX_FRAME_BYTES, Decoder, Frame, Kind, WireError, encode, pack, unpack
 
 FRAMES = st.lists(
     st.builds(Frame, st.integers(0, 2**64 - 1), st.sampled_from(list(Kind)), st.binary(max_size=300)), max_size=8

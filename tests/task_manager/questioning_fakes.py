@@ -15,9 +15,9 @@ from agentevolver.llm.extract import NoAnswer, read_reply
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
 from agentevolver.llm.replies import Reply
 from env_service.base import BaseEnv
-from env_service.client_errors import EnvCrashed, EnvUnavailable
 from env_service.contract import created_with
 from env_service.environments.pocket.env import PocketEnv
+from env_service.protocol import EnvCrashed, EnvUnavailable
 
 
 class Desk:

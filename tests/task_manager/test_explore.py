@@ -8,7 +8,7 @@ from questioning_fakes import LocalDesk, Tutor
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMRefused, LLMReplyError, LLMUnavailable
 from agentevolver.llm.prompts import read_steps
 from agentevolver.llm.replies import Reply, ToolCall
-from env_service.client_errors import EnvCrashed
+from env_service.protocol import EnvCrashed
 from task_manager.actions import format_of
 from task_manager.explore import Exploration, Explorer, replayed
 from task_manager.flights import ExploredStep, Flight

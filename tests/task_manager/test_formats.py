@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from questioning_fakes import LocalDesk
 
-from env_service.client_errors import EnvCrashed, EnvRequestError
+from env_service.protocol import EnvCrashed, EnvRequestError
 from task_manager.actions import FormatError, PlainFormat, format_of, read_state, register_format
 from task_manager.known_formats import AppworldFormat, GymnasiumFormat, PocketFormat, PythonFormat, ToolCallFormat
 from task_manager.verify import flaw_of

@@ -10,7 +10,7 @@ from agentevolver.llm.asking import Asker
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.llm.prompts import read_steps
 from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
-from env_service.client_errors import EnvCrashed
+from env_service.protocol import EnvCrashed
 from task_manager.graders import GRADERS, Graders, GradingError, make_grader, register
 from task_manager.graders.agreement import ComparedOutcome, agreement, agreement_metrics
 from task_manager.graders.base import GraderMisuse, bare_query

@@ -9,7 +9,7 @@ from questioning_fakes import HashEncoder, LocalDesk, Tutor
 
 from agentevolver.llm.errors import BudgetExceeded, LLMFiltered, LLMRefused, LLMReplyError, LLMTimeout, LLMUnavailable
 from agentevolver.types import Task
-from env_service.client_errors import EnvCrashed, EnvRequestError, EnvUnavailable
+from env_service.protocol import EnvCrashed, EnvRequestError, EnvUnavailable
 from task_manager.actions import format_of
 from task_manager.explore import Explorer
 from task_manager.funnel import tally

@@ -7,7 +7,7 @@ from questioning_fakes import LocalDesk, Tutor
 
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError, LLMTimeout
 from agentevolver.llm.prompts import read_steps
-from env_service.client_errors import EnvCrashed
+from env_service.protocol import EnvCrashed
 from task_manager.actions import format_of
 from task_manager.explore import Exploration, ExploredStep
 from task_manager.models import TasksReply, read_task

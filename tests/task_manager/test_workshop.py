@@ -9,7 +9,7 @@ from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
 from agentevolver.errors import ConfigError
 from agentevolver.types import Task
 from agentevolver.utils.identity import ServiceIdentity
-from env_service.client_errors import EnvUnavailable
+from env_service.protocol import EnvUnavailable
 from task_manager import services, workshop
 from task_manager.configuration import Configuration
 from task_manager.drafting import draft_profile

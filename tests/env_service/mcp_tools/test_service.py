@@ -10,7 +10,7 @@ import pytest
 from local_hosts import eventually, serving
 
 from env_service.errors import EnvironmentFailed, InstanceLost
-from env_service.wire import unpack
+from env_service.hosting.wire import unpack
 
 from .solutions import SOLUTIONS, calling, said
 

@@ -12,7 +12,7 @@ import pytest
 from local_hosts import eventually, serving
 
 from env_service.errors import InstanceLost
-from env_service.wire import unpack
+from env_service.hosting.wire import unpack
 
 pytestmark = pytest.mark.service
 

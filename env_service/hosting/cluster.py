@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from agentevolver.utils.net import ON_LOOPBACK
-from env_service.host import ZYGOTE_START_S, Description, HostActor, HostSpec
-from env_service.scratch import new_folder, remove_folder
-from env_service.wire import Address
+from env_service.hosting.host import FORK_SERVER_START_S, Description, HostActor, HostSpec
+from env_service.hosting.processes import new_folder, remove_folder
+from env_service.hosting.wire import Address
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class HostHandle(Protocol):
     async def serve(self, address: Address, worker: str, secret: str) -> None:
         """Make the host dial the service as a shared worker; raise HostFailed."""
 
-    async def open_nursery(self) -> None:
+    async def start_fork_server(self) -> None:
         """Make the host ready to fork; raise HostFailed."""
 
     async def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
@@ -94,9 +94,9 @@ class RayHost:
         """Make the actor dial the service."""
         await self._ask("serve", address, worker, secret)
 
-    async def open_nursery(self) -> None:
-        """Make the actor start its zygote, which imports the environment."""
-        await self._ask("open_nursery", timeout_s=ZYGOTE_START_S + 10.0)
+    async def start_fork_server(self) -> None:
+        """Make the actor start its fork server, which imports the environment."""
+        await self._ask("start_fork_server", timeout_s=FORK_SERVER_START_S + 10.0)
 
     async def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
         """Fork workers."""

@@ -1,5 +1,9 @@
-"""One open instance as the service sees it: whose turn it is, when it was last used, what its last numbered step
-answered."""
+"""Instance: one open episode in the service, with its turn-taking, idle time and step ledger.
+
+A caller may number its steps from 0. The ledger remembers the last number with its answer, so that the same number
+again returns the same answer without a second execution, whatever happened to the first reply on its way. Each number
+is executed at most once.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,43 @@ import itertools
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from env_service.errors import InstanceLost, UnknownInstance
-from env_service.ledger import StepLedger
-from env_service.pool import Worker
+from env_service.errors import InstanceLost, ServiceError, StepOutOfOrder, UnknownInstance
+from env_service.hosting.pool import Worker
 
-_places = itertools.count()
+
+@dataclass(slots=True)
+class StepLedger:
+    """The last numbered step of one instance: `answer` is the JSON that was replied, or the failure."""
+
+    last: int = -1
+    answer: bytes | ServiceError | None = None
+
+    def recall(self, index: int) -> bytes | None:
+        """Return the remembered reply if `index` is the last one, None if it is the next one; raise what was raised
+        before.
+
+        Raises StepOutOfOrder for any other number.
+        """
+        if index == self.last + 1:
+            return None
+        if index != self.last:
+            raise StepOutOfOrder(
+                f"step_index {index} is out of order: the last one was {self.last}, so send {self.last + 1}"
+                + (f", or {self.last} to get its reply again" if self.last >= 0 else "")
+            )
+        if isinstance(self.answer, ServiceError):
+            raise self.answer.with_traceback(None)
+        return self.answer
+
+    def record(self, index: int, answer: bytes | ServiceError) -> None:
+        """Remember the answer to the step that was executed as `index`."""
+        self.last, self.answer = index, answer
+
+
+_slots = itertools.count()
 
 
 class Instance:
@@ -22,7 +56,7 @@ class Instance:
 
     def __init__(self, instance_id: str, env_type: str, task_id: str, create_key: str | None) -> None:
         self.instance_id = instance_id
-        self.place = str(next(_places))
+        self.slot = str(next(_slots))
         self.env_type = env_type
         self.task_id = task_id
         self.create_key = create_key

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from env_service import models
 from env_service.errors import BadRequest, InvalidBody, ServiceError
-from env_service.models import ServiceRequest
-from env_service.service import Service
+from env_service.hosting.service import Service
+from env_service.http import models
+from env_service.http.models import ServiceRequest
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
-"""Isolated hosting: a process of its own for each instance, from a stock that is kept warm ahead of demand.
+"""Isolated hosting: one process per instance, from a stock that is kept warm ahead of demand.
 
-Each node has a nursery (a host actor with a zygote) that forks workers in milliseconds. A worker serves one instance
-and ends with it: nothing that an agent's code did to its process reaches another episode. A worker that hangs after its
-    release is killed.
+Each node has a fork host (a host actor with a fork server) that forks workers in milliseconds. A worker serves one
+instance and ends with it: nothing that an agent's code did to its process reaches another episode. A worker that hangs
+after its release is killed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,19 @@ import logging
 from collections import deque
 from typing import Any
 
-from env_service.cluster import HostFailed, HostHandle
 from env_service.errors import Unavailable
-from env_service.links import Link
-from env_service.pool import DIAL_TIMEOUT_S, WAIT_FOR_WORKER_S, Backoff, Pool, Site, Worker, describe_failure, watched
+from env_service.hosting.cluster import HostFailed, HostHandle
+from env_service.hosting.links import Link
+from env_service.hosting.pool import (
+    DIAL_TIMEOUT_S,
+    WAIT_FOR_WORKER_S,
+    Backoff,
+    Pool,
+    Site,
+    Worker,
+    describe_failure,
+    watched,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +32,7 @@ BATCH = 16
 REAP_AFTER_S = 0.5
 
 
-class Nursery:
+class ForkHost:
     """A host that forks workers."""
 
     def __init__(self, host: HostHandle) -> None:
@@ -36,11 +45,11 @@ class Nursery:
 class IsolatedPool(Pool):
     """A stock of warm processes, one instance each."""
 
-    def __init__(self, site: Site, first: HostHandle | None, nurseries: int, warm: int) -> None:
+    def __init__(self, site: Site, first: HostHandle | None, fork_hosts: int, warm: int) -> None:
         super().__init__(site, first)
-        self._size = nurseries
+        self._size = fork_hosts
         self._target = warm
-        self._nurseries: list[Nursery] = []
+        self._fork_hosts: list[ForkHost] = []
         self._warm: deque[Worker] = deque()
         self._waiting: deque[asyncio.Future[Worker]] = deque()
         self._failed = False
@@ -57,16 +66,16 @@ class IsolatedPool(Pool):
     @property
     def workers(self) -> list[Worker]:
         """All workers that are connected, warm ones included."""
-        return [worker for nursery in self._nurseries for worker in nursery.workers]
+        return [worker for fork_host in self._fork_hosts for worker in fork_host.workers]
 
     async def start(self) -> None:
-        """Open the nurseries and return when the stock is warm."""
-        await asyncio.gather(*(self._open_nursery() for _ in range(self._size)))
+        """Open the fork hosts and return when the stock is warm."""
+        await asyncio.gather(*(self._add_fork_host() for _ in range(self._size)))
         await self._grow(self._target)
         self._keeper = watched(self._keep(), f"keep {self.spec.env_type}")
         self._reaper = watched(self._reap(), f"reap {self.spec.env_type}")
 
-    async def acquire(self, place: str) -> Worker:
+    async def acquire(self, slot: str) -> Worker:
         """Return a warm process, waiting for a fresh one if the stock is used up."""
         worker = self._warm.popleft() if self._warm else None
         self._demand.set()
@@ -81,16 +90,16 @@ class IsolatedPool(Pool):
                     "s; try again",
                     retry_after_s=2.0,
                 ) from None
-        worker.places.add(place)
+        worker.slots.add(slot)
         return worker
 
-    def release(self, worker: Worker, place: str) -> None:
+    def release(self, worker: Worker, slot: str) -> None:
         """End the worker: at once by closing its connection, and by force a moment later."""
-        worker.places.discard(place)
+        worker.slots.discard(slot)
         worker.link.close()
 
     async def stop(self) -> None:
-        """End every worker and nursery."""
+        """End every worker and fork host."""
         tasks = {task for task in (self._keeper, self._reaper) if task is not None}
         for task in tasks:
             task.cancel()
@@ -101,13 +110,13 @@ class IsolatedPool(Pool):
         for worker in self.workers:
             worker.link.on_lost = None
             worker.link.close()
-        for nursery in self._nurseries:
-            nursery.host.kill()
-        self._nurseries.clear()
+        for fork_host in self._fork_hosts:
+            fork_host.host.kill()
+        self._fork_hosts.clear()
         self._warm.clear()
 
     async def _keep(self) -> None:
-        """Keep the stock warm and the nurseries alive, for as long as the pool lives."""
+        """Keep the stock warm and the fork hosts alive, for as long as the pool lives."""
         backoff = Backoff()
         while True:
             self._demand.clear()
@@ -124,30 +133,30 @@ class IsolatedPool(Pool):
                 self._failed = True
 
     async def _grow(self, count: int) -> None:
-        """Fork `count` workers in the nursery that has the fewest; raise HostFailed if none of them came."""
-        if len(self._nurseries) < self._size:
-            await self._open_nursery()
-        nursery = min(self._nurseries, key=lambda candidate: len(candidate.workers))
+        """Fork `count` workers in the fork host that has the fewest; raise HostFailed if none of them came."""
+        if len(self._fork_hosts) < self._size:
+            await self._add_fork_host()
+        fork_host = min(self._fork_hosts, key=lambda candidate: len(candidate.workers))
         names, dialed = self._expected(count)
         try:
-            await nursery.host.spawn(await self._address(nursery.host), names)
+            await fork_host.host.spawn(await self._address(fork_host.host), names)
         except HostFailed:
             self._forget(names)
-            self._drop(nursery)
+            self._drop(fork_host)
             raise
-        arrived = await self._any_arrived(nursery, dialed)
+        arrived = await self._any_arrived(fork_host, dialed)
         self._forget(names)
         if not arrived:
-            if not nursery.workers:
-                self._drop(nursery)
+            if not fork_host.workers:
+                self._drop(fork_host)
             raise HostFailed(f"none of {count} forked processes called within {DIAL_TIMEOUT_S:g} s")
 
-    async def _any_arrived(self, nursery: Nursery, dialed: list[asyncio.Future[Link]]) -> bool:
-        """Welcome forked workers until all have come, time is up, or the nursery is gone."""
-        welcomes = [asyncio.create_task(self._welcome(nursery, future)) for future in dialed]
+    async def _any_arrived(self, fork_host: ForkHost, dialed: list[asyncio.Future[Link]]) -> bool:
+        """Welcome forked workers until all have come, time is up, or the fork host is gone."""
+        welcomes = [asyncio.create_task(self._welcome(fork_host, future)) for future in dialed]
         ends: list[asyncio.Task[Any]] = [
             asyncio.create_task(asyncio.wait(welcomes)),
-            asyncio.create_task(nursery.gone.wait()),
+            asyncio.create_task(fork_host.gone.wait()),
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -156,16 +165,16 @@ class IsolatedPool(Pool):
                 task.cancel()
         return any(task.result() for task in welcomes if task.done() and not task.cancelled())
 
-    async def _welcome(self, nursery: Nursery, dialed: asyncio.Future[Link]) -> bool:
+    async def _welcome(self, fork_host: ForkHost, dialed: asyncio.Future[Link]) -> bool:
         try:
             link = await asyncio.wait_for(dialed, DIAL_TIMEOUT_S)
         except TimeoutError:
             return False
-        worker = Worker(link, nursery.host)
-        nursery.workers.add(worker)
-        link.on_lost = lambda: self._remove(nursery, worker)
+        worker = Worker(link, fork_host.host)
+        fork_host.workers.add(worker)
+        link.on_lost = lambda: self._remove(fork_host, worker)
         if not link.open:
-            self._remove(nursery, worker)
+            self._remove(fork_host, worker)
             return False
         self._offer(worker)
         return True
@@ -178,9 +187,9 @@ class IsolatedPool(Pool):
                 return
         self._warm.append(worker)
 
-    def _remove(self, nursery: Nursery, worker: Worker) -> None:
-        nursery.workers.discard(worker)
-        nursery.released.append(worker.name)
+    def _remove(self, fork_host: ForkHost, worker: Worker) -> None:
+        fork_host.workers.discard(worker)
+        fork_host.released.append(worker.name)
         self._ended.set()
         if worker in self._warm:
             self._warm.remove(worker)
@@ -188,33 +197,33 @@ class IsolatedPool(Pool):
         self._demand.set()
         self._on_lost(worker)
 
-    async def _open_nursery(self) -> None:
+    async def _add_fork_host(self) -> None:
         host = await self._new_host()
         try:
-            await host.open_nursery()
+            await host.start_fork_server()
         except HostFailed as error:
             host.kill()
             raise describe_failure(error) from error
-        self._nurseries.append(Nursery(host))
+        self._fork_hosts.append(ForkHost(host))
 
-    def _drop(self, nursery: Nursery) -> None:
-        if nursery in self._nurseries:
-            self._nurseries.remove(nursery)
-            nursery.gone.set()
-            nursery.host.kill()
+    def _drop(self, fork_host: ForkHost) -> None:
+        if fork_host in self._fork_hosts:
+            self._fork_hosts.remove(fork_host)
+            fork_host.gone.set()
+            fork_host.host.kill()
 
     async def _reap(self) -> None:
-        """Kill workers that were told to end and may hang; one request a nursery for all of the last moments."""
+        """Kill workers that were told to end and may hang; one request a fork host for all of the last moments."""
         while True:
             await self._ended.wait()
             await asyncio.sleep(REAP_AFTER_S)
             self._ended.clear()
-            for nursery in list(self._nurseries):
-                names, nursery.released = nursery.released, []
+            for fork_host in list(self._fork_hosts):
+                names, fork_host.released = fork_host.released, []
                 try:
                     if names:
-                        await nursery.host.reap(names)
+                        await fork_host.host.reap(names)
                 except HostFailed as error:
-                    logger.error("the nursery of environment %r is gone: %s", self.spec.env_type, error)
-                    self._drop(nursery)
+                    logger.error("the fork host of environment %r is gone: %s", self.spec.env_type, error)
+                    self._drop(fork_host)
                     self._demand.set()

@@ -1,6 +1,6 @@
 """The process side of an instance: answers the service's frames by calling the environment.
 
-One `Desk` holds the instances of one environment class. `serve_shared` lets a crew of threads answer for many
+One `InstanceHost` holds the instances of one environment class. `serve_shared` lets a crew of threads answer for many
 instances, `serve_isolated` answers for one instance in the main thread. Every call gets exactly one reply: OK with
 JSON, BAD_REQUEST for a `ValueError` of the environment, FAILED for anything else, `SystemExit` and broken contracts
 included. When the service's end of the connection closes, the process ends at once, with every process of its group,
@@ -31,10 +31,10 @@ from env_service.contract import (
     checked_step,
     checked_tasks,
     created_with,
+    list_tasks,
     shorten,
 )
-from env_service.splits import list_tasks
-from env_service.wire import Decoder, Frame, Kind, WireError, encode, pack, unpack
+from env_service.hosting.wire import Decoder, Frame, Kind, WireError, encode, pack, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +50,10 @@ class CallAbandoned(BaseException):
     """Raised inside a thread whose call took too long, so that a loop in Python code ends."""
 
 
-class Desk:
+class InstanceHost:
     """The instances of one environment class, and the calls on them. One instance is used by one thread at a time.
 
-    An instance is addressed by its `place`, which the service never uses twice, and not by its id, which callers may.
+    An instance is addressed by its `slot`, which the service never uses twice, and not by its id, which callers may.
     """
 
     def __init__(self, env_class: type[BaseEnv], max_reply_bytes: int) -> None:
@@ -97,7 +97,7 @@ class Desk:
 
     def abandon(self, frame: Frame) -> bytes:
         """Drop the instance of a call that was given up, in the thread that ran it, and return the late reply."""
-        env = self._instances.pop(unpack(frame.payload).get("place"), None)
+        env = self._instances.pop(unpack(frame.payload).get("slot"), None)
         if env is not None:
             self._close_quietly(env)
         return encode(frame.call, Kind.FAILED, pack({"type": "CallAbandoned", "message": "given up", "traceback": ""}))
@@ -125,21 +125,21 @@ class Desk:
         except BaseException:
             self._close_quietly(env)
             raise
-        self._instances[request["place"]] = env
+        self._instances[request["slot"]] = env
         return state
 
     def _step(self, request: dict[str, Any]) -> dict[str, Any]:
-        return checked_step(self._instances[request["place"]].step(request["action"], request["params"]))
+        return checked_step(self._instances[request["slot"]].step(request["action"], request["params"]))
 
     def _evaluate(self, request: dict[str, Any]) -> float:
-        return checked_score(self._instances[request["place"]].evaluate(request["messages"], request["params"]))
+        return checked_score(self._instances[request["slot"]].evaluate(request["messages"], request["params"]))
 
     def _info(self, request: dict[str, Any]) -> Any:
-        told = self._instances[request["place"]].get_info(request["messages"], request["params"])
+        told = self._instances[request["slot"]].get_info(request["messages"], request["params"])
         return told if (request["params"] or {}).get("what") != "state" else checked_state(told) or told
 
     def _close(self, request: dict[str, Any]) -> None:
-        env = self._instances.pop(request["place"], None)
+        env = self._instances.pop(request["slot"], None)
         if env is not None:
             env.close()
 
@@ -170,11 +170,11 @@ def _described(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, "message": _printable(error), "traceback": trace}
 
 
-class Crew:
+class ThreadCrew:
     """Threads that answer frames, grown on demand up to `size`; a hung call costs its thread and nothing else."""
 
-    def __init__(self, desk: Desk, send: Callable[[bytes], None], size: int) -> None:
-        self._desk = desk
+    def __init__(self, instance_host: InstanceHost, send: Callable[[bytes], None], size: int) -> None:
+        self._instance_host = instance_host
         self._send = send
         self._size = size
         self._threads = 0
@@ -235,9 +235,9 @@ class Crew:
         try:
             with self._lock:
                 self._running[frame.call] = threading.get_ident()
-            reply = self._desk.answer(frame)
+            reply = self._instance_host.answer(frame)
         except CallAbandoned:
-            reply = self._desk.abandon(frame)
+            reply = self._instance_host.abandon(frame)
         with self._lock:
             self._running.pop(frame.call, None)
             abandoned = frame.call in self._abandoned
@@ -255,7 +255,7 @@ class Reader:
     `PATIENCE_S`.
     """
 
-    def __init__(self, sock: socket.socket, crew: Crew, on_end: Callable[[], None]) -> None:
+    def __init__(self, sock: socket.socket, crew: ThreadCrew, on_end: Callable[[], None]) -> None:
         self._sock = sock
         self._crew = crew
         self._on_end = on_end
@@ -320,7 +320,7 @@ class Reader:
                 return
 
 
-def serve_shared(sock: socket.socket, desk: Desk, threads: int, on_end: Callable[[], None]) -> None:
+def serve_shared(sock: socket.socket, instance_host: InstanceHost, threads: int, on_end: Callable[[], None]) -> None:
     """Answer for many instances until the service closes the connection, then call `on_end`. Run it in a thread of its
     own."""
     sending = threading.Lock()
@@ -332,19 +332,19 @@ def serve_shared(sock: socket.socket, desk: Desk, threads: int, on_end: Callable
         except OSError:  # the service is gone; the reading side notices and ends the process
             logger.info("a reply found the connection closed")
 
-    Reader(sock, Crew(desk, send, threads), on_end).read()
+    Reader(sock, ThreadCrew(instance_host, send, threads), on_end).read()
 
 
-def serve_isolated(sock: socket.socket, desk: Desk) -> None:
+def serve_isolated(sock: socket.socket, instance_host: InstanceHost) -> None:
     """Warm up, then answer for one instance in this thread; ends the whole process group with the connection, and does
     not return."""
     threading.Thread(target=_end_with_connection, args=(sock,), name="lifeline", daemon=True).start()
-    desk.warm_up()
+    instance_host.warm_up()
     decoder = Decoder()
     try:
         while data := sock.recv(RECV_BYTES):
             for frame in decoder.feed(data):
-                sock.sendall(desk.answer(frame))
+                sock.sendall(instance_host.answer(frame))
     except (OSError, WireError) as error:
         logger.warning("the connection to the service broke: %s", error)
     finally:

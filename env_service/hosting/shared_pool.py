@@ -10,9 +10,18 @@ import asyncio
 import logging
 import time
 
-from env_service.cluster import HostFailed, HostHandle
 from env_service.errors import Unavailable
-from env_service.pool import DIAL_TIMEOUT_S, WAIT_FOR_WORKER_S, Backoff, Pool, Site, Worker, describe_failure, watched
+from env_service.hosting.cluster import HostFailed, HostHandle
+from env_service.hosting.pool import (
+    DIAL_TIMEOUT_S,
+    WAIT_FOR_WORKER_S,
+    Backoff,
+    Pool,
+    Site,
+    Worker,
+    describe_failure,
+    watched,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +57,13 @@ class SharedPool(Pool):
         await asyncio.gather(*(self._add() for _ in range(self._size)))
         self._keeper = watched(self._keep(), f"keep {self.spec.env_type}")
 
-    async def acquire(self, place: str) -> Worker:
+    async def acquire(self, slot: str) -> Worker:
         """Return the worker with the fewest instances, waiting a moment for a replacement if all are gone."""
         for _ in range(2):
             takers = [worker for worker in self._workers if not worker.retired]
             if takers:
-                worker = min(takers, key=lambda candidate: len(candidate.places))
-                worker.places.add(place)
+                worker = min(takers, key=lambda candidate: len(candidate.slots))
+                worker.slots.add(slot)
                 return worker
             self._added.clear()
             try:
@@ -65,14 +74,14 @@ class SharedPool(Pool):
             f"no host of environment {self.spec.env_type!r} is up at the moment; try again", retry_after_s=2.0
         )
 
-    def release(self, worker: Worker, place: str) -> None:
+    def release(self, worker: Worker, slot: str) -> None:
         """Forget the instance; a worker with too many hung calls takes no more and ends after its last instance."""
-        worker.places.discard(place)
+        worker.slots.discard(slot)
         if worker.link.stuck >= STUCK_LIMIT and not worker.retired:
             logger.error("host %s has %d calls that do not end; it is being replaced", worker.name, worker.link.stuck)
             worker.retired = True
             self._missing.set()
-        if worker.retired and not worker.places:
+        if worker.retired and not worker.slots:
             worker.link.close()
 
     async def stop(self) -> None:

@@ -1,11 +1,8 @@
-"""Ray actors that host environments, on any node of the cluster.
+"""Host: a Ray actor that holds instances of one environment class, on any node of the cluster.
 
-A `Host` imports the environment class and reports how it wants to be hosted. For a *shared* environment the actor's own
-process
-holds the instances: it dials the service and ends as soon as that connection closes. For an *isolated* one it keeps a
-    zygote
-(`zygote.py`), which forks a process for each instance. No actor, zygote or worker outlives the service, whatever
-happened to the service or to Ray.
+For a *shared* environment the actor's own process holds the instances: it dials the service and ends as soon as that
+connection closes. For an *isolated* one it keeps a fork server (`forkserver.py`), which forks a process for each
+instance. No actor, fork server or worker outlives the service, whatever happened to the service or to Ray.
 """
 
 from __future__ import annotations
@@ -18,15 +15,15 @@ import threading
 from typing import Any, NamedTuple
 
 from agentevolver.utils.secrets import forget, secret
-from env_service.processes import limit_memory, secret_variables, silence, without_secrets
+from env_service.hosting.processes import limit_memory, secret_variables, silence, without_secrets
+from env_service.hosting.wire import Address, connect, pack, read_line, unpack
+from env_service.hosting.worker import InstanceHost, serve_shared
 from env_service.registry import load
-from env_service.wire import Address, connect, pack, read_line, unpack
-from env_service.worker import Desk, serve_shared
 
-ZYGOTE_START_S = 120.0
-ZYGOTE_STOP_S = 10.0
+FORK_SERVER_START_S = 120.0
+FORK_SERVER_STOP_S = 10.0
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from env_service.zygote import main; "
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from env_service.hosting.forkserver import main; "
     "main(int(sys.argv[2]))"
 )
 
@@ -60,7 +57,7 @@ class Host:
         self.spec = spec
         self.env_class = load(spec.module_class)
         self._control: socket.socket | None = None
-        self._zygote: subprocess.Popen[bytes] | None = None
+        self._fork_server: subprocess.Popen[bytes] | None = None
 
     def describe(self) -> Description:
         """Return what the class declares."""
@@ -72,19 +69,19 @@ class Host:
         sock = connect(address, worker, secret, os.getpid())
         silence()
         limit_memory(self.spec.shared_memory_mb)
-        desk = Desk(self.env_class, self.spec.max_reply_bytes)
-        arguments: dict[str, Any] = {"sock": sock, "desk": desk, "threads": self.spec.threads, "on_end": _leave}
-        threading.Thread(target=serve_shared, kwargs=arguments, name="desk", daemon=True).start()
+        instance_host = InstanceHost(self.env_class, self.spec.max_reply_bytes)
+        arguments = (sock, instance_host, self.spec.threads, _leave)
+        threading.Thread(target=serve_shared, args=arguments, name="instances", daemon=True).start()
         return os.getpid()
 
-    def open_nursery(self) -> int:
-        """Start the zygote; returns its process id. Raises RuntimeError if it cannot import the environment."""
+    def start_fork_server(self) -> int:
+        """Start the fork server; returns its process id. Raises RuntimeError if it cannot import the environment."""
         self._control, theirs = socket.socketpair()
         path = [os.getcwd() if entry == "" else entry for entry in sys.path]
         command = [sys.executable, "-c", _BOOT, pack(path).decode(), str(theirs.fileno())]
         environ = without_secrets(os.environ, self.spec.pass_env)
         with theirs:
-            self._zygote = subprocess.Popen(
+            self._fork_server = subprocess.Popen(
                 command, pass_fds=(theirs.fileno(),), env=environ, stdin=subprocess.DEVNULL, start_new_session=True
             )
         memory_mb = self.env_class.memory_mb if self.spec.memory_mb is None else self.spec.memory_mb
@@ -93,7 +90,7 @@ class Host:
             "memory_mb": memory_mb,
             "max_reply_bytes": self.spec.max_reply_bytes,
         }
-        self._control.settimeout(ZYGOTE_START_S)
+        self._control.settimeout(FORK_SERVER_START_S)
         self._control.sendall(pack(plan) + b"\n")
         answer = read_line(self._control)
         self._control.settimeout(None)
@@ -103,35 +100,35 @@ class Host:
             else {"failed": f"the process that imports {self.spec.module_class} ended while it did so"}
         )
         if "failed" in report:
-            self.end_nursery()
+            self.stop_fork_server()
             raise RuntimeError(str(report["failed"]))
         return int(report["ready"])
 
     def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
-        """Fork a process for each (worker, secret); each dials the service. Raises RuntimeError if the zygote is
+        """Fork a process for each (worker, secret); each dials the service. Raises RuntimeError if the fork server is
         gone."""
         self._tell({"spawn": workers, "address": list(address)})
 
     def reap(self, workers: list[str]) -> None:
-        """Kill workers that have not ended by themselves. Raises RuntimeError if the zygote is gone."""
+        """Kill workers that have not ended by themselves. Raises RuntimeError if the fork server is gone."""
         self._tell({"kill": workers})
 
-    def end_nursery(self) -> None:
-        """Close the zygote's socket: it kills its workers and ends. Also happens by itself when this process ends."""
+    def stop_fork_server(self) -> None:
+        """Close the fork server's socket: it kills its workers and ends, as it does when this process ends."""
         if self._control is not None:
             self._control.close()
             self._control = None
-        if self._zygote is not None:
-            self._zygote.wait(ZYGOTE_STOP_S)
-            self._zygote = None
+        if self._fork_server is not None:
+            self._fork_server.wait(FORK_SERVER_STOP_S)
+            self._fork_server = None
 
     def _tell(self, request: dict[str, Any]) -> None:
         if self._control is None:
-            raise RuntimeError("open_nursery() comes first")
+            raise RuntimeError("start_fork_server() comes first")
         try:
             self._control.sendall(pack(request) + b"\n")
         except OSError as error:
-            raise RuntimeError(f"the zygote of {self.spec.env_type!r} is gone: {error}") from error
+            raise RuntimeError(f"the fork server of {self.spec.env_type!r} is gone: {error}") from error
 
 
 class HostActor(Host):

@@ -1,6 +1,6 @@
 """The workers of one environment, whatever their kind.
 
-A `Pool` hands out workers with a place for an instance and takes the places back. When a worker's process ends, its
+A `Pool` hands out workers with a slot for an instance and takes the slots back. When a worker's process ends, its
 owner hears of it once, the instances in it are lost and nothing else is. Pools replace what ended, waiting longer after
 each failure in a row.
 """
@@ -17,10 +17,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from env_service.cluster import HostFailed, HostHandle, Launcher
-from env_service.host import Description, HostSpec
-from env_service.links import Link, Switchboard
-from env_service.wire import Address
+from env_service.hosting.cluster import HostFailed, HostHandle, Launcher
+from env_service.hosting.host import Description, HostSpec
+from env_service.hosting.links import Link, LinkServer
+from env_service.hosting.wire import Address
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Worker:
     def __init__(self, link: Link, host: HostHandle) -> None:
         self.link = link
         self.host = host
-        self.places: set[str] = set()
+        self.slots: set[str] = set()
         self.started_at = time.monotonic()
         self.retired = False
 
@@ -55,7 +55,7 @@ class Site:
     spec: HostSpec
     description: Description
     launcher: Launcher
-    switchboard: Switchboard
+    link_server: LinkServer
     on_lost: LostCallback
 
 
@@ -81,7 +81,7 @@ class Pool(ABC):
         self.spec = site.spec
         self.description = site.description
         self._launcher = site.launcher
-        self._switchboard = site.switchboard
+        self._link_server = site.link_server
         self._on_lost = site.on_lost
         self._first = first
         self._numbers = itertools.count()
@@ -101,12 +101,12 @@ class Pool(ABC):
         """Return when instances can be created; raise HostFailed."""
 
     @abstractmethod
-    async def acquire(self, place: str) -> Worker:
-        """Return a worker with this place taken in it; raise Unavailable."""
+    async def acquire(self, slot: str) -> Worker:
+        """Return a worker with this slot taken in it; raise Unavailable."""
 
     @abstractmethod
-    def release(self, worker: Worker, place: str) -> None:
-        """Give the place back."""
+    def release(self, worker: Worker, slot: str) -> None:
+        """Give the slot back."""
 
     @abstractmethod
     async def stop(self) -> None:
@@ -119,22 +119,22 @@ class Pool(ABC):
 
     async def _address(self, host: HostHandle) -> Address:
         if self._launcher.is_remote(host.node):
-            return await self._switchboard.remote(self._launcher.interface)
-        return self._switchboard.local
+            return await self._link_server.remote(self._launcher.interface)
+        return self._link_server.local
 
     def _expected(self, count: int) -> tuple[list[tuple[str, str]], list[asyncio.Future[Link]]]:
         """Return names and secrets of workers to come, and the futures of their connections."""
         names, dialed = [], []
         for _ in range(count):
             name = f"{self.spec.env_type}-{next(self._numbers)}-{secrets.token_hex(2)}"
-            secret, future = self._switchboard.expect(name)
+            secret, future = self._link_server.expect(name)
             names.append((name, secret))
             dialed.append(future)
         return names, dialed
 
     def _forget(self, names: Sequence[tuple[str, str]]) -> None:
         for name, _ in names:
-            self._switchboard.forget(name)
+            self._link_server.forget(name)
 
 
 def describe_failure(error: BaseException) -> HostFailed:

@@ -25,7 +25,7 @@ class Metrics:
         self.lost = Counter(
             "env_service_lost_instances", "Instances that were given up.", ["env"], registry=self.registry
         )
-        self.open = Gauge("env_service_open_instances", "Instances that hold a place.", ["env"], registry=self.registry)
+        self.open = Gauge("env_service_open_instances", "Instances that hold a slot.", ["env"], registry=self.registry)
         self.workers = Gauge("env_service_workers", "Connected worker processes.", ["env"], registry=self.registry)
 
     def render(self) -> bytes:

@@ -1,4 +1,9 @@
-"""What both clients share: requests, the meaning of answers, and when to try again. No I/O.
+"""Client protocol without I/O: requests, the typed errors of their answers, and the rule for trying again.
+
+Errors are of four types. `EnvUnavailable`: nobody answers, or the service has no room; the request was not carried out
+or may be repeated later. `EnvRequestError`: the request itself is wrong; repeating it cannot help. `EnvTimeout`: an
+environment or the network took too long. `EnvCrashed`: the environment failed or the instance is gone; start the
+episode again with a new instance.
 
 A request is repeated only where that is safe: if it certainly was not carried out (connection refused, 503), or if
 carrying it out twice does no harm (every route but a step without `step_index`). Waits grow with full jitter, respect
@@ -12,11 +17,63 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import orjson
 
-from env_service.client_errors import EnvCrashed, EnvRequestError, EnvServiceError, EnvTimeout, EnvUnavailable, Repeat
+
+class Repeat(Enum):
+    """Whether the same request may be sent again."""
+
+    NEVER = "never"
+    IF_SAFE = "only if carrying it out twice does no harm"
+    ALWAYS = "always, as it was certainly not carried out"
+
+
+class EnvServiceError(Exception):
+    """Base of all failures of a client."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        method: str = "POST",
+        url: str = "",
+        instance_id: str | None = None,
+        status: int | None = None,
+        code: str | None = None,
+        error_id: str | None = None,
+        repeat: Repeat = Repeat.NEVER,
+        retry_after_s: float | None = None,
+    ) -> None:
+        about = f" (instance {instance_id})" if instance_id else ""
+        super().__init__(f"{method} {url}{about}: {message}")
+        self.method = method
+        self.url = url
+        self.instance_id = instance_id
+        self.status = status
+        self.code = code
+        self.error_id = error_id
+        self.repeat = repeat
+        self.retry_after_s = retry_after_s
+
+
+class EnvUnavailable(EnvServiceError):
+    """The service cannot be reached or is full, also after the retries."""
+
+
+class EnvRequestError(EnvServiceError):
+    """The service refused the request (4xx)."""
+
+
+class EnvTimeout(EnvServiceError):
+    """The call took too long, for the service (504) or for this client."""
+
+
+class EnvCrashed(EnvServiceError):
+    """The environment failed (500; `error_id` leads to the service's log), or the instance does not exist any more."""
+
 
 TOKEN_VARIABLE = "ENV_SERVICE_TOKEN"
 LOST_CODES = frozenset({"instance_lost", "unknown_instance"})

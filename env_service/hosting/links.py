@@ -1,6 +1,6 @@
 """The service's end of the workers' connections.
 
-A `Switchboard` listens on a Unix socket (and, for hosts on other nodes, on a TCP port that is opened only then). A
+A `LinkServer` listens on a Unix socket (and, for hosts on other nodes, on a TCP port that is opened only then). A
 worker that dials in must name itself with the secret it was started with. A `Link` carries many calls at a time; when
 it closes, every call that waits on it fails with `WorkerGone`, at once and exactly once.
 """
@@ -15,8 +15,8 @@ import secrets
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
-from env_service.scratch import new_folder, remove_folder
-from env_service.wire import Address, Decoder, Frame, Kind, WireError, encode, unpack
+from env_service.hosting.processes import new_folder, remove_folder
+from env_service.hosting.wire import Address, Decoder, Frame, Kind, WireError, encode, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ class Reply(NamedTuple):
 class Link(asyncio.Protocol):
     """One worker's connection."""
 
-    def __init__(self, switchboard: Switchboard) -> None:
-        self._switchboard = switchboard
+    def __init__(self, link_server: LinkServer) -> None:
+        self._link_server = link_server
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
@@ -69,10 +69,10 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait a moment for the hello."""
         self._transport = cast(asyncio.Transport, transport)
-        if self._switchboard.stopped:  # dialed in while the service stopped
+        if self._link_server.stopped:  # dialed in while the service stopped
             self.close()
             return
-        self._switchboard.links.add(self)
+        self._link_server.links.add(self)
         self._hello_timer = self._loop.call_later(HELLO_TIMEOUT_S, self.close)
 
     def data_received(self, data: bytes) -> None:
@@ -90,7 +90,7 @@ class Link(asyncio.Protocol):
             self._hello_timer.cancel()
         waiting, self._waiting, self._transport = self._waiting, {}, None
         self._late.clear()
-        self._switchboard.links.discard(self)
+        self._link_server.links.discard(self)
         self.closed.set()
         for future in waiting.values():
             if not future.done():
@@ -145,12 +145,12 @@ class Link(asyncio.Protocol):
         if not isinstance(hello, dict) or not isinstance(hello.get("pid"), int):
             raise WireError("the first frame is not a hello")
         worker, secret = str(hello.get("worker")), str(hello.get("secret"))
-        if not self._switchboard.admit(worker, secret, self):
+        if not self._link_server.admit(worker, secret, self):
             raise WireError(f"nobody expects a worker {worker!r} with this secret")
         self.worker, self.pid = worker, hello["pid"]
 
 
-class Switchboard:
+class LinkServer:
     """Where workers dial in."""
 
     def __init__(self) -> None:

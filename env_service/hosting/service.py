@@ -2,7 +2,7 @@
 
 Guarantees: an instance id belongs to one instance until it is released; calls on an instance run one at a time; a
     numbered step runs at
-most once; a call ends within the environment's `call_timeout_s`; whatever goes wrong with one instance, its place
+most once; a call ends within the environment's `call_timeout_s`; whatever goes wrong with one instance, its slot
 becomes free again. Failures leave as `ServiceError`; the details of a failed environment go to the log under the error
 id that the caller gets.
 """
@@ -19,7 +19,6 @@ import time
 from typing import Any
 
 from agentevolver.utils.secrets import SECRETS
-from env_service.cluster import Launcher
 from env_service.errors import (
     BadRequest,
     CallTimeout,
@@ -32,15 +31,16 @@ from env_service.errors import (
     Unavailable,
     UnknownInstance,
 )
-from env_service.host import HostSpec
-from env_service.instances import Instance
-from env_service.isolated_pool import IsolatedPool
-from env_service.links import CallTooLong, Switchboard, WorkerGone
-from env_service.metrics import Metrics
-from env_service.pool import Pool, Site, Worker, watched
+from env_service.hosting.cluster import Launcher
+from env_service.hosting.host import HostSpec
+from env_service.hosting.instance import Instance
+from env_service.hosting.isolated_pool import IsolatedPool
+from env_service.hosting.links import CallTooLong, LinkServer, WorkerGone
+from env_service.hosting.metrics import Metrics
+from env_service.hosting.pool import Pool, Site, Worker, watched
+from env_service.hosting.shared_pool import SharedPool
+from env_service.hosting.wire import Kind, WireError, pack, unpack
 from env_service.settings import ServiceSettings
-from env_service.shared_pool import SharedPool
-from env_service.wire import Kind, WireError, pack, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Service:
         self.metrics = Metrics()
         self.instances: dict[str, Instance] = {}
         self._launcher = launcher
-        self._switchboard = Switchboard()
+        self._link_server = LinkServer()
         self._pools: dict[str, Pool] = {}
         self._taken: dict[str, int] = {}
         self._sweeper: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class Service:
 
     async def start(self) -> None:
         """Start a pool for each environment; raise HostFailed if one cannot be hosted."""
-        await self._switchboard.start()
+        await self._link_server.start()
         pools = await asyncio.gather(
             *(self._start_pool(name, spec) for name, spec in self.settings.environments.items())
         )
@@ -83,7 +83,7 @@ class Service:
         releases = [self.release(instance_id, patience_s=STOP_PATIENCE_S) for instance_id in list(self.instances)]
         await asyncio.gather(*releases, return_exceptions=True)
         await asyncio.gather(*(pool.stop() for pool in self._pools.values()), return_exceptions=True)
-        await self._switchboard.stop()
+        await self._link_server.stop()
 
     def not_ready(self) -> str | None:
         """Return why instances cannot be created at the moment, None if they can. Being full is not a reason: it
@@ -102,9 +102,9 @@ class Service:
         if not isinstance(split, str):
             raise BadRequest(f"params.split must be a text, got {split!r}")
         rest = {key: value for key, value in params.items() if key != "split"}
-        place = f"profile-{secrets.token_hex(4)}"
-        worker, tasks = await self._first_call(pool, place, Kind.PROFILE, {"split": split, "params": rest or None})
-        pool.release(worker, place)
+        slot = f"profile-{secrets.token_hex(4)}"
+        worker, tasks = await self._first_call(pool, slot, Kind.PROFILE, {"split": split, "params": rest or None})
+        pool.release(worker, slot)
         return tasks
 
     async def create(
@@ -144,7 +144,7 @@ class Service:
         async with instance.turn() as worker:
             if step_index is not None and (answer := instance.ledger.recall(step_index)) is not None:
                 return answer
-            request = {"place": instance.place, "action": action, "params": params}
+            request = {"slot": instance.slot, "action": action, "params": params}
             try:
                 result = await self._call(self._pools[instance.env_type], worker, Kind.STEP, request, instance)
             except EnvironmentFailed as error:
@@ -166,7 +166,7 @@ class Service:
         return await self._ask(instance_id, Kind.INFO, messages, params)
 
     async def release(self, instance_id: str, patience_s: float = math.inf) -> bool:
-        """Close an instance and free its place; false if there is none (any more). Never fails.
+        """Close an instance and free its slot; false if there is none (any more). Never fails.
 
         A call that runs is waited for, at most for its own time limit or `patience_s`.
         """
@@ -190,13 +190,13 @@ class Service:
 
     async def _open(self, instance: Instance, pool: Pool, params: dict[str, Any]) -> bytes:
         request = {
-            "place": instance.place,
+            "slot": instance.slot,
             "instance_id": instance.instance_id,
             "task_id": instance.task_id,
             "params": params,
         }
         try:
-            worker, state = await self._first_call(pool, instance.place, Kind.CREATE, request)
+            worker, state = await self._first_call(pool, instance.slot, Kind.CREATE, request)
         except BaseException:
             if self.instances.get(instance.instance_id) is instance:
                 del self.instances[instance.instance_id]
@@ -214,7 +214,7 @@ class Service:
 
     async def _close(self, instance: Instance, worker: Worker, timeout_s: float) -> None:
         try:
-            reply = await worker.link.call(Kind.CLOSE, pack({"place": instance.place}), timeout_s)
+            reply = await worker.link.call(Kind.CLOSE, pack({"slot": instance.slot}), timeout_s)
         except (WorkerGone, CallTooLong) as error:
             logger.warning(
                 "close() of instance %s did not end well: %s", instance.instance_id, error or "it took too long"
@@ -224,11 +224,11 @@ class Service:
             logger.warning("close() of instance %s failed: %s", instance.instance_id, reply.payload.decode())
 
     def _give_back(self, instance: Instance) -> None:
-        """Free the place of an instance, once."""
+        """Free the slot of an instance, once."""
         worker, instance.worker = instance.worker, None
         if worker is not None:
             self._taken[instance.env_type] -= 1
-            self._pools[instance.env_type].release(worker, instance.place)
+            self._pools[instance.env_type].release(worker, instance.slot)
 
     def _lose(self, instance: Instance, reason: str) -> InstanceLost:
         """Give an instance up; later calls on it hear why until it is released."""
@@ -253,19 +253,19 @@ class Service:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    async def _first_call(self, pool: Pool, place: str, kind: Kind, request: dict[str, Any]) -> tuple[Worker, bytes]:
-        """Take a worker and make its first call; it keeps the place if that succeeds.
+    async def _first_call(self, pool: Pool, slot: str, kind: Kind, request: dict[str, Any]) -> tuple[Worker, bytes]:
+        """Take a worker and make its first call; it keeps the slot if that succeeds.
 
-        An isolated process that ends meanwhile takes nobody along (its nursery may just have been killed), so the next
-        one is tried.
+        An isolated process that ends meanwhile takes nobody along (its fork host may just have been killed), so the
+        next one is tried.
         """
         waits_s = list(FIRST_CALL_WAITS_S if pool.description.isolation == "isolated" else ())
         while True:
-            worker = await pool.acquire(place)
+            worker = await pool.acquire(slot)
             try:
                 return worker, await self._call(pool, worker, kind, request, None)
             except BaseException as error:
-                pool.release(worker, place)
+                pool.release(worker, slot)
                 if not isinstance(error, ProcessEnded) or not waits_s:
                     raise
             await asyncio.sleep(waits_s.pop(0))
@@ -273,7 +273,7 @@ class Service:
     async def _ask(self, instance_id: str, kind: Kind, messages: list[Any] | None, params: dict[str, Any]) -> bytes:
         instance = self._instance(instance_id)
         async with instance.turn() as worker:
-            request = {"place": instance.place, "messages": messages, "params": params}
+            request = {"slot": instance.slot, "messages": messages, "params": params}
             return await self._call(self._pools[instance.env_type], worker, kind, request, instance)
 
     async def _call(
@@ -352,12 +352,12 @@ class Service:
             secrets=os.environ.get(SECRETS),
         )
         first = await launcher.launch(spec)
-        site = Site(spec, await first.describe(), launcher, self._switchboard, self._worker_lost)
+        site = Site(spec, await first.describe(), launcher, self._link_server, self._worker_lost)
         pool: Pool
         if site.description.isolation == "shared":
             pool = SharedPool(site, first, hosts=max(settings.shared_hosts, launcher.nodes))
         else:
-            pool = IsolatedPool(site, first, nurseries=launcher.nodes, warm=settings.warm)
+            pool = IsolatedPool(site, first, fork_hosts=launcher.nodes, warm=settings.warm)
         self._taken[name] = 0
         await pool.start()
         return pool

@@ -1,10 +1,9 @@
-"""The parent of isolated instances: a single-threaded process that has imported the environment and forks workers on
-request.
+"""Fork server: a single-threaded process that has imported an environment and forks a worker per isolated instance.
 
 A fork takes milliseconds and shares the imported code's memory, so that every instance can have a process of its own.
-The zygote talks to its host over one socket, a line of JSON a message: `spawn` and `kill` in, `ready` or `failed` out.
-When that socket closes it kills every worker with whatever the worker left behind, and ends; when the zygote itself is
-killed, the kernel ends its workers.
+The fork server talks to its host over one socket, a line of JSON a message: `spawn` and `kill` in, `ready` or `failed`
+out. When that socket closes it kills every worker with whatever the worker left behind, and ends; when the fork server
+itself is killed, the kernel ends its workers.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from typing import Any
 from agentevolver.utils.processes import die_with_parent
 from env_service.base import BaseEnv
 from env_service.contract import shorten
-from env_service.processes import adopt_orphans, be_first_to_go, children, kill_group, limit_memory, silence
+from env_service.hosting.processes import adopt_orphans, be_first_to_go, children, kill_group, limit_memory, silence
+from env_service.hosting.wire import Address, connect, pack, read_line, unpack
+from env_service.hosting.worker import InstanceHost, serve_isolated
 from env_service.registry import RegistryError, load
-from env_service.wire import Address, connect, pack, read_line, unpack
-from env_service.worker import Desk, serve_isolated
 
 DIAL_TIMEOUT_S = 20.0
 
 
-class Zygote:
+class ForkServer:
     """State of the process: the environment class and the workers that live."""
 
     def __init__(self, control: socket.socket, env_class: type[BaseEnv], memory_mb: int, max_reply_bytes: int) -> None:
@@ -50,7 +49,7 @@ class Zygote:
                 readable, _, _ = select.select([self._control.fileno(), self._wake], [], [])
                 if self._wake in readable:
                     self._drain_wakeups()
-                    self._bury()
+                    self._reap()
                 if self._control.fileno() in readable and not self._take_requests():
                     return
         finally:
@@ -84,7 +83,7 @@ class Zygote:
         try:
             self._become_worker(parent, address, worker, secret)
         finally:
-            os._exit(1)  # whatever happens, a child must never return into the zygote's loop
+            os._exit(1)  # whatever happens, a child must never return into the fork server's loop
 
     def _become_worker(self, parent: int, address: Address, worker: str, secret: str) -> None:
         os.setsid()
@@ -98,7 +97,7 @@ class Zygote:
         _reseed()
         sock = connect(address, worker, secret, os.getpid(), DIAL_TIMEOUT_S)
         limit_memory(self._memory_mb)
-        serve_isolated(sock, Desk(self._env_class, self._max_reply_bytes))
+        serve_isolated(sock, InstanceHost(self._env_class, self._max_reply_bytes))
 
     def _drain_wakeups(self) -> None:
         try:
@@ -107,8 +106,8 @@ class Zygote:
         except BlockingIOError:
             return
 
-    def _bury(self) -> None:
-        """Reap workers that ended, after killing what they left: first their groups, then daemons that the zygote
+    def _reap(self) -> None:
+        """Reap workers that ended, after killing what they left: first their groups, then daemons that the fork server
         inherited."""
         names = {pid: worker for worker, pid in self._workers.items()}
         for pid in _ended():
@@ -145,7 +144,7 @@ def _reseed() -> None:
 
 
 def main(descriptor: int) -> None:
-    """Run a zygote whose control socket is `descriptor`; the first line there says what to host."""
+    """Run a fork server whose control socket is `descriptor`; the first line there says what to host."""
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     silence()
@@ -167,4 +166,4 @@ def main(descriptor: int) -> None:
     gc.collect()
     gc.freeze()
     control.sendall(pack({"ready": os.getpid()}) + b"\n")
-    Zygote(control, env_class, plan["memory_mb"], plan["max_reply_bytes"]).run()
+    ForkServer(control, env_class, plan["memory_mb"], plan["max_reply_bytes"]).run()

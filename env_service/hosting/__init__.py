@@ -1,0 +1,1 @@
+"""Hosting: instances, their worker processes, and the Ray actors or fork servers that start them."""

@@ -1,0 +1,1 @@
+"""HTTP: routes, schemas, and the server of the environment service."""

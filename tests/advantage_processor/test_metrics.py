@@ -5,7 +5,7 @@ import pytest
 
 from advantage_processor import AttributionSettings
 from tests.advantage_processor.records import record
-from tests.advantage_processor.test_processor import LABELS, process
+from tests.advantage_processor.test_pipeline import LABELS, process
 
 
 def with_attribution(data, **attribution):

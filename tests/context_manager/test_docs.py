@@ -16,8 +16,8 @@ from agentevolver.types import StopReason
 from context_manager.registry import template_class
 from context_manager.settings import CONTEXT_TEMPLATES, ContextSettings
 from context_manager.template import ContextLimits
+from tests.agentevolver.flows.harness import ScriptedEnv, play
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
-from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
 from tests.context_manager.episodes import begin, shown, turn
 
 PAGE = (Path(__file__).parents[2] / "docs" / "context_manager.md").read_text()

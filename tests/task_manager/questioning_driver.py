@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from questioning_fakes import LocalDesk, LocalPocket, Tutor
-from test_questioning import questioner, settings_of
+from test_pipeline import questioner, settings_of
 
 from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from aiohttp import web
 from questioning_fakes import HashEncoder, LocalPocket
-from test_questioning import questioner, settings_of
+from test_pipeline import questioner, settings_of
 
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm.client import LLM

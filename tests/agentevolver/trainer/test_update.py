@@ -20,7 +20,7 @@ from agentevolver.config.checks import for_verl, load
 from agentevolver.trainer import update
 from agentevolver.trainer.loss import ROWS_COLUMN, selective_ppo_loss
 from agentevolver.trainer.update import arrange, mini_batches, optimiser_steps, required_multiple, update_actor
-from tests.agentevolver.test_settings import BASIC, MODEL
+from tests.agentevolver.config.test_checks import BASIC, MODEL
 from tests.agentevolver.trainer.test_loss import AGGREGATIONS, BOOSTED, Batch, batches, config, slow_loss
 
 POCKET_LONG = BASIC.with_name("pocket_long.yaml")

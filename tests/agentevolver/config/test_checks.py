@@ -19,7 +19,7 @@ from agentevolver.llm.settings import LLMSettings, TeacherSettings
 from experience_manager.settings import ExperienceSettings
 from task_manager.settings import TaskManagerSettings
 
-BASIC = Path(__file__).parents[2] / "examples" / "basic.yaml"
+BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 QUESTIONING = BASIC.with_name("questioning.yaml")
 NAVIGATING = BASIC.with_name("navigating.yaml")
 MODEL = "actor_rollout_ref.model.path=somewhere"

@@ -8,7 +8,7 @@ from agentevolver.types import Task
 from context_manager.template import ContextLimits
 from experience_manager.guide import Guidance
 from experience_manager.settings import ExperienceSettings
-from tests.agentevolver.rollout.flows.harness import ROOMY, TASK, play
+from tests.agentevolver.flows.harness import ROOMY, TASK, play
 
 TEXT = "read the manual first"
 OBSERVATIONS = [("user", "fine", False)]

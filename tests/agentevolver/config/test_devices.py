@@ -10,7 +10,7 @@ from agentevolver.config import devices
 from agentevolver.config.checks import for_verl, load
 from agentevolver.errors import ConfigError
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 BASIC = EXAMPLES / "basic.yaml"
 SEED_POLICY = Path(devices.__file__).parents[1] / "builtin" / "seed" / "seed_policy_files"
 

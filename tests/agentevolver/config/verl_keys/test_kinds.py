@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from agentevolver.config.load import compose_defaults, paths
 from agentevolver.config.verl_keys.kinds import Kind, fields_of, kind_of
 
-BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
+BASIC = Path(__file__).parents[4] / "examples" / "basic.yaml"
 NAMES = {int: "int", float: "float", str: "str", bool: "bool", dict: "mapping", list: "list", tuple: "list"}
 
 

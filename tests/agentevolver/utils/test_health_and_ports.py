@@ -14,9 +14,15 @@ import pytest
 from agentevolver.utils import ports
 from agentevolver.utils.health import all_unhealthy, reachable, unhealthy
 from agentevolver.utils.web.access import is_loopback
-from tests.agentevolver.launcher.fakes import free_port
+from tests.agentevolver.launcher.fakes import free_port, release_ports
 
 pytestmark = pytest.mark.service
+
+
+@pytest.fixture(autouse=True)
+def no_reservation_outlives_its_test() -> Iterator[None]:
+    yield
+    release_ports()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

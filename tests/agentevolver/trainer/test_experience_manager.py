@@ -12,7 +12,7 @@ from agentevolver.trainer.experience_manager import prepare, scout_path, warm_st
 from agentevolver.types import Task
 from task_manager.tasks import read_tasks
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "navigating.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 TASKS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train", "validation": False}) for i in range(8)]
 HELD_OUT = [Task(f"note_add.k17.{i}", "pocket", metadata={"split": "test", "validation": True}) for i in range(3)]
 

@@ -15,7 +15,7 @@ from agentevolver.utils.inflight import Board, Watched, described, merged
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits
-from tests.agentevolver.rollout.test_runner import FakeEngine, FakeEnv
+from tests.agentevolver.rollout.test_rollout import FakeEngine, FakeEnv
 from tests.chat_tokenizers import CHATML, build_tokenizer
 
 

@@ -14,7 +14,7 @@ from context_manager.samples import SampleLimits
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from experience_manager.guide import Guidance, Injection
-from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEngine, play
+from tests.agentevolver.flows.harness import FLOWS, ScriptedEngine, play
 
 SHORTENING = ("sliding_window", "self_managed")
 WORD = st.text(st.characters(min_codepoint=32, max_codepoint=1_000, exclude_characters="<|"), max_size=12)

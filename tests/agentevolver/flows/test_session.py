@@ -11,7 +11,7 @@ from agentevolver.rollout.rows import to_outputs
 from agentevolver.types import StopReason
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits, ContextTemplate, SideCall
-from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
+from tests.agentevolver.flows.harness import ScriptedEnv, play
 
 SEEN = [("user", "o" * 50, False)]
 TIGHT = ContextLimits(600, 600, 1_300, 48, 60)

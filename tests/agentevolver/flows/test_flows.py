@@ -8,7 +8,7 @@ from agentevolver.flows.settings import FlowSettings
 from agentevolver.types import StopReason
 from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits
-from tests.agentevolver.rollout.flows.harness import ScriptedEnv, play
+from tests.agentevolver.flows.harness import ScriptedEnv, play
 from tests.chat_tokenizers import build_tokenizer
 from tests.context_manager.chat_templates import STRICT
 

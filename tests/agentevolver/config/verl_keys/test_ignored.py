@@ -16,7 +16,7 @@ from agentevolver.config.verl_keys.check import _leaves
 from agentevolver.config.verl_keys.ignored import IGNORED
 from agentevolver.errors import ConfigError
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 BASIC = EXAMPLES / "basic.yaml"
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 ATTRIBUTION = "attribution_driven_credit_assignment.enable=true"

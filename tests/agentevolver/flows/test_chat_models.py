@@ -10,8 +10,8 @@ from agentevolver.types import StopReason, Task
 from context_manager.registry import TEMPLATES
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
+from tests.agentevolver.flows.harness import FLOWS, ScriptedEnv
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
-from tests.agentevolver.rollout.flows.harness import FLOWS, ScriptedEnv
 
 pytestmark = pytest.mark.service
 

@@ -19,10 +19,10 @@ from agentevolver.config.verl_keys.kinds import kind_of
 from agentevolver.config.verl_keys.values import BOUNDS, CHOICES, ESTIMATORS_WITHOUT_DATA, KINDS, LOGGERS
 from agentevolver.errors import ConfigError
 from experience_manager.settings import PRESETS, verl_overrides
-from tests.agentevolver.verl_keys.test_ignored import basic, leaves
+from tests.agentevolver.config.verl_keys.test_ignored import basic, leaves
 
 WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")  # refused as a whole
-BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
+BASIC = Path(__file__).parents[4] / "examples" / "basic.yaml"
 
 
 def source(package, path):

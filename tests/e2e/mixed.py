@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from agentevolver.flows.base import AgentFlow, Session
@@ -27,7 +26,8 @@ class EachInTurn(ContextTemplate):
 
     def __new__(cls, renderer: ChatRenderer, limits: ContextLimits, options: ContextSettings) -> Any:
         name = next(cls._names)
-        made = TEMPLATES[name](renderer, limits, replace(options, think_style="dot" if name == "reasoning" else None))
+        style = "dot" if name == "reasoning" else None
+        made = TEMPLATES[name](renderer, limits, options.model_copy(update={"think_style": style}))
         made.note_edit("template", [], name)
         return made
 

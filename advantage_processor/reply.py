@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from agentevolver.llm.extract import NoAnswer, read_prose, read_reply
+from agentevolver.llm.reply import NoAnswer, read_prose, read_reply
 
 _LINE = r"^[ \t>*_#-]*Step[ \t]*(\d{1,6})[ \t*_]*"
 _CLASSIC = re.compile(_LINE + r"Judge?ment[ \t*_]*:[ \t*_`\[]*(GOOD|BAD)[ \t*_`\].\r]*$", re.IGNORECASE | re.MULTILINE)

@@ -51,7 +51,7 @@ class EncoderUnavailable(RuntimeError):
     """The encoder cannot be loaded or asked; says what to do about it."""
 
 
-class EncoderSettings(BaseModel):
+class EmbeddingSettings(BaseModel):
     """Which encoder, and how it is run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -81,7 +81,7 @@ class EncoderSettings(BaseModel):
         return self
 
 
-def make_encoder(settings: EncoderSettings, cache: Path | None = None) -> CachedEncoder:
+def make_encoder(settings: EmbeddingSettings, cache: Path | None = None) -> CachedEncoder:
     """Return the encoder that the settings describe, with its cache, kept in a file if one is given. Loads nothing yet.
 
     Raises EncoderUnavailable for a file that is no such cache.
@@ -177,7 +177,7 @@ class MiniLM(LocalModel):
 class EndpointEncoder:
     """An OpenAI-compatible `/embeddings` route. Vectors are normalised here, whatever the server does."""
 
-    def __init__(self, settings: EncoderSettings) -> None:
+    def __init__(self, settings: EmbeddingSettings) -> None:
         self._settings = settings
         self._url = f"{str(settings.base_url).rstrip('/')}/embeddings"
         self._dimension: int | None = None

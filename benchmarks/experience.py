@@ -29,9 +29,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from experience_manager.experience import Category, Experience  # noqa: E402
-from experience_manager.index import Vectors  # noqa: E402
+from experience_manager.index import Vectors, Where  # noqa: E402
 from experience_manager.pool import Pool  # noqa: E402
-from experience_manager.snapshot import Where  # noqa: E402
 from experience_manager.store import Hit, Store  # noqa: E402
 
 DIMENSION = 384

@@ -26,8 +26,8 @@ from dataclasses import replace  # noqa: E402
 
 from benchmarks.experience import Given, K, made, newcomer_vectors, records  # noqa: E402
 from experience_manager.experience import Experience  # noqa: E402
+from experience_manager.index import Where  # noqa: E402
 from experience_manager.pool import Pool  # noqa: E402
-from experience_manager.snapshot import Where  # noqa: E402
 from experience_manager.store import Count, Store  # noqa: E402
 
 TEXT = "when_to_use+content"

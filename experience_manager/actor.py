@@ -1,9 +1,8 @@
-"""The experience manager of a run as a Ray actor: one process that owns store, encoder and summariser, for episodes and
+"""Ray actor that hosts a run's `ExperienceManager`: one process owns store, encoder and summariser, for rollouts and
 trainer.
 
-Thin on purpose: what it does is `Navigator`'s. Whoever rolls out talks to it through `Guide`, which never fails: an
-    actor that is gone or
-slow is an unguided rollout whose `problem` says so.
+Rollouts talk to it through `Guide`, which never fails: an actor that is gone or slow is an unguided rollout whose
+`problem` says so.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ MAX_CONCURRENCY = 1024
 
 
 class ExperienceActor:
-    """Hosts a `Navigator`; made by `start_actor`."""
+    """Hosts a `ExperienceManager`; made by `start_actor`."""
 
     def __init__(
         self,
@@ -58,8 +57,8 @@ class ExperienceActor:
         """
         from agentevolver.llm import LLM
         from experience_manager.backend import Backend, EmbeddedBackend
-        from experience_manager.manager import Navigator
-        from experience_manager.reme import RemeBackend
+        from experience_manager.manager import ExperienceManager
+        from experience_manager.reme.client import RemeBackend
 
         checked, llm_settings = ExperienceSettings.model_validate(settings), LLMSettings.model_validate(llm)
         self._llm: LLM | None = None
@@ -73,36 +72,36 @@ class ExperienceActor:
             # Beside a starting vLLM that takes minutes on two cores, longer than a rollout waits for an answer.
             threading.Thread(target=embedded.pool.warm_up, name="encoder", daemon=True).start()
             backend = embedded
-        self._navigator = Navigator(checked, backend, seed=seed)
+        self._manager = ExperienceManager(checked, backend, seed=seed)
 
     async def guide(self, question: Question) -> Guidance:
-        """See `Navigator.guide`."""
-        return await self._navigator.guide(question)
+        """See `ExperienceManager.guide`."""
+        return await self._manager.guide(question)
 
     async def injected(self, experience_ids: Collection[str], validation: bool) -> None:
-        """See `Navigator.injected`."""
-        await self._navigator.injected(experience_ids, validation=validation)
+        """See `ExperienceManager.injected`."""
+        await self._manager.injected(experience_ids, validation=validation)
 
     async def record_step(self, step: int, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """See `Navigator.record_step`; the summariser's own metrics beside it."""
-        return {**await self._navigator.record_step(step, records), **self._llm_metrics()}
+        """See `ExperienceManager.record_step`; the summariser's own metrics beside it."""
+        return {**await self._manager.record_step(step, records), **self._llm_metrics()}
 
     async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> Filling:
-        """See `Navigator.warm_start`; the summariser's own metrics beside the others."""
-        filling = await self._navigator.warm_start(records)
+        """See `ExperienceManager.warm_start`; the summariser's own metrics beside the others."""
+        filling = await self._manager.warm_start(records)
         return replace(filling, metrics={**filling.metrics, **self._llm_metrics()})
 
     async def settled(self) -> None:
-        """See `Navigator.settled`."""
-        await self._navigator.settled()
+        """See `ExperienceManager.settled`."""
+        await self._manager.settled()
 
     async def save(self, folder: str) -> None:
-        """See `Navigator.save`."""
-        await self._navigator.save(Path(folder))
+        """See `ExperienceManager.save`."""
+        await self._manager.save(Path(folder))
 
     async def restore(self, folder: str, aside: str) -> bool:
-        """See `Navigator.restore`."""
-        return await self._navigator.restore(Path(folder), Path(aside))
+        """See `ExperienceManager.restore`."""
+        return await self._manager.restore(Path(folder), Path(aside))
 
     async def waiting(self) -> Waiting:
         """Return what the process waits for now: calls of the summariser's model."""
@@ -110,7 +109,7 @@ class ExperienceActor:
 
     async def close(self, timeout_s: float = 60.0) -> None:
         """Finish what can be finished in time, and close the pool."""
-        await self._navigator.aclose(timeout_s)
+        await self._manager.aclose(timeout_s)
         if self._llm is not None:
             await self._llm.aclose()
 

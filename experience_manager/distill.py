@@ -32,10 +32,9 @@ from agentevolver.llm import (
     Role,
 )
 from agentevolver.utils import seeds
-from experience_manager import prompts, replies, screen
+from experience_manager import prompts, screen
 from experience_manager.attempts import Attempt, Group
-from experience_manager.experience import Category, Experience
-from experience_manager.places import BETWEEN, mentions, places_in
+from experience_manager.experience import BETWEEN, Category, Experience, mentions, places_in
 from experience_manager.settings import DistillationSettings
 
 logger = logging.getLogger(__name__)
@@ -138,7 +137,7 @@ class Distiller:
 
     async def _extract(self, source: _Source, step: int | None, result: Distilled) -> list[Experience]:
         """Return what a source gives, screened."""
-        reply = await self._ask(source.build, replies.Proposals, result)
+        reply = await self._ask(source.build, prompts.Proposals, result)
         if isinstance(reply, LLMError):
             result.counts["failed_extraction"] += 1
             return []
@@ -158,7 +157,7 @@ class Distiller:
                 logger.info("an experience of task %s was screened out: %s", source.attempts[0].task_id, problem)
         return kept
 
-    def _experience(self, proposal: replies.Proposal, number: int, source: _Source, step: int | None) -> Experience:
+    def _experience(self, proposal: prompts.Proposal, number: int, source: _Source, step: int | None) -> Experience:
         first = source.attempts[0]
         said, told = screen.tidy(proposal.scope), f"{first.opening}\n{first.task}"
         experience = Experience(
@@ -200,9 +199,9 @@ class Distiller:
 
     async def _judgements(
         self, drafts: Sequence[Experience], attempt: Attempt, result: Distilled
-    ) -> list[replies.Judgement | None]:
+    ) -> list[prompts.Judgement | None]:
         """Return what the judge says of each, None where it said nothing that can be used."""
-        reply = await self._ask(partial(prompts.validate, drafts, attempt), replies.Judgements, result)
+        reply = await self._ask(partial(prompts.validate, drafts, attempt), prompts.Judgements, result)
         if isinstance(reply, LLMFiltered) and len(drafts) > 1:
             # A filter that takes offence at one of them is no word on the others.
             alone = await asyncio.gather(*(self._judgements([draft], attempt, result) for draft in drafts))

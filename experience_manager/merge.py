@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from experience_manager.experience import Experience, join
-from experience_manager.index import Mask, Vectors, nearest
-from experience_manager.places import Scopes, covers
-from experience_manager.rows import COLUMNS, SELECT, blob, from_row, to_row, update
-from experience_manager.snapshot import Snapshot
+from experience_manager.database import COLUMNS, SELECT, blob, from_row, to_row, update
+from experience_manager.experience import Experience, Scopes, covers, join
+from experience_manager.index import Mask, Snapshot, Vectors, nearest
 
 # Vectors of one text differ by rounding alone. Where only when_to_use is embedded, many texts share one: so many of
 # them are looked at.

@@ -2,7 +2,7 @@
 
 Encoding happens outside the store's transactions, so that nobody waits for a model. Two experiences of one scope are
 the same when their texts are, or when the cosine of when_to_use and content reaches the threshold; what then becomes of
-them is `record.join`'s. Raises StoreError and EncoderUnavailable.
+them is `experience.join`'s. Raises StoreError and EncoderUnavailable.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
-from agentevolver.embeddings import Encoder, EncoderUnavailable
+from agentevolver.embeddings import CachedEncoder, EmbeddingSettings, Encoder, EncoderUnavailable, make_encoder
+from agentevolver.errors import ConfigError
+from agentevolver.llm.settings import LLMSettings, Role
 from experience_manager.experience import Experience
-from experience_manager.index import Vectors
+from experience_manager.index import Vectors, Where
 from experience_manager.settings import ExperienceSettings
-from experience_manager.snapshot import Where
 from experience_manager.store import ANYWHERE, Added, Count, Hit, Stamp, Store
 
 # Where only when_to_use is embedded, many experiences share it: so many of the nearest are then compared in full.
@@ -133,3 +136,59 @@ class Pool:
 
     def _stamp(self, vectors: Vectors) -> Stamp:
         return Stamp(self._encoder.name, vectors.shape[1], self._embedded_text)
+
+
+class Configuration(BaseModel):
+    """The sections that the commands read; `experiment_dir` holds the store unless its path is given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    exp_manager: ExperienceSettings = ExperienceSettings()
+    llm: LLMSettings = LLMSettings()
+    experiment_dir: Path | None = None
+    given: bool = False
+
+    @property
+    def store(self) -> Path:
+        """The store's file; raises ConfigError if nothing says where it is."""
+        if self.exp_manager.store is not None:
+            return self.exp_manager.store
+        if self.experiment_dir is None:
+            raise ConfigError(
+                "nothing says where the store is: give --store FILE, --conf FILE, or exp_manager.store in --settings"
+            )
+        return self.experiment_dir / "experience.sqlite"
+
+    @property
+    def author(self) -> str:
+        """The name of the model that summarises."""
+        return self.llm.endpoint(Role.SUMMARISER).model
+
+    def open_store(self, *, create: bool = False) -> Store:
+        """Open the store; raises StoreError."""
+        above = self.exp_manager.hnsw_above if self.exp_manager.index == "hnsw" else None
+        return Store(self.store, create=create, hnsw_above=above)
+
+    def fitted(self, store: Store) -> ExperienceSettings:
+        """Return the section, and without settings the store's own encoder in it; raises ConfigError if that cannot be
+        known."""
+        stamp = store.stamp
+        if self.given or stamp is None:
+            return self.exp_manager
+        kinds = {"all-MiniLM-L6-v2": "minilm", "hashing": "hashing"}
+        kind = next((kind for name, kind in kinds.items() if stamp.encoder.startswith(name)), None)
+        if kind is None:
+            raise ConfigError(
+                f"{store.path} holds vectors of {stamp.encoder}: say how to get at it with --settings "
+                "(exp_manager.encoder)"
+            )
+        changes = {"encoder": EmbeddingSettings(kind=kind), "embedded_text": stamp.embedded_text}
+        return self.exp_manager.model_copy(update=changes)
+
+    def encoder(self, store: Store) -> CachedEncoder:
+        """Return the encoder of `fitted`."""
+        return make_encoder(self.fitted(store).encoder)
+
+    def pool(self, store: Store, workspace: str | None = None) -> Pool:
+        """Return a workspace of the store with its encoder."""
+        return Pool.of(self.fitted(store), store, self.encoder(store), workspace)

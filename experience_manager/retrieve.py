@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentevolver.llm import LLMError, Role
-from experience_manager import prompts, replies, screen
+from experience_manager import prompts, screen
 from experience_manager.attempts import name_of_task, opening_and_task
 from experience_manager.distill import Summariser
 from experience_manager.experience import Experience, normal
 from experience_manager.guide import Message
+from experience_manager.index import Where
 from experience_manager.pool import Pool
 from experience_manager.settings import ExperienceSettings
-from experience_manager.snapshot import Where
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Retriever:
             return list(experiences), ["rerank_failed"]
         try:
             reply = await self._llm.structured(
-                Role.SUMMARISER, prompts.rerank(opening, task, experiences), replies.Order
+                Role.SUMMARISER, prompts.rerank(opening, task, experiences), prompts.Order
             )
         except LLMError as error:
             logger.warning("experiences could not be reranked: %s", error)
@@ -138,7 +138,7 @@ class Retriever:
             return listed, ["rewrite_failed"]
         try:
             reply = await self._llm.structured(
-                Role.SUMMARISER, prompts.rewrite(opening, task, experiences), replies.Rewritten
+                Role.SUMMARISER, prompts.rewrite(opening, task, experiences), prompts.Rewritten
             )
         except LLMError as error:
             logger.warning("experiences could not be rewritten: %s", error)

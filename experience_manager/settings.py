@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentevolver.embeddings import EncoderSettings
+from agentevolver.embeddings import EmbeddingSettings
 
 RolloutMode = Literal["woexp", "mixed", "all"]
 ValidationMode = Literal["woexp", "mixed", "all", "both"]
@@ -271,7 +271,7 @@ class ExperienceSettings(_Section):
         "exact", description="hnsw is approximate, and only used above hnsw_above experiences"
     )
     hnsw_above: int = Field(100_000, ge=1, description="experiences of a workspace from which hnsw is used")
-    encoder: EncoderSettings = EncoderSettings()
+    encoder: EmbeddingSettings = EmbeddingSettings()
     reme: RemeSettings = RemeSettings()
     distillation: DistillationSettings = DistillationSettings()
     retrieval: RetrievalSettings = RetrievalSettings()

@@ -1,7 +1,7 @@
 """The transcript of an attempt as it is looked back upon, within a length: all of it evenly, from the first step to the
 last.
 
-Who goes on with an attempt needs its latest steps (`agentevolver.llm.trimming`); what an attempt teaches may lie
+Who goes on with an attempt needs its latest steps (`agentevolver.llm.prompts`); what an attempt teaches may lie
 anywhere in it.
 """
 

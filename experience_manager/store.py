@@ -24,14 +24,11 @@ from typing import Any, Literal, Self
 from urllib.parse import quote
 
 from agentevolver.utils.files import move
-from experience_manager.database import BUSY_S, Database
+from experience_manager.database import BUSY_S, SELECT, Database, from_row, update
 from experience_manager.errors import EncoderMismatch, StoreCorrupt, StoreError, UnknownExperience
-from experience_manager.experience import Experience
-from experience_manager.index import Vectors
+from experience_manager.experience import Experience, covers, places_in
+from experience_manager.index import DamagedVector, Snapshot, Vectors, Where
 from experience_manager.merge import IsSame, Merge
-from experience_manager.places import covers, places_in
-from experience_manager.rows import SELECT, from_row, update
-from experience_manager.snapshot import DamagedVector, Snapshot, Where
 
 ANYWHERE = Where()
 EDITABLE = frozenset(

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from agentevolver.llm.asking import Asker, Prompt
-from agentevolver.llm.errors import LLMReplyError
+from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import Messages
-from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 from task_manager.action_reply import NoAction, Said, as_action, read_action
 from task_manager.actions import PlainFormat

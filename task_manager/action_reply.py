@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentevolver.llm.extract import NoAnswer, read_reply, split_thinking
+from agentevolver.llm.errors import Reply
 from agentevolver.llm.prompts import restored
-from agentevolver.llm.replies import Reply
+from agentevolver.llm.reply import NoAnswer, read_reply, split_thinking
 from task_manager.actions import PlainFormat
 from task_manager.models import ActReply
 

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
 from agentevolver.llm.errors import LLMRefused, LLMReplyError
-from agentevolver.llm.prompts import Messages, StepText
+from agentevolver.llm.prompts import Messages, StepText, cut
 from agentevolver.llm.settings import Role
-from agentevolver.llm.trimming import cut
 from task_manager import prompts
 from task_manager.acting import Actor, Tools
 from task_manager.action_reply import Said

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from agentevolver.llm.shares import read_share
+from agentevolver.llm.reply import read_share
 
 # What a reply without a word on it is taken for.
 UNSAID = 0.5

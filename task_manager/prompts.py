@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agentevolver.llm import prompts
-from agentevolver.llm.prompts import Messages, StepText, characters
-from agentevolver.llm.trimming import cut, fitted
+from agentevolver.llm.prompts import Messages, StepText, characters, cut, fitted
 from task_manager.profile import EnvProfile
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat
 

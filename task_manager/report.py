@@ -143,7 +143,7 @@ def _recorded(configuration: Configuration) -> tuple[Records, list[Plan]]:
 
 
 def _spent(configuration: Configuration) -> tuple[int, float]:
-    from agentevolver.llm.ledger import Ledger
+    from agentevolver.llm.store import Ledger
 
     path = configuration.llm.ledger or configuration.task_manager.store_path / "llm_usage.sqlite"
     if not path.exists():

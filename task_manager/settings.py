@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentevolver.embeddings import EncoderSettings
+from agentevolver.embeddings import EmbeddingSettings
 from agentevolver.llm.settings import Role
 
 # (breadth steps, depth steps): AppWorld and BFCL as in the paper, 7.1.3; pocket's world is small.
@@ -135,7 +135,7 @@ class DeduplicationSettings(_Section):
     jaccard: float = Field(0.8, gt=0, le=1, description="word-set overlap from which two queries are the same")
     cosine: float = Field(0.9, gt=0, le=1, description="embedding similarity from which two queries are the same")
     semantic: bool = Field(True, description="compare embeddings too")
-    encoder: EncoderSettings = Field(EncoderSettings(), description="what makes the embeddings")
+    encoder: EmbeddingSettings = Field(EmbeddingSettings(), description="what makes the embeddings")
     scope: Literal["all", "world"] = Field(
         "all", description="world: the same words in another start state are another task"
     )

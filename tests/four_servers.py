@@ -27,7 +27,7 @@ from env_service.hosting.service import Service
 from env_service.http.app import documented_app, error_body, shielded
 from env_service.registry import resolve
 from env_service.settings import ServiceSettings
-from experience_manager import service as experience
+from experience_manager.reme import service as experience
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
 from tests.agentevolver.view.runs import make_run

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from experience_manager.configuration import Configuration
+    from experience_manager.pool import Configuration
 
 Run = Callable[[argparse.Namespace, "Configuration"], int]
 
@@ -55,14 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from agentevolver.embeddings import EncoderUnavailable
     from agentevolver.errors import ConfigError
     from agentevolver.llm.errors import LLMError
-    from experience_manager import commands
+    from experience_manager import cli
     from experience_manager.errors import ExperienceError
 
     try:
         configuration = read_configuration(
             options.conf, options.settings, options.store, options.set, config=options.config
         )
-        run: Run = getattr(commands, f"run_{options.command}")
+        run: Run = getattr(cli, f"run_{options.command}")
         return run(options, configuration)
     except ConfigError as error:
         return _fail(f"configuration: {error}", 2)

@@ -46,7 +46,7 @@ from agentevolver.flows.registry import checked_flow
 from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
-from experience_manager.allocate import guided_count, validation_rollouts
+from experience_manager.guide import guided_count, validation_rollouts
 from experience_manager.settings import PRESETS, Preset, verl_overrides
 
 # Keys of verl that `agentevolver.run.main` fills: the experiment's own files of tasks.

@@ -18,7 +18,7 @@ from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import read_overrides, read_yaml
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
-from experience_manager.configuration import Configuration as Experience
+from experience_manager.pool import Configuration as Experience
 from task_manager.configuration import Configuration as Questioning
 from task_manager.configuration import Service, Splits
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentevolver.golden.cases import Case
 from agentevolver.llm.asking import Asker
-from agentevolver.llm.errors import LLMReplyError
+from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import Messages
-from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 from task_manager import prompts
 from task_manager.acting import Actor
@@ -143,7 +142,6 @@ class GoldenAsker:
 
     async def _distil(self, case: Case, seed: int) -> Any:
         from experience_manager import prompts as asked
-        from experience_manager import replies
         from experience_manager.attempts import Attempt
         from experience_manager.experience import Experience
 
@@ -161,14 +159,12 @@ class GoldenAsker:
         if kind in ("success", "failure", "comparative"):
             other = Attempt("golden", "golden_1", case.opening, case.task, tuple(numbered(case.worse)), 0.0, False)
             messages = asked.compare(one, other, 3, limits) if kind == "comparative" else asked.extract(one, 3, limits)
-            return (await self._llm.structured(Role.SUMMARISER, messages, replies.Proposals, seed=seed)).model_dump()
+            return (await self._llm.structured(Role.SUMMARISER, messages, asked.Proposals, seed=seed)).model_dump()
         if kind == "validate":
             messages = asked.validate(shown, one, limits)
-            judged = (await self._llm.structured(Role.SUMMARISER, messages, replies.Judgements, seed=seed)).of(
-                len(shown)
-            )
+            judged = (await self._llm.structured(Role.SUMMARISER, messages, asked.Judgements, seed=seed)).of(len(shown))
             return {"judgements": [judgement and judgement.model_dump() for judgement in judged]}
-        schema = replies.Order if kind == "rerank" else replies.Rewritten
+        schema = asked.Order if kind == "rerank" else asked.Rewritten
         messages = (asked.rerank if kind == "rerank" else asked.rewrite)(case.opening, case.task, shown)
         return (await self._llm.structured(Role.SUMMARISER, messages, schema, seed=seed)).model_dump()
 

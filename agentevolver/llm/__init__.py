@@ -15,10 +15,12 @@ from agentevolver.llm.errors import (
     LLMReplyError,
     LLMTimeout,
     LLMUnavailable,
+    Reply,
+    ServedModel,
+    ToolCall,
 )
-from agentevolver.llm.ledger import Ledger, LedgerError, Usage
-from agentevolver.llm.replies import Reply, ServedModel, ToolCall
 from agentevolver.llm.settings import BudgetSettings, EndpointSettings, LLMSettings, Role, TeacherSettings
+from agentevolver.llm.store import Ledger, LedgerError, Usage
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM

@@ -1,6 +1,6 @@
 """Prompting a role within its model's context: trim what is too long, send it again, remember the room.
 
-A prompt that overflows is built again for less room (`agentevolver.llm.trimming` leaves things out); how long a prompt
+A prompt that overflows is built again for less room (`agentevolver.llm.prompts` leaves things out); how long a prompt
 may be is remembered for the role. What a content filter withheld is drawn once more, since it is rather the draw than
 the prompt that was at fault; a caller may name other errors that another draw may mend.
 """
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
-from agentevolver.llm.counts import CHARS_PER_TOKEN
-from agentevolver.llm.errors import LLMContextOverflow, LLMError, LLMFiltered, LLMReplyError
-from agentevolver.llm.prompts import Messages, characters
-from agentevolver.llm.replies import Reply
+from agentevolver.llm.errors import LLMContextOverflow, LLMError, LLMFiltered, LLMReplyError, Reply
+from agentevolver.llm.prompts import CHARS_PER_TOKEN, Messages, characters
 from agentevolver.llm.settings import Role
 
 if TYPE_CHECKING:

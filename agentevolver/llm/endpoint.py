@@ -19,11 +19,9 @@ from urllib.parse import urlsplit
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from agentevolver.llm import refusals
-from agentevolver.llm.boundary import Again, Asked, Failure, read_completion, read_error
-from agentevolver.llm.dialect import Dialect, Learnt, dialect_of, learn, shape, unsent
-from agentevolver.llm.errors import LLMContextOverflow, LLMRefused, LLMTimeout, LLMUnavailable
-from agentevolver.llm.replies import Answer, ServedModel
+from agentevolver.llm.dialect import Dialect, Learnt, dialect_of, learn, prompt_named, shape, unsent
+from agentevolver.llm.errors import Answer, LLMContextOverflow, LLMRefused, LLMTimeout, LLMUnavailable, ServedModel
+from agentevolver.llm.responses import Again, Asked, Failure, read_completion, read_error
 from agentevolver.llm.server import Server
 from agentevolver.llm.settings import OFFLINE, POLICY, EndpointSettings, Role
 from agentevolver.utils.retry import Retries, RetryPolicy
@@ -271,7 +269,7 @@ class Endpoint:
                 logger.warning("%s takes %d tokens at most, prompt and reply together", self.where, limit)
             # Worth another try only where it is the reply that was given too much room.
             name = next((name for name in ("max_tokens", "max_completion_tokens") if name in plain), None)
-            room = limit - (refusals.prompt_named(outcome.said) or int(1.1 * prompt_tokens)) - _SPARE
+            room = limit - (prompt_named(outcome.said) or int(1.1 * prompt_tokens)) - _SPARE
             if name is None or not _SPARE <= room < plain[name]:
                 return False
             sampling[name if name in sampling else "max_tokens"] = room

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentevolver.llm.ledger import Usage
 from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role
+from agentevolver.llm.store import Usage
 
 OPENING_TOKENS = 1500
 """Instructions, rules, tools and task: what every prompt begins with."""

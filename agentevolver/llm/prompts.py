@@ -10,8 +10,8 @@ PromptError where it is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 Messages = list[dict[str, Any]]
@@ -34,6 +34,8 @@ SECTIONS = (
     *("steps_left", "tried", "existing", "count", "experience", "indices", "summary"),
 )
 NO_STEPS = "(no steps yet)"
+# A rough measure of texts whose tokens nobody has counted.
+CHARS_PER_TOKEN = 4
 # Of instructions whose reply is the action itself; others ask for JSON.
 REPLY_IS_SENT = "Your reply is sent to the environment as it is"
 # What the environment itself says, not somebody in it.
@@ -216,3 +218,51 @@ def _indented(text: str, max_chars: int) -> str:
 
 def _outdented(text: str) -> str:
     return text.rstrip("\n").replace("\n  ", "\n")
+
+
+Steps = Sequence[StepText]
+
+# Steps at the end that are kept as they are as long as anything else can go.
+LATEST = 2
+# Characters of an observation that say what kind of answer it was.
+LEAST = 200
+# What line breaks of the mark take when a transcript is laid out.
+_SLACK = 16
+
+
+def cut(text: str, limit: int) -> str:
+    """Return text of at most `limit` characters (60 or more), its head and tail kept, and how much was left out in
+    between."""
+    if len(text) <= limit:
+        return text
+    mark = f"\n[... {len(text) - limit} characters and more left out ...]\n"
+    head = (limit - len(mark) + 1) // 2
+    return f"{text[:head]}{mark}{text[len(text) - (limit - len(mark) - head) :]}"
+
+
+def fitted(steps: Steps, room: int, size: Callable[[Steps], int], *, latest: int = LATEST) -> list[StepText]:
+    """Return the steps with as much left out as it takes that `size` of them is `room` at most.
+
+    A step that stays keeps its number and its action. If not even the latest steps with shortened observations fit,
+    these are returned. `size` counts the characters of the prompt with such steps in it.
+    """
+    kept = list(steps)
+    old = max(0, len(kept) - latest)
+    for place in range(old):
+        kept[place] = _shortened(kept[place], size(kept) - room)
+    while old > 0 and size(kept) > room:
+        del kept[0]
+        old -= 1
+    for place in range(len(kept)):
+        kept[place] = _shortened(kept[place], size(kept) - room)
+    return kept
+
+
+def _shortened(step: StepText, excess: int) -> StepText:
+    if excess <= 0:
+        return step
+    left = excess - len(step.thought)
+    observation = (
+        step.observation if left <= 0 else cut(step.observation, max(LEAST, len(step.observation) - left - _SLACK))
+    )
+    return replace(step, thought="", observation=observation)

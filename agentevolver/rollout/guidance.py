@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from agentevolver.rollout.rollout import Guide, Rollout
 from agentevolver.types import Task
-from experience_manager.allocate import is_guided
-from experience_manager.guide import Guidance, Injection, inject
+from experience_manager.guide import Guidance, Injection, inject, is_guided
 from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
 
@@ -73,7 +72,7 @@ class Guides:
         return {
             "guidance": injection.to_dict() if injection is not None else None,
             "guided": guided,
-            "stripped": injection is not None and injection.boosted,
+            "stripped": injection is not None and injection.stripped,
             "guidance_wanted": wanted,
             "guidance_problem": injection.guidance.problem if injection is not None and not guided else "",
         }

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from agentevolver.llm.errors import LLMUnavailable
-from agentevolver.llm.replies import ServedModel
+from agentevolver.llm.errors import LLMUnavailable, ServedModel
 from agentevolver.transport.server_key import server_key
 
 logger = logging.getLogger(__name__)

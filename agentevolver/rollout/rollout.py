@@ -302,7 +302,9 @@ class _Attempt:
             self._start(self.injection)
 
     def _start(self, injection: Injection) -> None:
-        self.context.start(self._shown(injection.messages), self._shown(injection.plain) if injection.boosted else None)
+        self.context.start(
+            self._shown(injection.messages), self._shown(injection.plain) if injection.stripped else None
+        )
 
     def _shown(self, opening: list[dict[str, Any]]) -> list[dict[str, Any]]:
         shown = self._flow.opening([dict(message) for message in opening])

@@ -61,7 +61,7 @@ from agentevolver.trainer.validation import validation_metrics, validation_metri
 from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
 from agentevolver.types import Task
 from agentevolver.utils.files import whole, write_jsonl
-from experience_manager.allocate import validation_rollouts
+from experience_manager.guide import validation_rollouts
 from task_manager.dataset import ROLLOUTS_KEY, row_of
 from task_manager.tasks import read_tasks
 

@@ -18,10 +18,9 @@ from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.errors import ConfigError
 from agentevolver.utils.lines import signature
 from agentevolver.view.experiment import BadRequest, Experiment, NotThere, Unreadable
-from experience_manager.configuration import Configuration
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import PERSON, Category, Experience
-from experience_manager.pool import Pool
+from experience_manager.pool import Configuration, Pool
 from experience_manager.screen import MAX_CONTENT, MAX_WHEN_TO_USE, problem_with_text, tidy
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store

@@ -25,8 +25,8 @@ from agentevolver.llm import (
     LLMUnavailable,
     Role,
 )
+from agentevolver.llm.errors import ToolCall
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
-from agentevolver.llm.replies import ToolCall
 from tests.advantage_processor.judges import FakeJudge, as_json, as_lines, labels_for
 from tests.advantage_processor.records import record
 from tests.advantage_processor.reference import grpo

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentevolver import embeddings as module
 from agentevolver.embeddings import (
     CachedEncoder,
-    EncoderSettings,
+    EmbeddingSettings,
     EncoderUnavailable,
     EndpointEncoder,
     HashingEncoder,
@@ -99,13 +99,13 @@ def test_a_cache_file_that_fails_later_is_left_alone_and_said_so(tmp_path, caplo
 
 
 def test_the_settings_choose_the_encoder_and_nothing_is_loaded(tmp_path):
-    names = {kind: make_encoder(EncoderSettings(kind=kind)).name for kind in ("minilm", "hashing")}
+    names = {kind: make_encoder(EmbeddingSettings(kind=kind)).name for kind in ("minilm", "hashing")}
     assert names == {"minilm": "all-MiniLM-L6-v2/53aa51172d14", "hashing": "hashing-512"}
-    endpoint = EncoderSettings(kind="endpoint", base_url="http://host/v1/", model="e5")
+    endpoint = EmbeddingSettings(kind="endpoint", base_url="http://host/v1/", model="e5")
     assert make_encoder(endpoint).name == "e5@http://host/v1/embeddings"
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
-    name = make_encoder(EncoderSettings(kind="path", path=tmp_path / "model")).name
+    name = make_encoder(EmbeddingSettings(kind="path", path=tmp_path / "model")).name
     assert name == f"model/{hashlib.sha256(b'weights').hexdigest()[:12]}"
 
 
@@ -168,7 +168,7 @@ def rows(*vectors, order=None):
 
 
 def endpoint(**options):
-    return EndpointEncoder(EncoderSettings(kind="endpoint", base_url="http://host/v1", model="e5", **options))
+    return EndpointEncoder(EmbeddingSettings(kind="endpoint", base_url="http://host/v1", model="e5", **options))
 
 
 def test_an_endpoints_vectors_are_put_in_order_and_normalised(monkeypatch):
@@ -222,10 +222,10 @@ def test_an_endpoint_whose_vectors_change_their_length_is_refused(monkeypatch):
 
 @pytest.mark.service
 def test_the_real_sentence_encoder_knows_what_is_alike_and_pads_no_vector():
-    encoder = make_encoder(EncoderSettings())
+    encoder = make_encoder(EmbeddingSettings())
     texts = ["delete the note milk", "how to remove a memo", "the weather in Lisbon", "word " * 1000]
     vectors = encoder.encode(texts)
     assert vectors.shape == (4, 384) and np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     assert vectors[0] @ vectors[1] > 0.35 > vectors[0] @ vectors[2]
-    alone = make_encoder(EncoderSettings()).encode(texts[:1])
+    alone = make_encoder(EmbeddingSettings()).encode(texts[:1])
     assert np.allclose(alone[0], vectors[0], atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.allocate import guided_count, guided_rollouts, is_guided, keeps_guidance, validation_rollouts
+from experience_manager.guide import guided_count, guided_rollouts, is_guided, keeps_guidance, validation_rollouts
 from experience_manager.settings import ExperienceSettings
 
 SIZES = st.integers(1, 64)

@@ -6,8 +6,8 @@ from collections import Counter
 
 from experience_fakes import attempt
 
-from experience_manager.background import Background
 from experience_manager.distill import Distilled
+from experience_manager.manager import DistillQueue
 
 
 class Work:
@@ -36,7 +36,7 @@ def groups(*names):
 
 async def test_every_group_that_was_taken_is_worked_on_with_its_step():
     work = Work()
-    background = Background(work, capacity=10, concurrency=2)
+    background = DistillQueue(work, capacity=10, concurrency=2)
     assert background.submit(groups("a", "b"), 1) == 2 and background.submit(groups("c"), 2) == 1
     assert await background.drain(5)
     assert (
@@ -49,7 +49,7 @@ async def test_every_group_that_was_taken_is_worked_on_with_its_step():
 
 async def test_what_does_not_fit_is_left_out_and_counted_without_waiting():
     work = Work(gate=asyncio.Event())
-    background = Background(work, capacity=3, concurrency=1)
+    background = DistillQueue(work, capacity=3, concurrency=1)
     started = time.monotonic()
     taken = background.submit(groups(*range(10)), 1)
     assert taken == 3 and background.counts["dropped"] == 7 and time.monotonic() - started < 1
@@ -60,7 +60,7 @@ async def test_what_does_not_fit_is_left_out_and_counted_without_waiting():
 
 async def test_no_more_groups_than_agreed_are_worked_on_at_once():
     work = Work(gate=asyncio.Event())
-    background = Background(work, capacity=20, concurrency=3)
+    background = DistillQueue(work, capacity=20, concurrency=3)
     background.submit(groups(*range(9)))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -72,7 +72,7 @@ async def test_no_more_groups_than_agreed_are_worked_on_at_once():
 
 async def test_a_group_that_fails_is_counted_and_the_next_one_goes_on(caplog):
     work = Work(fail=("b",))
-    background = Background(work, capacity=10, concurrency=1)
+    background = DistillQueue(work, capacity=10, concurrency=1)
     background.submit(groups("a", "b", "c"))
     assert await background.drain(5)
     assert background.counts == {"stored": 2, "failed_groups": 1} and "something unforeseen" in caplog.text
@@ -93,7 +93,7 @@ async def test_what_came_of_groups_is_kept_in_their_order_whichever_is_quicker_o
         await asyncio.sleep(0)
         kept.append(distilled.counts["place"])
 
-    background = Background(work, keep, capacity=20, concurrency=4)
+    background = DistillQueue(work, keep, capacity=20, concurrency=4)
     background.submit(groups(*range(9)))
     assert await background.drain(5)
     assert kept == [0, 1, 2, 4, 5, 6, 7, 8] and background.counts["failed_groups"] == 1
@@ -102,7 +102,7 @@ async def test_what_came_of_groups_is_kept_in_their_order_whichever_is_quicker_o
 
 async def test_when_the_budget_is_spent_what_waits_is_dropped_and_what_comes_is_refused():
     work = Work(exhausted_after=2)
-    background = Background(work, capacity=10, concurrency=1)
+    background = DistillQueue(work, capacity=10, concurrency=1)
     background.submit(groups("a", "b", "c", "d"))
     assert await background.drain(5)
     assert background.exhausted and len(work.seen) == 2 and background.counts["over_budget"] == 2
@@ -114,7 +114,7 @@ async def test_when_the_budget_is_spent_what_waits_is_dropped_and_what_comes_is_
 
 async def test_a_warm_start_waits_for_room_instead_of_dropping():
     work = Work()
-    background = Background(work, capacity=1, concurrency=1)
+    background = DistillQueue(work, capacity=1, concurrency=1)
     for group in groups(*range(6)):
         await background.put(group, 0)
     assert await background.drain(5) and len(work.seen) == 6 and background.counts["dropped"] == 0
@@ -123,7 +123,7 @@ async def test_a_warm_start_waits_for_room_instead_of_dropping():
 
 async def test_closing_does_not_wait_longer_than_agreed_and_says_what_was_left():
     work = Work(gate=asyncio.Event())
-    background = Background(work, capacity=10, concurrency=1)
+    background = DistillQueue(work, capacity=10, concurrency=1)
     background.submit(groups("a", "b", "c"))
     started = time.monotonic()
     await background.close(0.1)

@@ -23,9 +23,9 @@ from agentevolver.llm.prompts import read_sections
 from agentevolver.llm.settings import LLMSettings
 from agentevolver.utils.files import write_jsonl
 from agentevolver.utils.secrets import SECRETS, write_secrets
+from experience_manager.cli import summariser_problem
 from experience_manager.experience import Category, to_reme
 from experience_manager.pool import Pool
-from experience_manager.probe import summariser_problem
 from experience_manager.store import Store
 
 HASHING = ("--set", "exp_manager.encoder.kind=hashing")

@@ -29,7 +29,7 @@ def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text,
 @given(OPENING, st.sampled_from(["", " ", "\n\t "]), st.booleans())
 def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening, text, keep):
     injection = inject(opening, Guidance(text, ("a",), keep, problem="empty"), TEMPLATE)
-    assert not injection.guided and not injection.boosted and injection.to_dict() is None
+    assert not injection.guided and not injection.stripped and injection.to_dict() is None
     assert injection.messages == injection.plain == injection.training_messages == opening
 
 
@@ -38,7 +38,7 @@ def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening
 def test_the_flag_is_true_exactly_if_the_policy_saw_something_else(opening, text, keep):
     injection = inject(opening, Guidance(text, (), keep), TEMPLATE)
     assert injection.guided is (injection.messages != injection.plain)
-    assert injection.boosted is (injection.guided and injection.training_messages != injection.messages)
+    assert injection.stripped is (injection.guided and injection.training_messages != injection.messages)
 
 
 @settings(deadline=None)
@@ -61,12 +61,12 @@ def test_tags_and_braces_in_task_and_guidance_are_text_like_any_other(task, text
 
 def test_kept_guidance_stays_in_the_training_prompt_and_boosts_nothing():
     injection = inject(OPENED, Guidance("read the doc first", ("a",), keep=True), TEMPLATE)
-    assert injection.training_messages == injection.messages and not injection.boosted
+    assert injection.training_messages == injection.messages and not injection.stripped
 
 
 def test_discarded_guidance_leaves_the_training_prompt_and_boosts():
     injection = inject(OPENED, Guidance("read the doc first", ("a",), keep=False), TEMPLATE)
-    assert injection.training_messages == OPENED and injection.boosted
+    assert injection.training_messages == OPENED and injection.stripped
     assert "read the doc first" not in str(injection.training_messages)
 
 

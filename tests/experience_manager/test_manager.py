@@ -13,7 +13,7 @@ from agentevolver.llm import BudgetExceeded, LLMFiltered
 from experience_manager.backend import EmbeddedBackend
 from experience_manager.errors import ServiceError, StoreBusy, StoreCorrupt, StoreUnwritable
 from experience_manager.guide import inject
-from experience_manager.manager import Navigator
+from experience_manager.manager import ExperienceManager
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
@@ -33,18 +33,18 @@ def question(task="do t1", **more):
 
 
 class Opened:
-    """A navigator over a store of its own."""
+    """A manager over a store of its own."""
 
     def __init__(self, folder, llm=None, encoder=SMALL, **options):
         self.settings = configured(**options)
         self.backend = EmbeddedBackend.open(self.settings, folder, llm, encoder=encoder, author="m", held_out=("held",))
-        self.navigator = Navigator(self.settings, self.backend)
+        self.manager = ExperienceManager(self.settings, self.backend)
 
     async def __aenter__(self):
         return self
 
     async def __aexit__(self, *_):
-        await self.navigator.aclose(1.0)
+        await self.manager.aclose(1.0)
 
     def put(self, *experiences):
         Pool.of(self.settings, self.backend.pool.store, SMALL).put(experiences)
@@ -74,33 +74,33 @@ class BrokenBackend:
 async def test_a_group_asks_once_and_gets_one_answer(tmp_path):
     async with Opened(tmp_path) as opened:
         opened.put(experience(id="a"))
-        answers = await asyncio.gather(*(opened.navigator.guide(question()) for _ in range(8)))
+        answers = await asyncio.gather(*(opened.manager.guide(question()) for _ in range(8)))
         assert (
             len(set(answers)) == 1 and answers[0].experience_ids == ("a",) and "read its doc first" in answers[0].text
         )
-        assert (await opened.navigator.metrics())["exp_manager/retrievals"] == 1
+        assert (await opened.manager.metrics())["exp_manager/retrievals"] == 1
 
 
 async def test_every_step_task_wording_and_validation_is_asked_anew(tmp_path):
     async with Opened(tmp_path) as opened:
         for different in ({}, {"step": 2}, {"validation": True}, {"task_id": "t2"}, {"query": "in other words"}):
-            await opened.navigator.guide(question(**different))
-        assert (await opened.navigator.metrics())["exp_manager/retrievals"] == 5
+            await opened.manager.guide(question(**different))
+        assert (await opened.manager.metrics())["exp_manager/retrievals"] == 5
 
 
 async def test_answers_of_steps_that_have_passed_are_forgotten(tmp_path):
     async with Opened(tmp_path) as opened:
         for step in range(50):
-            await opened.navigator.guide(question(step=step))
-        assert len(opened.navigator._answers) <= 3
+            await opened.manager.guide(question(step=step))
+        assert len(opened.manager._answers) <= 3
 
 
 async def test_an_empty_pool_is_no_error_but_an_unguided_rollout_that_says_why(tmp_path):
     async with Opened(tmp_path) as opened:
-        guidance = await opened.navigator.guide(question())
+        guidance = await opened.manager.guide(question())
         assert not guidance and guidance.problem == "empty"
         assert not inject(question().messages, guidance, opened.settings.experience_template).guided
-        metrics = await opened.navigator.metrics()
+        metrics = await opened.manager.metrics()
         assert metrics["exp_manager/retrieved_empty"] == 1 and metrics["exp_manager/retrieval_errors"] == 0
 
 
@@ -116,53 +116,53 @@ async def test_an_empty_pool_is_no_error_but_an_unguided_rollout_that_says_why(t
 )
 async def test_whatever_fails_in_retrieval_is_an_unguided_rollout_and_a_count_and_one_log_line(error, caplog):
     backend = BrokenBackend(error)
-    navigator = Navigator(configured(), backend)
+    manager = ExperienceManager(configured(), backend)
     with caplog.at_level(logging.WARNING):
-        answers = [await navigator.guide(question(task_id=str(i))) for i in range(5) for _ in range(4)]
+        answers = [await manager.guide(question(task_id=str(i))) for i in range(5) for _ in range(4)]
     assert all(not answer and str(error) in answer.problem for answer in answers) and backend.asked == 5
     assert not any(inject(question().messages, answer, "{}").guided for answer in answers)
     assert len(caplog.records) == 1 and "go on without guidance" in caplog.records[0].getMessage()
-    assert (await navigator.metrics())["exp_manager/retrieval_errors"] == 5
+    assert (await manager.metrics())["exp_manager/retrieval_errors"] == 5
 
 
 async def test_a_retrieval_that_takes_too_long_is_given_up():
-    navigator = Navigator(configured(retrieval={"timeout_s": 0.05}), BrokenBackend("hang"))
-    guidance = await navigator.guide(question())
+    manager = ExperienceManager(configured(retrieval={"timeout_s": 0.05}), BrokenBackend("hang"))
+    guidance = await manager.guide(question())
     assert not guidance and guidance.problem == "no answer within 0.05 s"
 
 
 async def test_a_missing_encoder_leaves_training_going(tmp_path):
     async with Opened(tmp_path, llm=teller(), encoder=MissingEncoder()) as opened:
-        assert "install it" in (await opened.navigator.guide(question())).problem
-        await opened.navigator.record_step(1, [record()])
-        await opened.navigator.background.drain(5)
-        metrics = await opened.navigator.record_step(2, [])
+        assert "install it" in (await opened.manager.guide(question())).problem
+        await opened.manager.record_step(1, [record()])
+        await opened.manager.background.drain(5)
+        metrics = await opened.manager.record_step(2, [])
         assert metrics["exp_manager/distil/failed_groups"] == 1 and metrics["exp_manager/pool_size"] == 0
 
 
 @pytest.mark.parametrize("error", [StoreUnwritable("no room"), RuntimeError("a bug")])
 async def test_a_store_that_fails_fails_no_step(error):
-    navigator = Navigator(configured(pruning={"every_steps": 1}), BrokenBackend(error))
-    await navigator.injected(["a"])
-    metrics = await navigator.record_step(1, [record(guidance=GUIDED)])
-    await navigator.background.drain(5)
-    metrics |= await navigator.record_step(2, [])
+    manager = ExperienceManager(configured(pruning={"every_steps": 1}), BrokenBackend(error))
+    await manager.injected(["a"])
+    metrics = await manager.record_step(1, [record(guidance=GUIDED)])
+    await manager.background.drain(5)
+    metrics |= await manager.record_step(2, [])
     for name in ("use_errors", "settle_errors", "prune_errors", "size_errors"):
         assert metrics[f"exp_manager/{name}"] == 1, name
     assert metrics["exp_manager/distil/failed_groups"] == 1
-    await navigator.aclose(1.0)
+    await manager.aclose(1.0)
 
 
 async def test_a_use_is_counted_when_the_text_was_injected_and_not_when_it_was_only_found(tmp_path):
     async with Opened(tmp_path) as opened:
         opened.put(experience(id="a"), experience(id="b", content="other"))
-        await opened.navigator.guide(question())
-        await opened.navigator.record_step(1, [])
+        await opened.manager.guide(question())
+        await opened.manager.record_step(1, [])
         assert opened.get("a").uses == 0
         for _ in range(3):
-            await opened.navigator.injected(("a", "b"))
-        await opened.navigator.injected(("a",), validation=True)
-        metrics = await opened.navigator.record_step(2, [])
+            await opened.manager.injected(("a", "b"))
+        await opened.manager.injected(("a",), validation=True)
+        metrics = await opened.manager.record_step(2, [])
         assert (opened.get("a").uses, opened.get("b").uses) == (3, 3)
         assert metrics["exp_manager/guided_rollouts"] == 3 and metrics["exp_manager/guided_val_rollouts"] == 1
 
@@ -178,11 +178,11 @@ async def test_uses_that_come_while_others_are_being_counted_are_counted_too(tmp
             await count(ids)
 
         opened.backend.used = slow
-        await opened.navigator.injected(("a",))
+        await opened.manager.injected(("a",))
         await counting.wait()
-        await opened.navigator.injected(("a",))
+        await opened.manager.injected(("a",))
         go_on.set()
-        await opened.navigator.record_step(1, [])
+        await opened.manager.record_step(1, [])
         assert opened.get("a").uses == 2
 
 
@@ -190,10 +190,10 @@ async def test_successes_and_the_lift_over_unguided_siblings_are_known_when_the_
     async with Opened(tmp_path) as opened:
         opened.put(experience(id="a"))
         for _ in range(3):
-            await opened.navigator.injected(("a",))
+            await opened.manager.injected(("a",))
         rollouts = [record(number=0, guidance=GUIDED), record(number=1, score=0.0, guidance=GUIDED)]
         rollouts += [record(number=2, score=0.0), record(number=3, score=1.0), record("t2", 0, guidance=GUIDED)]
-        await opened.navigator.record_step(1, rollouts)
+        await opened.manager.record_step(1, rollouts)
         found = opened.get("a")
         # t1: 1 - 0.5 and 0 - 0.5; t2 has nobody to be compared with.
         assert (found.uses, found.successes, found.compared, found.lift_sum) == (3, 2, 2, 0.0)
@@ -202,9 +202,9 @@ async def test_successes_and_the_lift_over_unguided_siblings_are_known_when_the_
 async def test_a_guided_rollout_that_did_not_happen_was_no_use(tmp_path):
     async with Opened(tmp_path) as opened:
         opened.put(experience(id="a"))
-        await opened.navigator.injected(("a",))
-        await opened.navigator.injected(("a",))
-        await opened.navigator.record_step(
+        await opened.manager.injected(("a",))
+        await opened.manager.injected(("a",))
+        await opened.manager.record_step(
             1, [record(number=0, score=None, guidance=GUIDED), record(number=1, guidance=GUIDED)]
         )
         assert (opened.get("a").uses, opened.get("a").successes) == (1, 1)
@@ -221,8 +221,8 @@ async def test_validation_rollouts_are_neither_counted_nor_learned_from(tmp_path
     async with Opened(tmp_path, llm=llm) as opened:
         opened.put(experience(id="a"))
         row = validation_record(guidance=GUIDED)
-        await opened.navigator.record_step(1, [row])
-        await opened.navigator.warm_start([row])
+        await opened.manager.record_step(1, [row])
+        await opened.manager.warm_start([row])
         assert llm.calls == [] and opened.get("a").successes == 0 and len(opened.backend.pool) == 1
 
 
@@ -238,46 +238,46 @@ async def test_validation_rollouts_are_neither_counted_nor_learned_from(tmp_path
 async def test_a_warm_start_tells_the_tasks_of_which_calls_were_lost_that_another_time_may_bring(tmp_path, error, left):
     llm = teller(success=lambda sections: error if sections["task"] == "do t2" else {"experiences": [lesson()]})
     async with Opened(tmp_path, llm=llm, distillation={"concurrency": 1}) as opened:
-        filling = await opened.navigator.warm_start([record("t1"), record("t2")])
+        filling = await opened.manager.warm_start([record("t1"), record("t2")])
         assert filling.undistilled == left and filling.metrics["exp_manager/pool_size"] == 1
         if isinstance(error, BudgetExceeded):
-            assert (await opened.navigator.warm_start([record("t3")])).undistilled == ("t3",)
+            assert (await opened.manager.warm_start([record("t3")])).undistilled == ("t3",)
 
 
 async def test_held_out_tasks_are_never_learned_from(tmp_path):
     llm = teller()
     async with Opened(tmp_path, llm=llm) as opened:
-        metrics = (await opened.navigator.warm_start([record("held"), record("t1")])).metrics
+        metrics = (await opened.manager.warm_start([record("held"), record("t1")])).metrics
         assert {task for e in opened.backend.pool.store.records("default") for task in e.task_ids} == {"t1"}
         assert metrics["exp_manager/distil/refused"] == 1
 
 
 async def test_finished_rollouts_become_experience_that_guides_the_next_step(tmp_path):
     async with Opened(tmp_path, llm=teller()) as opened:
-        await opened.navigator.record_step(1, [record(number=i, score=float(i % 2)) for i in range(4)])
-        await opened.navigator.background.drain(5)
-        metrics = await opened.navigator.record_step(2, [])
+        await opened.manager.record_step(1, [record(number=i, score=float(i % 2)) for i in range(4)])
+        await opened.manager.background.drain(5)
+        metrics = await opened.manager.record_step(2, [])
         assert metrics["exp_manager/pool_size"] == 1
         # Two successes, two failures, one comparison: all say the same.
         assert [metrics[f"exp_manager/distil/{name}"] for name in ("valid", "stored", "joined")] == [5, 1, 4]
-        assert "read its doc first" in (await opened.navigator.guide(question(step=3))).text
-        assert (await opened.navigator.metrics())["exp_manager/context_cost_avg"] > 0
+        assert "read its doc first" in (await opened.manager.guide(question(step=3))).text
+        assert (await opened.manager.metrics())["exp_manager/context_cost_avg"] > 0
 
 
 async def test_an_experience_of_a_task_is_no_guidance_for_that_tasks_evaluation(tmp_path):
     async with Opened(tmp_path, llm=teller()) as opened:
-        await opened.navigator.warm_start([record("t1")])
-        assert await opened.navigator.guide(question(step=2))
-        assert not await opened.navigator.guide(question(step=2, validation=True))
-        assert await opened.navigator.guide(question(step=2, validation=True, task_id="t2"))
+        await opened.manager.warm_start([record("t1")])
+        assert await opened.manager.guide(question(step=2))
+        assert not await opened.manager.guide(question(step=2, validation=True))
+        assert await opened.manager.guide(question(step=2, validation=True, task_id="t2"))
 
 
 async def test_the_pool_is_updated_every_so_many_steps_and_only_if_the_summariser_is_enabled(tmp_path):
     llm = teller()
     async with Opened(tmp_path, llm=llm, reme={"updated_freq": 3}) as opened:
         for step in range(1, 7):
-            await opened.navigator.record_step(step, [record(f"t{step}")])
-        await opened.navigator.background.drain(5)
+            await opened.manager.record_step(step, [record(f"t{step}")])
+        await opened.manager.background.drain(5)
         assert {sections["task"] for task, sections in llm.calls} == {"do t3", "do t6"}
 
 
@@ -286,34 +286,34 @@ async def test_a_step_does_not_wait_for_the_summariser(tmp_path):
     llm.delay_s = 60.0
     async with Opened(tmp_path, llm=llm) as opened:
         started = time.monotonic()
-        metrics = await opened.navigator.record_step(1, [record()])
+        metrics = await opened.manager.record_step(1, [record()])
         assert time.monotonic() - started < 10 and metrics["exp_manager/pool_size"] == 0
-        await opened.navigator.background.close()
+        await opened.manager.background.close()
 
 
 async def test_what_the_queue_does_not_hold_is_dropped_and_counted(tmp_path):
     llm = teller()
     llm.delay_s = 60.0
     async with Opened(tmp_path, llm=llm, distillation={"queue_groups": 2, "concurrency": 1}) as opened:
-        await opened.navigator.record_step(1, [record(f"t{i}") for i in range(8)])
-        metrics = await opened.navigator.metrics()
+        await opened.manager.record_step(1, [record(f"t{i}") for i in range(8)])
+        metrics = await opened.manager.metrics()
         assert metrics["exp_manager/distil/dropped"] == 6 and metrics["exp_manager/distil/waiting"] <= 2
-        await opened.navigator.background.close()
+        await opened.manager.background.close()
 
 
 async def test_a_summariser_outage_leaves_the_pool_and_shows_in_the_metrics(tmp_path):
     async with Opened(tmp_path, llm=teller(success=outage())) as opened:
         opened.put(experience(id="a"))
-        await opened.navigator.record_step(1, [record()])
-        await opened.navigator.background.drain(5)
-        metrics = await opened.navigator.record_step(2, [])
+        await opened.manager.record_step(1, [record()])
+        await opened.manager.background.drain(5)
+        metrics = await opened.manager.record_step(2, [])
         assert metrics["exp_manager/distil/failed_extraction"] == 1 and metrics["exp_manager/pool_size"] == 1
-        assert await opened.navigator.guide(question(step=3))
+        assert await opened.manager.guide(question(step=3))
 
 
 async def test_without_a_summariser_nothing_is_distilled_and_the_metrics_say_so(tmp_path):
     async with Opened(tmp_path) as opened:
-        metrics = (await opened.navigator.warm_start([record()])).metrics
+        metrics = (await opened.manager.warm_start([record()])).metrics
         assert metrics["exp_manager/distil/without_llm"] == 1 and metrics["exp_manager/pool_size"] == 0
 
 
@@ -322,8 +322,8 @@ async def test_useless_experiences_are_pruned_at_their_step(tmp_path):
         opened.put(
             experience(id="useless", uses=9, successes=1), experience(id="useful", content="x", uses=9, successes=8)
         )
-        assert (await opened.navigator.record_step(1, []))["exp_manager/pool_size"] == 2
-        metrics = await opened.navigator.record_step(2, [])
+        assert (await opened.manager.record_step(1, []))["exp_manager/pool_size"] == 2
+        metrics = await opened.manager.record_step(2, [])
         assert metrics["exp_manager/pruned"] == 1 and metrics["exp_manager/pool_size"] == 1
 
 
@@ -331,30 +331,30 @@ async def test_pool_and_counts_come_back_as_they_were_saved_once_all_that_was_ha
     folder, llm = tmp_path / "checkpoint", teller()
     folder.mkdir()
     async with Opened(tmp_path / "run", llm=llm) as opened:
-        await opened.navigator.guide(question())
-        await opened.navigator.record_step(1, [record(number=i, score=float(i % 2)) for i in range(4)])
-        await opened.navigator.injected(("x",), validation=True)
-        await opened.navigator.save(folder)
+        await opened.manager.guide(question())
+        await opened.manager.record_step(1, [record(number=i, score=float(i % 2)) for i in range(4)])
+        await opened.manager.injected(("x",), validation=True)
+        await opened.manager.save(folder)
         assert len(opened.backend.pool) == 1, "what was in the queue is in the pool"
-        expected, saved = await opened.navigator.metrics(), opened.backend.pool.store.records("default")
-        await opened.navigator.record_step(2, [record("t2")])
-        await opened.navigator.settled()
+        expected, saved = await opened.manager.metrics(), opened.backend.pool.store.records("default")
+        await opened.manager.record_step(2, [record("t2")])
+        await opened.manager.settled()
         assert opened.backend.pool.store.records("default") != saved
     async with Opened(tmp_path / "run", llm=llm) as again:
-        assert await again.navigator.restore(folder, tmp_path / "aside.sqlite")
+        assert await again.manager.restore(folder, tmp_path / "aside.sqlite")
         assert again.backend.pool.store.records("default") == saved
-        assert await again.navigator.metrics() == expected and expected["exp_manager/distil/groups"] == 1
-        assert not await again.navigator.restore(tmp_path, tmp_path / "aside.sqlite")
+        assert await again.manager.metrics() == expected and expected["exp_manager/distil/groups"] == 1
+        assert not await again.manager.restore(tmp_path, tmp_path / "aside.sqlite")
 
 
 async def test_a_save_that_fails_leaves_the_one_of_before_and_what_is_damaged_is_named_and_changes_nothing(
     tmp_path, monkeypatch
 ):
     async with Opened(tmp_path / "run") as opened:
-        navigator, folder = opened.navigator, tmp_path / "checkpoint"
+        manager, folder = opened.manager, tmp_path / "checkpoint"
         folder.mkdir()
         opened.put(experience(id="a"))
-        await navigator.save(folder)
+        await manager.save(folder)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         assert set(before) == {"experience.sqlite", "experience.json"}
 
@@ -365,43 +365,43 @@ async def test_a_save_that_fails_leaves_the_one_of_before_and_what_is_damaged_is
         with monkeypatch.context() as patched:
             patched.setattr(opened.backend, "copy_to", half)
             with pytest.raises(StoreUnwritable):
-                await navigator.save(folder)
+                await manager.save(folder)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
         opened.put(experience(id="b", content="another"))
         for name in before:
             (folder / name).write_bytes(before[name][:40])
             with pytest.raises(StoreCorrupt, match=name):
-                await navigator.restore(folder, tmp_path / "aside.sqlite")
+                await manager.restore(folder, tmp_path / "aside.sqlite")
             (folder / name).write_bytes(before[name])
         assert len(opened.backend.pool) == 2 and not (tmp_path / "aside.sqlite").exists()
-        assert await navigator.restore(folder, tmp_path / "aside.sqlite") and len(opened.backend.pool) == 1
+        assert await manager.restore(folder, tmp_path / "aside.sqlite") and len(opened.backend.pool) == 1
 
 
 async def test_the_same_rollouts_teach_the_same_experiences_under_the_same_ids(tmp_path):
     pools = []
     for seed in (1, 1, 2):
         async with Opened(tmp_path / str(len(pools)), llm=teller()) as opened:
-            navigator = Navigator(opened.settings, opened.backend, seed=seed)
-            await navigator.record_step(
+            manager = ExperienceManager(opened.settings, opened.backend, seed=seed)
+            await manager.record_step(
                 1, [record(task, i, score=float(i % 2)) for task in ("t1", "t2") for i in range(4)]
             )
-            await navigator.settled()
+            await manager.settled()
             pools.append([experience.id for experience in opened.backend.pool.store.records("default")])
-            await navigator.background.close()
+            await manager.background.close()
     assert pools[0] == pools[1] and len(pools[0]) > 0 and not set(pools[0]) & set(pools[2])
 
 
 async def test_rollouts_that_are_taught_again_leave_what_they_taught_its_counters_and_edits(tmp_path):
     async with Opened(tmp_path, llm=teller()) as opened:
         group, pool = [record()], opened.backend.pool
-        await opened.navigator.warm_start(group)
+        await opened.manager.warm_start(group)
         before = pool.store.records("default")
         assert len(before) == 1
         pool.count({before[0].id: Count(uses=4, successes=3, compared=2, lift=0.5)})
         pool.edit(before[0].id, content="ask first, then delete it")
         taught = pool.store.records("default")
-        metrics = (await opened.navigator.warm_start(group)).metrics
+        metrics = (await opened.manager.warm_start(group)).metrics
         assert pool.store.records("default") == taught and (taught[0].uses, taught[0].successes) == (4, 3)
         assert (metrics["exp_manager/distil/stored"], metrics["exp_manager/distil/joined"]) == (1, 1)
 
@@ -411,7 +411,7 @@ async def test_groups_hold_one_task_or_the_whole_step_as_the_settings_say(tmp_pa
     for grouping, comparisons in (("task", 2), ("batch", 1)):
         llm = teller()
         async with Opened(tmp_path / grouping, llm=llm, distillation={"grouping": grouping}) as opened:
-            await opened.navigator.warm_start(rollouts)
+            await opened.manager.warm_start(rollouts)
             assert [task for task, _ in llm.calls].count("comparative") == comparisons
 
 
@@ -420,20 +420,20 @@ async def test_a_tasks_training_prompts_keep_or_lose_the_guidance_as_the_mode_sa
         async with Opened(tmp_path / mode, train_sample_mode=mode, train_sample_keepratio=ratio) as opened:
             opened.put(experience(id="a"))
             answers = [
-                await opened.navigator.guide(question(task_id=str(i), place=i)) for i in range(8) for _ in range(2)
+                await opened.manager.guide(question(task_id=str(i), place=i)) for i in range(8) for _ in range(2)
             ]
             assert sum(answer.keep for answer in answers) == 2 * expected
-            assert not (await opened.navigator.guide(question(validation=True))).keep
+            assert not (await opened.manager.guide(question(validation=True))).keep
 
 
 async def test_closing_counts_what_was_left_to_count_and_closes_the_file(tmp_path):
     opened = Opened(tmp_path)
     opened.put(experience(id="a"))
-    await opened.navigator.injected(("a",))
-    await opened.navigator.aclose()
+    await opened.manager.injected(("a",))
+    await opened.manager.aclose()
     reopened = Opened(tmp_path)
     assert reopened.get("a").uses == 1
-    await reopened.navigator.aclose()
+    await reopened.manager.aclose()
 
 
 async def test_a_backend_of_another_encoder_is_refused_before_the_run_begins(tmp_path):
@@ -451,6 +451,6 @@ async def test_retrieved_notes_become_metrics():
         async def retrieve(self, question):
             return Retrieved("text", (experience(id="a"),), (1.0,), ("rewrite_failed",))
 
-    navigator = Navigator(configured(), Noting(ServiceError("x")))
-    assert (await navigator.guide(question())).text == "text"
-    assert (await navigator.metrics())["exp_manager/rewrite_failed"] == 1
+    manager = ExperienceManager(configured(), Noting(ServiceError("x")))
+    assert (await manager.guide(question())).text == "text"
+    assert (await manager.metrics())["exp_manager/rewrite_failed"] == 1

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.places import EVERYWHERE, Scopes, covers, mentions, places_of, union
+from experience_manager.experience import EVERYWHERE, Scopes, covers, mentions, places_of, union
 
 WORD = st.text("abc7", min_size=1, max_size=4)
 

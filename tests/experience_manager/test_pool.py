@@ -6,10 +6,9 @@ import pytest
 from experience_fakes import SMALL, AngleEncoder, experience, ids_of
 
 from agentevolver.embeddings import EncoderUnavailable
-from experience_manager.experience import PERSON, Category
-from experience_manager.places import MAX_PLACES, places_in
+from experience_manager.experience import MAX_PLACES, PERSON, Category, places_in
+from experience_manager.index import Where
 from experience_manager.pool import Pool
-from experience_manager.snapshot import Where
 from experience_manager.store import Count
 
 

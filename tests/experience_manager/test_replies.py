@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agentevolver.llm.extract import NoAnswer, read_reply
-from experience_manager.replies import Judgements, Order, Proposal, Proposals
+from agentevolver.llm.reply import NoAnswer, read_reply
+from experience_manager.prompts import Judgements, Order, Proposal, Proposals
 
 
 def proposals(reply):

@@ -8,11 +8,10 @@ from experience_fakes import STAMP, experience
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager import snapshot as snapshots
-from experience_manager.exchange import read_dump, write_dump
-from experience_manager.experience import Category
-from experience_manager.places import covers, places_in
-from experience_manager.snapshot import Where
+from experience_manager import index as snapshots
+from experience_manager.experience import Category, covers, places_in
+from experience_manager.index import Where
+from experience_manager.reme.bodies import read_dump, write_dump
 from experience_manager.store import Store
 
 COUNT = 6000

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.embeddings import HashingEncoder
-from experience_manager import snapshot as snapshots
+from experience_manager import index as snapshots
 from experience_manager.errors import (
     EncoderMismatch,
     StoreBusy,
@@ -21,8 +21,8 @@ from experience_manager.errors import (
     UnknownExperience,
 )
 from experience_manager.experience import Category
+from experience_manager.index import Where
 from experience_manager.pool import Pool
-from experience_manager.snapshot import Where
 from experience_manager.store import Count, Stamp, Store
 
 WORDS = (

@@ -15,8 +15,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agentevolver.llm.errors import Reply
 from agentevolver.llm.prompts import StepText, read_sections, read_steps, read_task
-from agentevolver.llm.replies import Reply
 from env_service.environments.gymnasium.env import GymnasiumEnv
 from env_service.environments.gymnasium.toy_text import WORLDS
 

@@ -10,10 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from agentevolver.llm.errors import LLMReplyError
-from agentevolver.llm.extract import NoAnswer, read_reply
+from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
-from agentevolver.llm.replies import Reply
+from agentevolver.llm.reply import NoAnswer, read_reply
 from env_service.base import BaseEnv
 from env_service.contract import created_with
 from env_service.environments.pocket.env import PocketEnv

@@ -4,9 +4,8 @@ import pytest
 from questioning_fakes import Tutor
 
 from agentevolver.llm.asking import Asker
-from agentevolver.llm.errors import LLMReplyError
+from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import messages
-from agentevolver.llm.replies import Reply
 from agentevolver.llm.settings import Role
 from task_manager.acting import MOST_REPLIES, Actor, Tools
 from task_manager.actions import format_of

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentevolver.llm.replies import Reply, ToolCall
+from agentevolver.llm.errors import Reply, ToolCall
 from task_manager.action_reply import LONGEST, NoAction, read_action
 from task_manager.actions import PlainFormat
 

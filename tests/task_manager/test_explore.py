@@ -5,9 +5,16 @@ import logging
 import pytest
 from questioning_fakes import LocalDesk, Tutor
 
-from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMRefused, LLMReplyError, LLMUnavailable
+from agentevolver.llm.errors import (
+    LLMContextOverflow,
+    LLMFiltered,
+    LLMRefused,
+    LLMReplyError,
+    LLMUnavailable,
+    Reply,
+    ToolCall,
+)
 from agentevolver.llm.prompts import read_steps
-from agentevolver.llm.replies import Reply, ToolCall
 from env_service.protocol import EnvCrashed
 from task_manager.actions import format_of
 from task_manager.explore import Exploration, Explorer, replayed

@@ -21,9 +21,8 @@ from agentevolver.golden.asking import GoldenAsker
 from agentevolver.golden.cases import read_cases, shipped_cases
 from agentevolver.golden.checks import Check, values_at
 from agentevolver.golden.report import FORM, Answered, Quality, evaluate, print_quality, write_quality
-from agentevolver.llm.errors import LLMFiltered, LLMReplyError
-from agentevolver.llm.extract import NoAnswer, read_reply
-from agentevolver.llm.replies import Reply
+from agentevolver.llm.errors import LLMFiltered, LLMReplyError, Reply
+from agentevolver.llm.reply import NoAnswer, read_reply
 from agentevolver.llm.settings import LLMSettings, Role
 
 CASES = shipped_cases()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agentevolver.llm.limits import Allowance, RateLimits, asked_wait, per_minute, read_headers
+from agentevolver.llm.pace import Allowance, RateLimits, asked_wait, per_minute, read_headers
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.llm.limits import Allowance, RateLimits
-from agentevolver.llm.pace import TABLE, Pace, account_of
+from agentevolver.llm.pace import TABLE, Allowance, Pace, RateLimits, account_of
 
 
 class Clock:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.llm import prompts
-from agentevolver.llm.extract import read_reply
 from agentevolver.llm.prompts import NO_STEPS, PromptError
+from agentevolver.llm.reply import read_reply
 from task_manager.models import ActReply
 
 _EVIL = st.sampled_from(

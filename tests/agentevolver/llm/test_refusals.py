@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentevolver.llm import refusals
+from agentevolver.llm import dialect
 
 OVERFLOWS = {
     "openai": (
@@ -66,13 +66,13 @@ OVERFLOWS = {
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_an_overflow_is_known_by_its_words_with_the_limit_it_names(name: str) -> None:
     text, limit = OVERFLOWS[name]
-    assert refusals.is_overflow(text)
-    assert refusals.limit_named(text) == limit
-    assert not refusals.is_filtered(text)
+    assert dialect.is_overflow(text)
+    assert dialect.limit_named(text) == limit
+    assert not dialect.is_filtered(text)
 
 
 def test_the_length_of_the_prompt_is_read_where_it_is_named() -> None:
-    named = {name: refusals.prompt_named(text) for name, (text, _) in OVERFLOWS.items()}
+    named = {name: dialect.prompt_named(text) for name, (text, _) in OVERFLOWS.items()}
     assert {name: tokens for name, tokens in named.items() if tokens is not None} == {
         "openai": 8765,
         "openai responses": 300010,
@@ -95,7 +95,7 @@ def test_the_length_of_the_prompt_is_read_where_it_is_named() -> None:
     ],
 )
 def test_other_refusals_are_no_overflow(text: str) -> None:
-    assert not refusals.is_overflow(text)
+    assert not dialect.is_overflow(text)
 
 
 @pytest.mark.parametrize(
@@ -112,5 +112,5 @@ def test_other_refusals_are_no_overflow(text: str) -> None:
     ],
 )
 def test_a_content_filter_is_known_by_its_words_or_its_code(text: str, codes: tuple[str, ...]) -> None:
-    assert refusals.is_filtered(text, codes)
-    assert not refusals.is_overflow(text)
+    assert dialect.is_filtered(text, codes)
+    assert not dialect.is_overflow(text)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from agentevolver.llm import LLMSettings, Role
 from agentevolver.llm.errors import redact
-from agentevolver.llm.extract import NoAnswer, read_reply
+from agentevolver.llm.reply import NoAnswer, read_reply
 
 
 class Note(BaseModel):

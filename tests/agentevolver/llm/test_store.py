@@ -25,7 +25,7 @@ from agentevolver.llm import (
     ServedModel,
     Usage,
 )
-from agentevolver.llm.cache import CacheError, ReplyCache, Stored, cache_key
+from agentevolver.llm.store import CacheError, ReplyCache, Stored, cache_key
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
 
 ASK = [{"role": "user", "content": "hello?"}]
@@ -121,8 +121,8 @@ def test_a_cache_that_breaks_later_is_no_failure(tmp_path: Path, caplog: pytest.
 _WRITER = """
 import sys
 from pathlib import Path
-from agentevolver.llm.cache import ReplyCache, Stored
-from agentevolver.llm.ledger import Ledger, Usage
+from agentevolver.llm.store import ReplyCache, Stored
+from agentevolver.llm.store import Ledger, Usage
 name, folder = sys.argv[1], Path(sys.argv[2])
 cache, ledger = ReplyCache(folder / "c.sqlite"), Ledger(folder / "l.sqlite")
 print("ready", flush=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentevolver.llm.prompts import StepText, transcript
-from agentevolver.llm.trimming import LATEST, LEAST, cut, fitted
+from agentevolver.llm.prompts import LATEST, LEAST, StepText, cut, fitted, transcript
 
 _TEXT = st.text(alphabet="ab \n<é中", max_size=1500)
 _STEPS = st.lists(st.tuples(_TEXT, _TEXT, st.sampled_from(["", "because"])), max_size=12).map(

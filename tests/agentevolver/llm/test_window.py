@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from agentevolver.llm.window import Window
+from agentevolver.llm.server import Window
 
 
 async def test_it_is_not_bounded_until_a_refusal_and_never_under_one() -> None:

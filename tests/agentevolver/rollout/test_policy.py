@@ -6,8 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from agentevolver.llm.errors import LLMUnavailable
-from agentevolver.llm.replies import ServedModel
+from agentevolver.llm.errors import LLMUnavailable, ServedModel
 from agentevolver.rollout.policy import EngineError, Generated, VerlEngine
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from advantage_processor.labels import Attribution, LabelStatus
 from agentevolver.embeddings import HashingEncoder
-from agentevolver.llm.ledger import Ledger, Usage
+from agentevolver.llm.store import Ledger, Usage
 from agentevolver.monitor.log import Status
 from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
 from agentevolver.utils.files import write_jsonl

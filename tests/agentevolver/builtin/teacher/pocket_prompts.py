@@ -12,7 +12,7 @@ from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
 from agentevolver.builtin.teacher.prompt import Rates
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
-from agentevolver.llm.extract import read_reply
+from agentevolver.llm.reply import read_reply
 from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.profile import load_profile
 

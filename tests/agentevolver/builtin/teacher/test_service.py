@@ -275,7 +275,7 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
     from experience_manager import prompts as theirs
     from experience_manager.attempts import Attempt
     from experience_manager.experience import Category, Experience
-    from experience_manager.replies import Judgements, Proposals
+    from experience_manager.prompts import Judgements, Proposals
     from experience_manager.screen import problem_with
 
     steps = ((0, "note.find milk", "milk n3 home"), (1, "note.del n3", "err read doc note.del first"))

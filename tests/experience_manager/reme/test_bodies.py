@@ -6,7 +6,7 @@ import pytest
 from experience_fakes import experience
 
 from experience_manager.errors import StoreUnwritable
-from experience_manager.exchange import DumpError, read_dump, write_dump
+from experience_manager.reme.bodies import DumpError, read_dump, write_dump
 
 
 def test_what_was_written_is_read_back(tmp_path):

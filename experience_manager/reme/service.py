@@ -20,31 +20,36 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agentevolver.embeddings import Encoder, EncoderUnavailable
 from agentevolver.utils.identity import EXPERIENCE, health_facts
 from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.protocol import Limits
+from agentevolver.utils.web.server import Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from experience_manager.attempts import Attempt, from_messages, group_by_task
 from experience_manager.distill import Distiller, Summariser
 from experience_manager.errors import ExperienceError, UnknownExperience
-from experience_manager.exchange import DumpError, read_dump, write_dump
 from experience_manager.experience import Experience, RecordError, from_reme, to_reme
 from experience_manager.pool import Pool
-from experience_manager.retrieve import Question, Retriever
-from experience_manager.settings import ExperienceSettings
-from experience_manager.store import Count, Store
-from experience_manager.wire import (
+from experience_manager.reme.bodies import (
     Answer,
     DeleteBody,
+    DumpError,
     RecordBody,
     RetrieveBody,
     SummaryBody,
     TrajectoryBody,
     VectorStoreBody,
+    read_dump,
+    write_dump,
 )
+from experience_manager.retrieve import Question, Retriever
+from experience_manager.settings import ExperienceSettings
+from experience_manager.store import Count, Store
 
 logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -255,3 +260,24 @@ def _messages_in(query: str) -> list[dict[str, Any]] | None:
         return None
     known = isinstance(messages, list) and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages)
     return messages if known else None
+
+
+# What requests in flight have left once the service is told to stop.
+STOP_S = 10
+
+
+def serve(app: FastAPI, host: str, port: int, *, on_exit: Callable[[], Awaitable[None]]) -> None:
+    """Serve until SIGINT or SIGTERM; raises ExperienceError if the port cannot be bound."""
+    logging.getLogger("uvicorn.error").setLevel(logging.INFO)
+    server = Server(server_config(app, Limits(body_bytes=MAX_BODY_BYTES), host=host, port=port, stop_s=STOP_S))
+    try:
+        asyncio.run(_serve(server, on_exit))
+    except SystemExit as error:
+        raise ExperienceError(f"{host}:{port} cannot be bound; give another --port") from error
+
+
+async def _serve(server: uvicorn.Server, on_exit: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await server.serve()
+    finally:
+        await on_exit()

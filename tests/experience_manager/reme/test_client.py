@@ -17,10 +17,10 @@ from agentevolver.utils.web.access import Access
 from experience_manager.backend import Settled
 from experience_manager.errors import ServiceError
 from experience_manager.guide import inject
-from experience_manager.manager import Navigator
-from experience_manager.reme import RemeBackend
+from experience_manager.manager import ExperienceManager
+from experience_manager.reme.client import RemeBackend
+from experience_manager.reme.service import ExperienceService, create_app
 from experience_manager.retrieve import Question
-from experience_manager.service import ExperienceService, create_app
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
 
@@ -105,21 +105,21 @@ async def test_a_run_over_our_own_service_learns_guides_and_counts_like_one_with
     with Store(tmp_path / "s.sqlite") as store:
         async with Served(store, teller()) as served:
             settings = configured(served.url)
-            navigator = Navigator(settings, RemeBackend(settings))
-            metrics = (await navigator.warm_start([record("t1", 0), record("t1", 1, score=0.0)])).metrics
+            manager = ExperienceManager(settings, RemeBackend(settings))
+            metrics = (await manager.warm_start([record("t1", 0), record("t1", 1, score=0.0)])).metrics
             assert metrics["exp_manager/distil/stored"] == 1 and store.workspaces() == {"default": 1}
-            guidance = await navigator.guide(question(task_id="t9"))
+            guidance = await manager.guide(question(task_id="t9"))
             injection = inject(INIT, guidance, settings.experience_template)
             assert injection.guided and "read its doc first" in injection.messages[-1]["content"]
-            assert not await navigator.guide(question(validation=True))
-            await navigator.injected(guidance.experience_ids)
-            await navigator.record_step(
+            assert not await manager.guide(question(validation=True))
+            await manager.injected(guidance.experience_ids)
+            await manager.record_step(
                 1,
                 [record("t9", guidance=injection.to_dict()), record("t9", 1, score=0.0, guidance=injection.to_dict())],
             )
             (kept,) = store.records("default")
             assert (kept.uses, kept.successes) == (2, 1)
-            await navigator.aclose()
+            await manager.aclose()
 
 
 async def test_it_asks_as_the_original_client_does(monkeypatch):
@@ -178,18 +178,18 @@ async def test_a_token_is_sent_if_there_is_one(monkeypatch):
 async def test_nothing_of_a_failed_answer_reaches_a_rollout(reply, words):
     async with Fake(reply) as fake:
         settings = configured(fake.url, reme={"timeout_s": 0.2, "tries": 1})
-        navigator = Navigator(settings, RemeBackend(settings))
-        guidance = await navigator.guide(question())
+        manager = ExperienceManager(settings, RemeBackend(settings))
+        guidance = await manager.guide(question())
         assert words in guidance.problem and not inject(INIT, guidance, "{}").guided
-        await navigator.aclose()
+        await manager.aclose()
 
 
 async def test_an_empty_answer_as_some_versions_give_in_an_outage_guides_nobody():
     async with Fake(answered("")) as fake:
         settings = configured(fake.url)
-        navigator = Navigator(settings, RemeBackend(settings))
-        assert (await navigator.guide(question())).problem == "empty"
-        await navigator.aclose()
+        manager = ExperienceManager(settings, RemeBackend(settings))
+        assert (await manager.guide(question())).problem == "empty"
+        await manager.aclose()
 
 
 async def test_a_service_that_is_not_there_is_named():

@@ -16,8 +16,9 @@ from typing import Any
 
 import openai
 
-from agentevolver.llm import limits, refusals
+from agentevolver.llm import dialect, pace
 from agentevolver.llm.errors import (
+    Answer,
     LLMContextOverflow,
     LLMError,
     LLMFiltered,
@@ -25,10 +26,10 @@ from agentevolver.llm.errors import (
     LLMReplyError,
     LLMTimeout,
     LLMUnavailable,
+    ToolCall,
     redact,
 )
-from agentevolver.llm.extract import NoAnswer, split_thinking
-from agentevolver.llm.replies import Answer, ToolCall
+from agentevolver.llm.reply import NoAnswer, split_thinking
 
 # The answers that a second try may change; every other 4xx is the caller's mistake.
 RETRIED_STATUS = frozenset({408, 409, 425, 429})
@@ -146,19 +147,19 @@ def _refusal(
 ) -> Failure:
     codes, named = (body.get("code"), body.get("type")), body.get("param")
     said = redact(_plain(said), asked.secrets)
-    wait = limits.asked_wait(headers, said if status == 429 else "")
+    wait = pace.asked_wait(headers, said if status == 429 else "")
 
     def failure(error: LLMError, again: Again = Again.NO) -> Failure:
         return Failure(
-            error, again, wait, billed, said, named, limits.per_minute(said) if again is Again.RATE else (None, None)
+            error, again, wait, billed, said, named, pace.per_minute(said) if again is Again.RATE else (None, None)
         )
 
     if status == 429 and "insufficient_quota" in codes and not (asked.quota_is_rate or _PER_TIME.search(said)):
         return failure(LLMRefused(f"{asked.where}: the account has no quota left (HTTP 429): {said}"))
-    if status in (400, 413, 422, 429) and refusals.is_overflow(f"{codes} {said}"):
+    if status in (400, 413, 422, 429) and dialect.is_overflow(f"{codes} {said}"):
         too_long = f"{asked.where}: the prompt is too long (HTTP {status}): {said}"
-        return failure(LLMContextOverflow(too_long, refusals.limit_named(said)))
-    if status in (400, 403, 422) and refusals.is_filtered(said, codes):
+        return failure(LLMContextOverflow(too_long, dialect.limit_named(said)))
+    if status in (400, 403, 422) and dialect.is_filtered(said, codes):
         return failure(LLMFiltered(f"{asked.where}: a content filter stopped the request (HTTP {status}): {said}"))
     answered = f"{asked.where} answered HTTP {status}: {said}"
     if status in _BUSY_STATUS or (status == 503 and (wait is not None or _BUSY.search(said))):

@@ -8,8 +8,8 @@ from experience_fakes import SMALL, MissingEncoder, experience, ids_of, insert, 
 from reme_bodies import GUIDED_INIT, INIT, STEPS, memory, retrieve, summary
 
 from agentevolver.utils.web.access import Access
-from experience_manager import service as module
-from experience_manager.service import ExperienceService, create_app
+from experience_manager.reme import service as module
+from experience_manager.reme.service import ExperienceService, create_app
 from experience_manager.settings import ExperienceSettings
 
 

@@ -1,0 +1,1 @@
+"""ReMe's HTTP protocol, first generation: request and reply bodies and dump files, a client, and a service."""

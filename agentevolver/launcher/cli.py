@@ -17,7 +17,8 @@ from agentevolver.launcher.options import Options, parse
 from agentevolver.utils.masking import MASK, masked_arguments, masked_text
 
 if TYPE_CHECKING:
-    from agentevolver.launcher.plan import Configuration, Plan
+    from agentevolver.config.checks import Resolved
+    from agentevolver.launcher.plan import Plan
     from agentevolver.launcher.records import RunRecord, RunRegistry, UnreadableRecord
 
 logger = logging.getLogger("agentevolver.launcher")
@@ -89,7 +90,7 @@ def _view(options: Options) -> int:
     return 0
 
 
-def load_configuration(options: Options) -> Configuration:
+def load_configuration(options: Options) -> Resolved:
     """Compose and check the configuration.
 
     Raises:
@@ -108,8 +109,8 @@ def load_configuration(options: Options) -> Configuration:
     return resolved
 
 
-async def _plan(options: Options, configuration: Configuration, registry: RunRegistry, *, worlds: bool = True) -> Plan:
-    """Look at the machine and make the plan; `worlds`: whether the environments are looked at too."""
+async def _plan(options: Options, configuration: Resolved, registry: RunRegistry, *, environments: bool = True) -> Plan:
+    """Look at the machine and make the plan; `environments`: whether those are looked at too."""
     from agentevolver.launcher.environments import check_environments
     from agentevolver.launcher.experiment import START, check_ray_address, env_service_presence
     from agentevolver.launcher.plan import check_services, make_plan, registered_services, served_names
@@ -122,14 +123,14 @@ async def _plan(options: Options, configuration: Configuration, registry: RunReg
     )
     if presence == START:
         check_services(options, configuration)
-        if worlds:
+        if environments:
             await asyncio.to_thread(check_environments, options, configuration)
     if configuration.ray.address is not None:
         await check_ray_address(configuration.ray.address)
     return make_plan(options, configuration, presence, registry)
 
 
-def _accelerator(options: Options, configuration: Configuration) -> list[str]:
+def _accelerator(options: Options, configuration: Resolved) -> list[str]:
     """Check GPUs where the run wants some; returns lines worth knowing."""
     from agentevolver.launcher.accelerator import check_accelerator
 
@@ -138,58 +139,51 @@ def _accelerator(options: Options, configuration: Configuration) -> list[str]:
     return check_accelerator(configuration.config, {**os.environ, **configuration.env})
 
 
-def _dry_run(options: Options, configuration: Configuration, registry: RunRegistry) -> str:
+def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:
     """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
     from agentevolver.launcher.environments import check_environments
     from agentevolver.launcher.experiment import START, Presence, check_disk, is_local, problem_with
     from agentevolver.launcher.plan import check_services, make_plan, masked, resolve_config
 
     check_services(options, configuration)
-    obstacles, facts = [], []
+    obstacles: list[LaunchError | str] = []
+    facts = []
     if options.conf is not None and configuration.config.trainer.device == "cuda":
         from agentevolver.launcher.accelerator import examine
 
         report = examine(configuration.config, {**os.environ, **configuration.env}, ask_hub=False)
-        obstacles += [f"as things are now, a start would fail: {problem}" for problem in report.problems]
+        obstacles += report.problems
         facts = report.lines
     if options.conf is not None and not options.allow_changes:
         problem = problem_with(configuration.experiment_dir, resolve_config(configuration.config))
-        obstacles += [f"as things are now, a start would fail: {problem}"] if problem is not None else []
+        obstacles += [] if problem is None else [problem]
     try:
         check_environments(options, configuration)
+    except UsageError:
+        raise
     except LaunchError as error:
-        if isinstance(error, UsageError):
-            raise
-        obstacles.append(f"as things are now, a start would fail: {error}")
+        obstacles.append(error)
     try:
         check_disk(configuration.experiment_dir)
-        plan = asyncio.run(_plan(options, configuration, registry, worlds=False))
+        plan = asyncio.run(_plan(options, configuration, registry, environments=False))
+    except UsageError:
+        raise
     except LaunchError as error:
-        if isinstance(error, UsageError):
-            raise
-        obstacles.append(f"as things are now, a start would fail: {error}")
+        obstacles.append(error)
         presence = START if is_local(configuration.env_service.env_url) else Presence("elsewhere")
         plan = make_plan(options, configuration, presence, registry)
     if options.conf is not None:
         facts += _estimate(configuration)
-    return "\n".join(
-        [
-            masked_text("\n".join([plan.describe(), *facts, *obstacles])),
-            "",
-            "# the resolved configuration",
-            masked(plan.config),
-        ]
-    )
+    lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
+    shown = masked_text("\n".join([plan.describe(), *lines]))
+    return f"{shown}\n\n# the resolved configuration\n{masked(plan.config)}"
 
 
-def _estimate(configuration: Configuration) -> list[str]:
+def _estimate(configuration: Resolved) -> list[str]:
     """Return what the run would ask of language models, as lines; nothing if it asks none."""
-    from agentevolver.config.checks import Resolved
     from agentevolver.launcher.estimate import expected
     from agentevolver.llm.estimate import report
 
-    if not isinstance(configuration, Resolved):
-        return []
     trainer = configuration.config.trainer
     activities, assumptions = expected(configuration.settings, trainer.total_training_steps, trainer.total_epochs)
     return report(activities, configuration.settings.llm, assumptions)

@@ -11,10 +11,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from agentevolver.config.checks import Resolved
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.experiment import is_local
 from agentevolver.launcher.options import Options
-from agentevolver.launcher.plan import Configuration, registered_services
+from agentevolver.launcher.plan import registered_services
 from env_service.registry import known_environments
 
 # Listing is a matter of seconds; what takes longer is left to the run, which lists its tasks before the engines start.
@@ -27,7 +28,7 @@ SPLITS = {
 }
 
 
-def check_environments(options: Options, configuration: Configuration) -> None:
+def check_environments(options: Options, configuration: Resolved) -> None:
     """Import the environments that would be served here, in a process of its own, and list the splits of the run.
 
     A service elsewhere is not looked into.
@@ -53,7 +54,7 @@ def check_environments(options: Options, configuration: Configuration) -> None:
         raise (UsageError if problem["refused"] else LaunchError)(f"{place}: {problem['text']}")
 
 
-def splits(configuration: Configuration) -> list[tuple[str, Mapping[str, Any]]]:
+def splits(configuration: Resolved) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the splits that a configuration names, each with its key and as `env_service.listing` is asked for it."""
     found: list[tuple[str, Mapping[str, Any]]] = []
     for key, filtered_by in SPLITS.items():
@@ -64,7 +65,7 @@ def splits(configuration: Configuration) -> list[tuple[str, Mapping[str, Any]]]:
     return found
 
 
-def _plain(configuration: Configuration, path: str) -> Any:
+def _plain(configuration: Resolved, path: str) -> Any:
     value = OmegaConf.select(configuration.config, path)
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 

@@ -26,6 +26,7 @@ from agentevolver.checkpoints.resume import start_of
 from agentevolver.checkpoints.shards import check_ranks
 from agentevolver.config.load import FREE_FORM
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
+from agentevolver.launcher.accelerator import looks_local
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
 from agentevolver.utils.files import free_bytes
@@ -293,8 +294,7 @@ def check_model(path: str) -> None:
     Raises:
         UsageError: it is not there.
     """
-    looks_local = path.startswith(("/", "./", "../", "~"))
-    if looks_local and not Path(path).expanduser().exists():
+    if looks_local(path) and not Path(path).expanduser().exists():
         raise UsageError(
             f"actor_rollout_ref.model.path={path} does not exist; give a folder that does, or a name on the Hugging "
             "Face hub"

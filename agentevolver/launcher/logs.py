@@ -15,13 +15,14 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from agentevolver.config.schema import RetentionSettings
 from agentevolver.utils.files import remove_tree, whole
+
+if TYPE_CHECKING:
+    from agentevolver.config.schema import RetentionSettings  # the guard's process does without pydantic
 
 logger = logging.getLogger(__name__)
 
@@ -127,22 +128,6 @@ MB = 10**6
 _PIECE = re.compile(r"(?P<log>.+)\.\d{8}-\d{6}(?:-\d+)?")
 
 
-@dataclass(frozen=True)
-class LogLimits:
-    """How large a log may be in bytes, and how many older pieces of it are kept; None: no limit."""
-
-    size: int | None = None
-    pieces: int | None = None
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> LogLimits:
-        """Return those of a resolved configuration, none where it has no section `retention`."""
-        if "retention" not in config:
-            return cls()
-        section = RetentionSettings.model_validate(config["retention"])
-        return cls(None if section.log_mb is None else int(section.log_mb * MB), section.log_files)
-
-
 def piece_of(log: Path, moment: float) -> Path:
     """Return a free name beside a log for what it holds up to a moment: `main.20261123-052243.log`."""
     stamp = datetime.fromtimestamp(moment).strftime("%Y%m%d-%H%M%S")
@@ -172,13 +157,13 @@ class LogKeeper:
         logs: the experiment's folder of logs; `workers/<run>/` in it holds what was kept of Ray's, of as many runs as a
             log has pieces.
         temp_dir: the run's temporary folder, with Ray's; None without one.
-        limits: of every single log.
+        retention: how large (`log_mb`) a log may be, and how many older pieces of it (`log_files`) are kept.
     """
 
-    def __init__(self, logs: Path, temp_dir: Path | None, limits: LogLimits) -> None:
+    def __init__(self, logs: Path, temp_dir: Path | None, retention: RetentionSettings) -> None:
         self._logs = logs
         self._streams = None if temp_dir is None else ray_logs(temp_dir)
-        self._limits = limits
+        self._retention = retention
         self._told = False
 
     def tidy(self) -> None:
@@ -192,9 +177,9 @@ class LogKeeper:
                 self._told = True
 
     def _rotate(self) -> None:
-        size = self._limits.size
-        if size is None:
+        if self._retention.log_mb is None:
             return
+        size = int(self._retention.log_mb * MB)
         for log in self._logs.glob("*.log"):
             if _PIECE.fullmatch(log.stem) is None:
                 rotate(log, size, piece_of(log, time.time()))
@@ -203,7 +188,7 @@ class LogKeeper:
                 rotate(stream, size, stream.with_name(f"{stream.name}.1"))
 
     def _drop_old(self) -> None:
-        keep = self._limits.pieces
+        keep = self._retention.log_files
         if keep is None:
             return
         pieces: dict[str, list[Path]] = defaultdict(list)

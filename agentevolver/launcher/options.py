@@ -79,23 +79,8 @@ def parse(arguments: Sequence[str]) -> Options:
         )
     if "" in services or any("=" in name for name in services):
         raise UsageError("--with-NAME takes a name and no value, --with-pocket for example")
-    options = Options(
-        conf=known.conf,
-        overrides=tuple(item for item in rest if not item.startswith("-")),
-        services=services,
-        env_modules=tuple(known.env_module),
-        target=known.target,
-        debug_tags=known.db,
-        kill=known.kill,
-        stop=known.stop,
-        resume=known.resume,
-        allow_changes=known.allow_changes,
-        dry_run=known.dry_run,
-        status=known.status,
-        view=known.view,
-        host=known.host,
-        port=known.port,
-    )
+    asked = vars(known) | {"env_modules": tuple(known.env_modules), "services": services}
+    options = Options(**asked, overrides=tuple(item for item in rest if not item.startswith("-")))
     _check_view(options, rest)
     _check_stop_and_resume(options)
     if not (options.starts_something or options.kill or options.status or options.view or options.stop is not None):
@@ -198,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--env-module",
+        dest="env_modules",
         action="append",
         default=[],
         metavar="NAME=PKG.MOD:CLASS",
@@ -205,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--db",
+        dest="debug_tags",
         metavar="TAGS",
         help="debug: breakpoints with these tags (separated by |) stop, and Ray keeps failed tasks for a debugger",
     )

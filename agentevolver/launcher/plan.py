@@ -10,16 +10,17 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from agentevolver.config.checks import Resolved
 from agentevolver.config.devices import DESCRIPTIONS
 from agentevolver.config.load import one_line, paths, select
 from agentevolver.errors import ConfigError, UsageError
@@ -48,64 +49,6 @@ from env_service.registry import RegistryError, known_environments, resolve
 
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Variables of the Hugging Face hub's token, in the order in which its library looks."""
-
-
-class EnvServiceSection(Protocol):
-    """The section `env_service`, as far as the launcher reads it."""
-
-    @property
-    def env_type(self) -> str: ...
-    @property
-    def env_url(self) -> str: ...
-    @property
-    def external(self) -> bool: ...
-    @property
-    def max_instances(self) -> int | None: ...
-    @property
-    def pass_env(self) -> Sequence[str]: ...
-
-
-class RaySection(Protocol):
-    """The section `ray`."""
-
-    @property
-    def address(self) -> str | None: ...
-    @property
-    def num_cpus(self) -> int: ...
-    @property
-    def num_gpus(self) -> int: ...
-    @property
-    def preload(self) -> bool: ...
-    @property
-    def dashboard(self) -> bool: ...
-    @property
-    def dashboard_port(self) -> int: ...
-    @property
-    def object_store_memory(self) -> int | None: ...
-
-
-class Configuration(Protocol):
-    """What the launcher needs of `agentevolver.config.checks.Resolved`."""
-
-    @property
-    def config(self) -> DictConfig: ...
-    @property
-    def experiment_dir(self) -> Path: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def env(self) -> Mapping[str, str]: ...
-    @property
-    def env_service(self) -> EnvServiceSection: ...
-    @property
-    def ray(self) -> RaySection: ...
-    @property
-    def teacher(self) -> TeacherSettings | None: ...
-    @property
-    def experience_backend(self) -> str: ...
-    @property
-    def experience_url(self) -> str: ...
-    def summarising_teacher(self) -> TeacherSettings | None: ...
 
 
 @dataclass(frozen=True)
@@ -146,10 +89,8 @@ class Plan:
         """Return the plan as text."""
         lines = [f"run {self.run_id} on {self.device}", f"writes to {self.experiment_dir}"]
         if model := select(self.config, "actor_rollout_ref.model"):
-            attention, gpus = (
-                select(model, "override_config.attn_implementation"),
-                select(self.config, "trainer.n_gpus_per_node"),
-            )
+            attention = select(model, "override_config.attn_implementation")
+            gpus = select(self.config, "trainer.n_gpus_per_node")
             lines.append(
                 f"trains {model['path']}: {DESCRIPTIONS[self.device]}, attention {attention}, {gpus} device(s) a node"
             )
@@ -166,7 +107,7 @@ def new_run_id() -> str:
     return f"{datetime.now():%y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def make_plan(options: Options, configuration: Configuration, presence: Presence, registry: RunRegistry) -> Plan:
+def make_plan(options: Options, configuration: Resolved, presence: Presence, registry: RunRegistry) -> Plan:
     """Decide what is started, in this order: Ray, the environment service, the teacher, the user's services, the run's
     page, the main job.
 
@@ -177,85 +118,55 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
         UsageError: a `--with-NAME` cannot be served.
         LaunchError: no port is free.
     """
-    run_id = new_run_id()
-    folder = configuration.experiment_dir.resolve()
+    run_id, folder = new_run_id(), configuration.experiment_dir.resolve()
     logs = folder / "logs"
     registered, own = _split_services(options)
+    # Services of the user's own, and that of experience, need no cluster when they are all that is started.
+    alone = options.conf is None and not registered
     env = _environment(configuration, options)
-    hidden, kept = (
-        tuple(secrets_in(os.environ, _key_variables(configuration.config))),
-        registry.secrets_path(run_id).resolve(),
-    )
+    hidden = tuple(secrets_in(os.environ, _key_variables(configuration.config)))
+    kept = registry.secrets_path(run_id).resolve()
     if token := next((name for name in HUB_TOKENS if name in hidden), None):
         # In place of a file of the user's own too, over which the variable counts where it is one.
         env["HF_TOKEN_PATH"] = str(kept / token)
-    # Services of the user's own, and that of experience, need no cluster when they are all that is started.
-    alone = options.conf is None and not registered
-    preloads = configuration.ray.preload and options.conf is not None
-    if preloads and configuration.device != "cpu":
-        raise UsageError(
-            f"ray.preload=true on {configuration.device}: importing torch's compiler and vLLM sets up the CUDA driver, "
-            "which no fork can use; set it to false"
-        )
-    cluster = (
-        _Cluster("", env) if alone else _cluster(configuration.ray, run_id, logs, registry, env, preloads=preloads)
-    )
-    service = configuration.env_service
-    services, reused = [*cluster.services], [*cluster.reused]
-    if hidden:
-        cluster = replace(cluster, env=cluster.env | {SECRETS: str(kept)})
-    trusted = set()
+    cluster = _Cluster("", env) if alone else _cluster(options, configuration, run_id, logs, registry, env)
+    services, reused, config = [*cluster.services], [*cluster.reused], configuration.config
+    env = cluster.env | ({SECRETS: str(kept)} if hidden else {})
     if presence.whose is not None and not alone:
-        reused.append(f"the environment service at {service.env_url}, {presence.whose}")
+        reused.append(f"the environment service at {configuration.env_service.env_url}, {presence.whose}")
     elif not alone:
+        names, modules = served_names(options, configuration), options.env_modules
         services.append(
             environment_service(
-                service.env_url,
-                served_names(options, configuration),
-                modules=options.env_modules,
-                ray_address=cluster.address,
-                max_instances=service.max_instances,
-                pass_env=service.pass_env,
-                logs=logs,
-                env=cluster.env,
+                configuration.env_service, names, modules=modules, ray_address=cluster.address, logs=logs, env=env
             )
         )
-    config = configuration.config
     serves_experience = REME in own and not is_described(REME)
-    if serves_experience and options.conf is not None and configuration.experience_backend != "http":
-        raise UsageError(
-            "--with-reme starts a service that nobody would ask: exp_manager.backend = "
-            f"{configuration.experience_backend} keeps the pool "
-            "in the run itself; leave --with-reme away, or set exp_manager.backend=http"
-        )
-    try:
-        played = (configuration.summarising_teacher() if serves_experience else None) or configuration.teacher
-    except ConfigError as error:
-        raise UsageError(f"--with-reme: {error}") from error
-    if played is not None:
-        teacher, spec = teacher_service(played, logs=logs, env=cluster.env)
+    if (played := _teacher(options, configuration, serves_experience=serves_experience)) is not None:
+        teacher, spec = teacher_service(played, logs=logs, env=env)
         config = OmegaConf.merge(config, {"llm": {"teacher": {"url": teacher.url}}})  # type: ignore[assignment]
         services.append(spec)
+    trusted = {name for name in own if name != REME or not serves_experience}
     for name in own:
-        if name == REME and serves_experience:
-            services.append(
-                experience_service(configuration.experience_url, folder / "config.yaml", logs=logs, env=cluster.env)
+        if name in trusted:
+            usual, known = (
+                f"{configuration.experience_url.rstrip('/')}/health" if name == REME else "",
+                known_names(options),
             )
-            continue
-        trusted.add(name)
-        usual = f"{configuration.experience_url.rstrip('/')}/health" if name == REME else ""
-        services.append(
-            user_service(name, known=known_names(options), logs=logs, env=cluster.env, usual_health_url=usual)
-        )
+            services.append(user_service(name, known=known, logs=logs, env=env, usual_health_url=usual))
+        else:
+            services.append(
+                experience_service(configuration.experience_url, folder / "config.yaml", logs=logs, env=env)
+            )
     if LOGVIEW in options.services:
-        services.append(logview_service(folder, logs=logs, env=cluster.env))
+        services.append(logview_service(folder, logs=logs, env=env))
     return Plan(
         run_id=run_id,
         device=configuration.device,
         experiment_dir=folder,
         config=resolve_config(config),
         services=tuple(spec if spec.name in trusted else replace(spec, withheld=hidden) for spec in services),
-        job=_main_job(options, folder, cluster.env) if options.conf is not None else None,
+        job=_main_job(options, folder, env) if options.conf is not None else None,
         temp_dir=cluster.temp_dir,
         token=cluster.token,
         dashboard=cluster.dashboard,
@@ -265,7 +176,27 @@ def make_plan(options: Options, configuration: Configuration, presence: Presence
     )
 
 
-def check_services(options: Options, configuration: Configuration) -> None:
+def _teacher(options: Options, configuration: Resolved, *, serves_experience: bool) -> TeacherSettings | None:
+    """Return the built-in teacher's settings if anything of this launch asks it.
+
+    Raises:
+        UsageError: `--with-reme` starts a service that the run would not ask, or for which nobody could summarise.
+    """
+    if not serves_experience:
+        return configuration.teacher
+    if options.conf is not None and configuration.experience_backend != "http":
+        raise UsageError(
+            "--with-reme starts a service that nobody would ask: exp_manager.backend = "
+            f"{configuration.experience_backend} keeps the pool in the run itself; leave --with-reme away, or set "
+            "exp_manager.backend=http"
+        )
+    try:
+        return configuration.summarising_teacher() or configuration.teacher
+    except ConfigError as error:
+        raise UsageError(f"--with-reme: {error}") from error
+
+
+def check_services(options: Options, configuration: Resolved) -> None:
     """Refuse environment names that nobody can serve.
 
     Raises:
@@ -332,14 +263,23 @@ class _Cluster:
 
 
 def _cluster(
-    section: RaySection, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str], *, preloads: bool
+    options: Options, configuration: Resolved, run_id: str, logs: Path, registry: RunRegistry, env: dict[str, str]
 ) -> _Cluster:
     """Describe the Ray cluster that is joined or started, with the nursery of its workers; every process of the run
-    gets its `env`."""
-    if section.address is not None:
-        return _Cluster(
-            section.address, env | {"RAY_ADDRESS": section.address}, reused=(f"the Ray cluster at {section.address}",)
+    gets its `env`.
+
+    Raises:
+        UsageError: `ray.preload` where the processes could not be forked.
+        LaunchError: no port is free.
+    """
+    section, preloads = configuration.ray, configuration.ray.preload and options.conf is not None
+    if preloads and configuration.device != "cpu":
+        raise UsageError(
+            f"ray.preload=true on {configuration.device}: importing torch's compiler and vLLM sets up the CUDA driver, "
+            "which no fork can use; set it to false"
         )
+    if (address := section.address) is not None:
+        return _Cluster(address, env | {"RAY_ADDRESS": address}, reused=(f"the Ray cluster at {address}",))
     temp_dir, token = temp_dir_for(run_id), None
     env = env | net.ON_LOOPBACK | {"TMPDIR": str(temp_dir / "tmp")}
     if "RAY_AUTH_MODE" not in os.environ:
@@ -348,20 +288,9 @@ def _cluster(
         env = env | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     services: tuple[ServiceSpec, ...] = ()
     if preloads:
-        services, env = (
-            (nursery_service(temp_dir / "nursery", logs=logs, env=env),),
-            env | {SOCKET: str(temp_dir / "nursery")},
-        )
-    head = ray_head(
-        num_cpus=section.num_cpus,
-        num_gpus=section.num_gpus,
-        dashboard=section.dashboard,
-        dashboard_port=section.dashboard_port,
-        object_store_memory=section.object_store_memory,
-        temp_dir=ray_folder(temp_dir),
-        logs=logs,
-        env=env,
-    )
+        socket = temp_dir / "nursery"
+        services, env = (nursery_service(socket, logs=logs, env=env),), env | {SOCKET: str(socket)}
+    head = ray_head(section, temp_dir=ray_folder(temp_dir), logs=logs, env=env)
     return _Cluster(
         head.address, env | {"RAY_ADDRESS": head.address}, (*services, head.spec), (), temp_dir, token, head.dashboard
     )
@@ -372,7 +301,7 @@ def registered_services(options: Options) -> list[str]:
     return _split_services(options)[0]
 
 
-def served_names(options: Options, configuration: Configuration) -> tuple[str, ...]:
+def served_names(options: Options, configuration: Resolved) -> tuple[str, ...]:
     """Return the environments that the service of this launch serves: the run's own, and those of `--with-NAME`."""
     registered = registered_services(options)
     own = [configuration.env_service.env_type] if options.conf is not None else []
@@ -385,7 +314,7 @@ def _split_services(options: Options) -> tuple[list[str], list[str]]:
     return registered, [name for name in options.services if name not in known and name != LOGVIEW]
 
 
-def _environment(configuration: Configuration, options: Options) -> dict[str, str]:
+def _environment(configuration: Resolved, options: Options) -> dict[str, str]:
     """Return the variables that every process of the run gets beside those of the launcher itself."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     env = {**configuration.env, "PATH": path, "PYTHONUNBUFFERED": "1"}

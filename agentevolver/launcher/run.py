@@ -26,10 +26,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from agentevolver.config.load import one_line
+from agentevolver.config.schema import RetentionSettings
 from agentevolver.errors import Interrupted, LaunchError
 from agentevolver.launcher.experiment import forget_listing
 from agentevolver.launcher.guard import Guard
-from agentevolver.launcher.logs import EVERY_S, LogKeeper, LogLimits, keep_worker_logs, piece_of, unintended_exits
+from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, piece_of, unintended_exits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
 from agentevolver.launcher.stack import ServiceSpec
@@ -297,7 +298,8 @@ class _Run:
         self._job: Child | None = None
         self._ended_well = False
         self._guard = guard
-        self._log_keeper = LogKeeper(plan.logs, plan.temp_dir, LogLimits.of(plan.config))
+        retention = RetentionSettings.model_validate(plan.config.get("retention", {}))
+        self._log_keeper = LogKeeper(plan.logs, plan.temp_dir, retention)
         self._keeping_logs = asyncio.create_task(self._keep_logs_within_bounds())
 
     async def work(self) -> int:

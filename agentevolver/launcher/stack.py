@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agentevolver.config.schema import EnvServiceSettings, RaySettings
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.utils.net import LOOPBACK
@@ -26,8 +27,8 @@ class JobSpec:
 
     name: str
     argv: tuple[str, ...]
-    cwd: Path
     log: Path
+    cwd: Path = field(default_factory=Path.cwd)
     env: Mapping[str, str] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
     """Variables of the launcher that it does not inherit."""
@@ -73,6 +74,16 @@ class ServiceSpec(JobSpec):
 
 
 RESTARTS = 5
+_RAY_START = ("-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats", "--no-monitor")
+_ANY_PORT = (
+    "min-worker-port",
+    "max-worker-port",
+    "node-manager-port",
+    "object-manager-port",
+    "metrics-export-port",
+    "dashboard-agent-grpc-port",
+    "runtime-env-agent-port",
+)
 
 
 @dataclass(frozen=True)
@@ -84,76 +95,47 @@ class RayHead:
     dashboard: str | None
 
 
-def ray_head(
-    *,
-    num_cpus: int,
-    num_gpus: int,
-    dashboard: bool,
-    dashboard_port: int,
-    object_store_memory: int | None,
-    temp_dir: Path,
-    logs: Path,
-    env: Mapping[str, str],
-) -> RayHead:
+def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[str, str]) -> RayHead:
     """Describe a Ray head of the run's own: free ports, all on loopback, its files under `temp_dir`.
 
     `env` holds `utils.net.ON_LOOPBACK`, without which Ray would not listen on loopback alone.
-
-    `dashboard_port` is where the search for a free one begins; 0 takes any.
 
     Raises:
         LaunchError: no port is free there.
     """
     gcs, agent, client = (take_any_port() for _ in range(3))
-    page = take_port_from(dashboard_port) if dashboard and dashboard_port else take_any_port()
+    start = section.dashboard_port
+    page = take_port_from(start) if section.dashboard and start else take_any_port()
     if page is None:
-        raise LaunchError(f"no port is free from ray.dashboard_port={dashboard_port} on; set another one, 0 takes any")
-    argv = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--block",
-        "--disable-usage-stats",
-        "--no-monitor",
-    ]
-    argv += [f"--port={gcs}", f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}"]
-    # 0 lets each process take what is free; Ray's own defaults are fixed ports, which a second cluster on the machine
-    # would need too.
-    for option in (
-        "min-worker-port",
-        "max-worker-port",
-        "node-manager-port",
-        "object-manager-port",
-        "metrics-export-port",
-    ):
-        argv.append(f"--{option}=0")
-    argv += ["--dashboard-agent-grpc-port=0", "--runtime-env-agent-port=0"]
-    argv += [f"--node-ip-address={LOOPBACK}"]
-    argv += [
-        f"--include-dashboard={str(dashboard).lower()}",
-        f"--dashboard-host={LOOPBACK}",
-        f"--dashboard-port={page}",
-    ]
-    argv += [f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", f"--temp-dir={temp_dir}"]
-    if object_store_memory is not None:
-        argv.append(f"--object-store-memory={object_store_memory}")
-    url = f"http://{LOOPBACK}:{page}" if dashboard else None
+        raise LaunchError(f"no port is free from ray.dashboard_port={start} on; set another one, 0 takes any")
+    options: dict[str, object] = {
+        "port": gcs,
+        "dashboard-agent-listen-port": agent,
+        "ray-client-server-port": client,
+        # 0 lets each process take what is free; Ray's own defaults are fixed ports, which a second cluster on the
+        # machine would need too.
+        **dict.fromkeys(_ANY_PORT, 0),
+        "node-ip-address": LOOPBACK,
+        "include-dashboard": str(section.dashboard).lower(),
+        "dashboard-host": LOOPBACK,
+        "dashboard-port": page,
+        "num-cpus": section.num_cpus,
+        "num-gpus": section.num_gpus,
+        "temp-dir": temp_dir,
+    }
+    if section.object_store_memory is not None:
+        options["object-store-memory"] = section.object_store_memory
+    url = f"http://{LOOPBACK}:{page}" if section.dashboard else None
+    shown, pages = (f", dashboard {url}", (f"{url}/api/gcs_healthz",)) if url else ("", ())
     spec = ServiceSpec(
         name="ray",
-        argv=tuple(argv),
-        cwd=Path.cwd(),
+        argv=(sys.executable, *_RAY_START, *(f"--{name}={value}" for name, value in options.items())),
         log=logs / "ray.log",
         # Nothing is left to drain when it is stopped, and the whole group is: draining would wait for a GCS that has
         # ended.
         env={**env, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"},
-        title=f"head at {LOOPBACK}:{gcs}, {num_cpus} CPUs and {num_gpus} GPUs declared"
-        + (f", dashboard {url}" if url else ""),
-        health_urls=(
-            f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz",
-            *([f"{url}/api/gcs_healthz"] if url else []),
-        ),
+        title=f"head at {LOOPBACK}:{gcs}, {section.num_cpus} CPUs and {section.num_gpus} GPUs declared{shown}",
+        health_urls=(f"http://{LOOPBACK}:{agent}/api/local_raylet_healthz", *pages),
         ready_timeout_s=180.0,
         # Ray gives its own node 30 s and has no setting for it, and chooses ports of its own that another process may
         # take meanwhile.
@@ -170,7 +152,6 @@ def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
     return ServiceSpec(
         name="preload",
         argv=(sys.executable, "-m", "agentevolver.preload", str(socket)),
-        cwd=Path.cwd(),
         log=logs / "preload.log",
         env=env,
         title="imports once what the run's processes need, and forks them",
@@ -179,47 +160,31 @@ def nursery_service(socket: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
 
 
 def environment_service(
-    url: str,
+    section: EnvServiceSettings,
     names: Sequence[str],
     *,
     modules: Sequence[str],
     ray_address: str,
-    max_instances: int | None,
-    pass_env: Sequence[str] = (),
     logs: Path,
     env: Mapping[str, str],
 ) -> ServiceSpec:
-    """Describe the environment service at a local URL.
+    """Describe the environment service at a local URL, serving the environments `names`.
 
     Of the secrets, its environments see those named in `pass_env` alone.
 
     Raises:
         UsageError: a service cannot be started at this URL.
     """
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    if parts.scheme != "http" or port is None or parts.path not in ("", "/"):
+    url = section.env_url
+    where = _bind_options(url)
+    if where is None:
         raise UsageError(f"env_service.env_url={url}: to start the service here the URL must be http://127.0.0.1:PORT")
-    argv = [
-        sys.executable,
-        "-m",
-        "env_service",
-        "serve",
-        f"--host={parts.hostname}",
-        f"--port={port}",
-        f"--ray-address={ray_address}",
-    ]
+    argv = [sys.executable, "-m", "env_service", "serve", *where, f"--ray-address={ray_address}"]
     argv += [f"--env={name}" for name in names] + [f"--env-module={module}" for module in modules]
-    if max_instances is not None:
-        argv.append(f"--max-instances={max_instances}")
-    argv += [f"--pass-env={name}" for name in pass_env]
+    argv += [] if section.max_instances is None else [f"--max-instances={section.max_instances}"]
     return ServiceSpec(
         name="env_service",
-        argv=tuple(argv),
-        cwd=Path.cwd(),
+        argv=(*argv, *(f"--pass-env={name}" for name in section.pass_env)),
         log=logs / "env_service.log",
         env=env,
         title=f"{', '.join(names)} at {url}",
@@ -227,6 +192,18 @@ def environment_service(
         health_urls=(health_url(url),),
         restarts=RESTARTS,
     )
+
+
+def _bind_options(url: str) -> tuple[str, str] | None:
+    """Return --host and --port of a service at a URL of the form http://127.0.0.1:PORT, None for another URL."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme != "http" or port is None or parts.path not in ("", "/") or not is_loopback(parts.hostname or ""):
+        return None
+    return f"--host={parts.hostname}", f"--port={port}"
 
 
 def teacher_service(
@@ -245,7 +222,6 @@ def teacher_service(
     spec = ServiceSpec(
         name="teacher",
         argv=(sys.executable, *settings.arguments()),
-        cwd=Path.cwd(),
         log=logs / "teacher.log",
         env=env,
         title=f"a rule-based stand-in for a language model, at {settings.url}",
@@ -270,7 +246,6 @@ def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
         name="logview",
         # The run comes first where both want a core.
         argv=("nice", "-n", "10", sys.executable, "-m", "agentevolver.view", str(folder), f"--port={port}"),
-        cwd=Path.cwd(),
         log=logs / "logview.log",
         env=env,
         title=f"the page of this run, at {url}",
@@ -294,28 +269,14 @@ def experience_service(url: str, config: Path, *, logs: Path, env: Mapping[str, 
     Raises:
         UsageError: a service cannot be started at this URL.
     """
-    parts = urlsplit(url)
-    if (
-        parts.scheme != "http"
-        or parts.port is None
-        or parts.path not in ("", "/")
-        or not is_loopback(parts.hostname or "")
-    ):
+    where = _bind_options(url)
+    if where is None:
         raise UsageError(
             f"--with-reme starts a service here, so exp_manager.reme.base_url={url} must be http://127.0.0.1:PORT"
         )
     return ServiceSpec(
         name="reme",
-        argv=(
-            sys.executable,
-            "-m",
-            "experience_manager",
-            "serve",
-            f"--config={config}",
-            f"--host={parts.hostname}",
-            f"--port={parts.port}",
-        ),
-        cwd=Path.cwd(),
+        argv=(sys.executable, "-m", "experience_manager", "serve", f"--config={config}", *where),
         log=logs / "reme.log",
         env=env,
         title=f"the experience service, at {url}",

@@ -18,10 +18,7 @@ _MANUALS = {
     "guard": ("note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"),
     "pay": ("bank.pay",),
     "plan": ("cal.add",),
-} | {
-    "login": ("bank.pay", "shop.buy", "bank.bal"),
-    "look": ("shop.buy",),
-}
+} | {"login": ("bank.pay", "shop.buy", "bank.bal"), "look": ("shop.buy",)}
 
 
 def explore(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:

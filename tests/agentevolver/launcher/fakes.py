@@ -17,6 +17,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.schema import EnvServiceSettings, RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
@@ -160,24 +161,13 @@ def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-@dataclass(frozen=True)
-class EnvSection:
-    env_type: str = "pocket"
-    env_url: str = "http://127.0.0.1:8080"
-    external: bool = False
-    max_instances: int | None = None
-    pass_env: Sequence[str] = ()
+def env_section(**changes: Any) -> EnvServiceSettings:
+    return EnvServiceSettings.model_validate({"env_type": "pocket", **changes})
 
 
-@dataclass(frozen=True)
-class RaySection:
-    address: str | None = None
-    num_cpus: int = 4
-    num_gpus: int = 1
-    preload: bool = False
-    dashboard: bool = False
-    dashboard_port: int = 0
-    object_store_memory: int | None = 100_000_000
+def ray_section(**changes: Any) -> RaySettings:
+    small = {"num_cpus": 4, "dashboard": False, "dashboard_port": 0, "object_store_memory": 100_000_000}
+    return RaySettings.model_validate({**small, **changes})
 
 
 @dataclass(frozen=True)
@@ -188,8 +178,8 @@ class FakeConfiguration:
     config: DictConfig = field(default_factory=lambda: OmegaConf.create({"trainer": {"total_epochs": 1}}))
     device: str = "cpu"
     env: Mapping[str, str] = field(default_factory=lambda: {"OMP_NUM_THREADS": "1"})
-    env_service: EnvSection = EnvSection()
-    ray: RaySection = RaySection()
+    env_service: EnvServiceSettings = field(default_factory=env_section)
+    ray: RaySettings = field(default_factory=ray_section)
     teacher: TeacherSettings | None = None
     experience_backend: str = "embedded"
     experience_url: str = "http://127.0.0.1:8001"

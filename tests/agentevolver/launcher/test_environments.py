@@ -11,7 +11,7 @@ from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher import environments
 from agentevolver.launcher.environments import check_environments
 from agentevolver.launcher.options import Options
-from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration
+from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section
 
 CONF = Options(conf=Path("x.yaml"))
 
@@ -67,5 +67,5 @@ def test_a_service_elsewhere_is_not_looked_into(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(environments, "_problems", None)
     check_environments(
         CONF,
-        replace(configuration(tmp_path), env_service=EnvSection(env_type="whatever", env_url="http://10.0.0.1:8080")),
+        replace(configuration(tmp_path), env_service=env_section(env_type="whatever", env_url="http://10.0.0.1:8080")),
     )

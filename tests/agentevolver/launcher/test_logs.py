@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.launcher.logs import LogKeeper, LogLimits, piece_of, rotate
+from agentevolver.config.schema import RetentionSettings
+from agentevolver.launcher.logs import LogKeeper, piece_of, rotate
 from agentevolver.launcher.run import keep_history
 from agentevolver.launcher.supervise import tail
 
@@ -25,7 +26,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def keeper(logs: Path, size: int | None, pieces: int | None, temp_dir: Path | None = None) -> LogKeeper:
-    return LogKeeper(logs, temp_dir, LogLimits(size, pieces))
+    return LogKeeper(logs, temp_dir, RetentionSettings(log_mb=None if size is None else size / 1e6, log_files=pieces))
 
 
 def test_a_writer_that_holds_its_log_open_goes_on_in_an_empty_one_and_nothing_is_lost(logs: Path) -> None:
@@ -142,9 +143,3 @@ def test_the_end_of_a_log_that_was_emptied_is_still_found(logs: Path) -> None:
     log = logs / "ray.log"
     log.write_text("why it died\n")
     assert tail(log, 5000) == ["why it died"]
-
-
-def test_the_limits_are_the_configurations() -> None:
-    others = {"plain_steps": 100, "folder_gb": 10}
-    assert LogLimits.of({"retention": {"log_mb": 64, "log_files": 4, **others}}) == LogLimits(64_000_000, 4)
-    assert LogLimits.of({"retention": {"log_mb": None, "log_files": None, **others}}) == LogLimits.of({}) == LogLimits()

@@ -18,7 +18,7 @@ from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET
 from agentevolver.utils.net import ON_LOOPBACK
 from agentevolver.utils.secrets import SECRETS
-from tests.agentevolver.launcher.fakes import EnvSection, FakeConfiguration, RaySection, free_port
+from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section, free_port, ray_section
 
 CONF = Options(conf=Path("x.yaml"))
 
@@ -33,7 +33,7 @@ def plan(configuration: FakeConfiguration, options: Options = CONF, presence: Pr
 
 
 def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfiguration) -> None:
-    made = plan(replace(configuration, env_service=EnvSection(max_instances=64)))
+    made = plan(replace(configuration, env_service=env_section(max_instances=64)))
     ray, environments = made.services
     assert (ray.name, environments.name) == ("ray", "env_service")
     assert ray.restarts == 0 and environments.restarts > 0
@@ -54,20 +54,20 @@ def test_ray_then_the_environment_service_then_the_job(configuration: FakeConfig
 
 
 def test_with_preload_the_nursery_comes_first_and_the_job_out_of_it(configuration: FakeConfiguration) -> None:
-    made = plan(replace(configuration, ray=RaySection(preload=True)))
+    made = plan(replace(configuration, ray=ray_section(preload=True)))
     assert [spec.name for spec in made.services] == ["preload", "ray", "env_service"]
     nursery, ray, _ = made.services
     assert nursery.argv[1:] == ("-m", "agentevolver.preload", f"{made.temp_dir}/nursery")
     assert nursery.health_urls == () and not nursery.needed
     assert made.job is not None and made.job.argv[:3] == (f"{made.temp_dir}/python", "-m", "agentevolver.run.main")
     assert made.job.env[SOCKET] == ray.env[SOCKET] == nursery.argv[-1] and nursery.env["OMP_NUM_THREADS"] == "1"
-    joined = plan(replace(configuration, ray=RaySection(preload=True, address="10.0.0.1:6379")))
+    joined = plan(replace(configuration, ray=ray_section(preload=True, address="10.0.0.1:6379")))
     assert [spec.name for spec in joined.services] == ["env_service"]
 
 
 def test_preload_is_for_a_cpu_alone(configuration: FakeConfiguration) -> None:
     with pytest.raises(UsageError, match=r"^ray\.preload=true on cuda: .* set it to false$"):
-        plan(replace(configuration, device="cuda", ray=RaySection(preload=True)))
+        plan(replace(configuration, device="cuda", ray=ray_section(preload=True)))
 
 
 def test_the_teacher_starts_where_a_port_is_free_and_the_run_is_told(configuration: FakeConfiguration) -> None:
@@ -110,21 +110,21 @@ def test_a_cluster_of_ones_own_is_on_loopback_alone(
     assert made.job is not None and "--node-ip-address=127.0.0.1" in made.services[0].argv
     for spec in (*made.services, made.job):
         assert ON_LOOPBACK.items() <= spec.env.items()
-    joined = plan(replace(configuration, ray=RaySection(address="10.0.0.1:6379")))
+    joined = plan(replace(configuration, ray=ray_section(address="10.0.0.1:6379")))
     assert not ON_LOOPBACK.keys() & joined.services[0].env.keys(), "its nodes talk to one another"
 
 
 def test_the_dashboard_takes_the_first_free_port(configuration: FakeConfiguration) -> None:
     port = free_port()
-    first = plan(replace(configuration, ray=RaySection(dashboard=True, dashboard_port=port)))
-    second = plan(replace(configuration, ray=RaySection(dashboard=True, dashboard_port=port)))
+    first = plan(replace(configuration, ray=ray_section(dashboard=True, dashboard_port=port)))
+    second = plan(replace(configuration, ray=ray_section(dashboard=True, dashboard_port=port)))
     assert first.dashboard == f"http://127.0.0.1:{port}"
     assert second.dashboard is not None and int(second.dashboard.rpartition(":")[2]) > port
     assert f"{first.dashboard}/api/gcs_healthz" in first.services[0].health_urls
 
 
 def test_a_cluster_that_is_joined_is_not_started(configuration: FakeConfiguration) -> None:
-    made = plan(replace(configuration, ray=RaySection(address="10.0.0.1:6379")))
+    made = plan(replace(configuration, ray=ray_section(address="10.0.0.1:6379")))
     assert [spec.name for spec in made.services] == ["env_service"]
     assert "--ray-address=10.0.0.1:6379" in made.services[0].argv
     assert made.temp_dir is None and made.token is None
@@ -156,17 +156,17 @@ def test_more_environments_and_own_classes_reach_the_service(configuration: Fake
 )
 def test_a_local_url_at_which_nothing_can_be_started_is_refused(url: str, configuration: FakeConfiguration) -> None:
     with pytest.raises(UsageError, match=r"the URL must be http://127\.0\.0\.1:PORT"):
-        plan(replace(configuration, env_service=EnvSection(env_url=url)))
+        plan(replace(configuration, env_service=env_section(env_url=url)))
 
 
 def test_an_unknown_environment_is_refused_with_the_nearest_name(configuration: FakeConfiguration) -> None:
     with pytest.raises(UsageError, match="did you mean 'pocket'"):
-        check_services(CONF, replace(configuration, env_service=EnvSection(env_type="poket")))
+        check_services(CONF, replace(configuration, env_service=env_section(env_type="poket")))
     check_services(CONF, configuration)
 
 
 def test_an_environment_cannot_be_added_to_a_service_elsewhere(configuration: FakeConfiguration) -> None:
-    elsewhere = replace(configuration, env_service=EnvSection(env_type="whatever", env_url="http://10.0.0.1:8080"))
+    elsewhere = replace(configuration, env_service=env_section(env_type="whatever", env_url="http://10.0.0.1:8080"))
     check_services(CONF, elsewhere)
     with pytest.raises(UsageError, match="--with-pocket starts a service here"):
         check_services(Options(conf=Path("x"), services=("pocket",)), elsewhere)
@@ -281,7 +281,7 @@ def test_services_alone_are_those_that_were_named(
     monkeypatch.delenv("REME_SCRIPT", raising=False)
     made = plan(configuration, Options(services=("reme",)))
     assert [spec.name for spec in made.services] == ["teacher", "reme"] and made.temp_dir is None
-    made = plan(replace(configuration, env_service=EnvSection(env_type="appworld")), Options(services=("bfcl",)))
+    made = plan(replace(configuration, env_service=env_section(env_type="appworld")), Options(services=("bfcl",)))
     assert [item for item in made.services[1].argv if item.startswith("--env=")] == ["--env=bfcl"]
 
 
@@ -294,7 +294,7 @@ def test_secrets_are_withheld_from_every_process_but_the_main_job_and_the_users_
     for name, value in {"PATH": str(tmp_path), "SCRIPT": "true", "HEALTH_URL": "http://127.0.0.1:1/health"}.items():
         monkeypatch.setenv(f"MEMO_{name}", value)
     made = plan(
-        replace(configuration, ray=RaySection(preload=True)), Options(conf=Path("x"), services=("memo", "logview"))
+        replace(configuration, ray=ray_section(preload=True)), Options(conf=Path("x"), services=("memo", "logview"))
     )
     assert {"OPENAI_API_KEY", "HF_TOKEN"} <= {*made.secrets}
     withheld = {spec.name: spec.withheld for spec in made.services}
@@ -320,7 +320,7 @@ def test_environments_see_the_secrets_that_the_configuration_names(
 ) -> None:
     monkeypatch.setenv("MY_TOOL_KEY", "a-secret")
     assert not [item for item in plan(configuration).services[-1].argv if item.startswith("--pass-env")]
-    made = plan(replace(configuration, env_service=EnvSection(pass_env=("MY_TOOL_KEY", "ANOTHER"))))
+    made = plan(replace(configuration, env_service=env_section(pass_env=("MY_TOOL_KEY", "ANOTHER"))))
     service = made.services[-1]
     assert [item for item in service.argv if item.startswith("--pass-env")] == [
         "--pass-env=MY_TOOL_KEY",

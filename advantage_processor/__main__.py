@@ -1,12 +1,131 @@
-"""`python -m advantage_processor explain FILE [--index I]`: look at the labels and advantages of a step's
-trajectories."""
+"""`python -m advantage_processor explain FILE [--index I]`: trajectories of a step with their labels, step rewards and
+advantages, in colour.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from advantage_processor.labels import Attribution, LabelStatus, attribution_of, opening_and_task
+
+Record = Mapping[str, Any]
+
+BAR = 8
+TASK_WIDTH = 1000
+GROUP_WIDTH = 12
+_STATUS_STYLE = {
+    LabelStatus.LABELLED: "green",
+    LabelStatus.SKIPPED: "yellow",
+    LabelStatus.FAILED: "red",
+    LabelStatus.OFF: "dim",
+}
+
+
+def overview(records: Sequence[Record]) -> RenderableType:
+    """Return one line a trajectory: its number in the file, outcome, labels, the advantage of its first and last
+    step."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("index", "trajectory", "task", "outcome", "steps", "labels", "first A", "last A"):
+        table.add_column(name, justify="right" if name in ("index", "steps", "first A", "last A") else "left")
+    for i, record in enumerate(records):
+        advantages = _credit(record, "advantages")
+        ends = (_signed(advantages[0]), _signed(advantages[-1])) if advantages else (Text("-"), Text("-"))
+        labels = _flags(attribution_of(record))
+        name = f"{record['group_id'][:GROUP_WIDTH]}_{record['rollout_id']}"
+        table.add_row(
+            str(i), name, record["task"]["task_id"], _outcome(record), str(len(record["steps"])), labels, *ends
+        )
+    return table
+
+
+def explanation(record: Record, *, width: int = 400) -> RenderableType:
+    """Return a trajectory, step by step.
+
+    Args:
+        record: a `Trajectory.to_dict()`, with what is there of `attribution` and `credit`.
+        width: characters of an action or observation.
+    """
+    attribution = attribution_of(record)
+    rewards, advantages = _credit(record, "step_rewards"), _credit(record, "advantages")
+    largest = max((abs(value) for value in advantages), default=0.0)
+    parts: list[RenderableType] = [_head(record, attribution)]
+    for i, step in enumerate(record["steps"]):
+        title = Text.assemble(("step ", "bold"), (str(step["index"]), "bold"))
+        if attribution.good:
+            title.append("  ").append_text(_label(attribution.good[i]))
+        if rewards:
+            title.append("  reward ").append_text(_signed(rewards[i]))
+        if advantages:
+            title.append("  advantage ").append_text(_signed(advantages[i])).append(" ").append_text(
+                _bar(advantages[i], largest)
+            )
+        body = Text.assemble((_cut(step["action"], width), "cyan"), "\n", (_cut(step["observation"], width), "dim"))
+        if attribution.analyses and attribution.analyses[i]:
+            body.append(f"\n{_cut(attribution.analyses[i], width)}", style="italic")
+        parts.append(Panel(body, title=title, title_align="left", border_style="dim"))
+    return Group(*parts)
+
+
+def _head(record: Record, attribution: Attribution) -> Text:
+    text = Text.assemble(
+        (record["trajectory_id"], "bold"), f"  {record['task']['task_id']}  {record['stop_reason']}  ", _outcome(record)
+    )
+    text.append(f"\n{_cut(opening_and_task(record)[1], TASK_WIDTH)}\n")
+    text.append(f"labels: {attribution.status.value}", style=_STATUS_STYLE[attribution.status])
+    if attribution.reason:
+        text.append(f" ({attribution.reason})")
+    if attribution.calls or attribution.cached:
+        took = "from the cache" if attribution.cached else f"{attribution.calls} calls, {attribution.seconds:.1f} s"
+        text.append(f", {took}", style="dim")
+    return text
+
+
+def _outcome(record: Record) -> Text:
+    outcome = record["outcome"]
+    if outcome is None:
+        return Text("failed rollout", style="yellow")
+    return Text(
+        f"{'success' if outcome['success'] else 'failure'} {outcome['score']:.3g}",
+        style="green" if outcome["success"] else "red",
+    )
+
+
+def _credit(record: Record, name: str) -> list[float]:
+    return list((record.get("credit") or {}).get(name) or [])
+
+
+def _flags(attribution: Attribution) -> Text:
+    if not attribution.good:
+        return Text(attribution.status.value, style=_STATUS_STYLE[attribution.status])
+    return Text.assemble(*(("G", "green") if good else ("B", "red") for good in attribution.good))
+
+
+def _label(good: bool) -> Text:
+    return Text(" GOOD ", style="black on green") if good else Text(" BAD ", style="white on red")
+
+
+def _signed(value: float) -> Text:
+    return Text(f"{value:+.3f}", style="green" if value > 0 else "red" if value < 0 else "dim")
+
+
+def _bar(value: float, largest: float) -> Text:
+    length = round(BAR * abs(value) / largest) if largest else 0
+    return Text("█" * length, style="green" if value > 0 else "red")
+
+
+def _cut(text: Any, width: int) -> str:
+    # What an agent writes must not command the reader's terminal.
+    whole = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in str(text))
+    return whole if len(whole) <= width else f"{whole[:width]} … {len(whole) - width} more characters"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explain(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from advantage_processor.explain import explanation, overview
+    from advantage_processor.__main__ import explanation, overview
     from agentevolver.utils.files import read_jsonl
 
     console = Console(

@@ -1,30 +1,39 @@
-"""Labels of a trajectory's steps from a judge, asked for as soon as the outcome is known, while other rollouts still
-run.
+"""Step labels from a judge: asked for as soon as the outcome is known, while other rollouts still run.
 
 `Attributor.attribute` never fails a rollout and never stops a run: what it returns says whether there are labels, and
-if not, why. No
-label is invented: a trajectory whose judge is slow, down, out of budget or answers something else is FAILED, which is
-    counted and
-leaves it with its outcome's credit. A judge that keeps failing is left alone for a while. Labels of a trajectory that
-was judged before come from the cache; equal trajectories at the same time are judged once.
+if not, why. No label is invented: a trajectory whose judge is slow, down, out of budget or answers something else is
+FAILED, which is counted and leaves it with its outcome's credit. A judge that keeps failing is left alone for a while.
+Labels of a trajectory that was judged before come from the cache; equal trajectories at the same time are judged
+once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import statistics
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from advantage_processor import prompt
-from advantage_processor.cache import LabelCache, trajectory_hash
-from advantage_processor.exchanges import ExchangeLog
-from advantage_processor.groups import SMALL, Group, GroupOutcomes
-from advantage_processor.labels import Attribution, LabelStatus
-from advantage_processor.reply import Found, Judgements, LabelError, StepLabel, read_some
+from advantage_processor.cache import ExchangeLog, LabelCache, trajectory_hash
+from advantage_processor.labels import (
+    GLIMPSE_CHARS,
+    VERSION,
+    Attribution,
+    Found,
+    Judgements,
+    LabelError,
+    LabelStatus,
+    StepLabel,
+    label_messages,
+    opening_and_task,
+    read_some,
+    repair_messages,
+    windows,
+)
 from advantage_processor.settings import AttributionSettings
 from agentevolver.llm import (
     BudgetExceeded,
@@ -50,6 +59,10 @@ FAILURES_IN_A_ROW = 3
 PAUSE_S = 30.0
 # Seconds between two log messages of one kind.
 SILENCE_S = 30.0
+# As in `grpo`, which this mirrors without torch.
+EPSILON = 1e-6
+SMALL = 1e-8
+
 
 _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (LabelError, "reply"),
@@ -245,15 +258,15 @@ class Attributor:
             return labels
 
     async def _asked(self, trajectory: Record, work: _Work) -> list[StepLabel]:
-        spans = list(prompt.windows(len(trajectory["steps"]), self._settings.window_steps))
+        spans = list(windows(len(trajectory["steps"]), self._settings.window_steps))
         parts = await _all_or_none([self._ask(trajectory, window, work) for window in spans])
         return [label for part in parts for label in part]
 
     def _key(self, trajectory: Record) -> str:
         steps = [(step["action"], step["observation"]) for step in trajectory["steps"]]
-        asked = (prompt.VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars)
+        asked = (VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars)
         return trajectory_hash(
-            asked, prompt.opening_and_task(trajectory), steps, trajectory["outcome"]["score"], self._success(trajectory)
+            asked, opening_and_task(trajectory), steps, trajectory["outcome"]["score"], self._success(trajectory)
         )
 
     async def _ask(self, trajectory: Record, window: range, work: _Work) -> list[StepLabel]:
@@ -265,7 +278,7 @@ class Attributor:
         """
         chars, drawn = self._settings.max_chars, dict[str, Any]()
         while True:
-            messages = prompt.label_messages(trajectory, window, success=self._success(trajectory), max_chars=chars)
+            messages = label_messages(trajectory, window, success=self._success(trajectory), max_chars=chars)
             try:
                 return await self._answered(messages, window, work, drawn)
             except LLMFiltered:
@@ -273,9 +286,9 @@ class Attributor:
                     raise
                 drawn = {"seed": 1}
             except LLMContextOverflow:
-                if chars <= prompt.GLIMPSE_CHARS:
+                if chars <= GLIMPSE_CHARS:
                     raise
-                chars = max(prompt.GLIMPSE_CHARS, chars // 2)
+                chars = max(GLIMPSE_CHARS, chars // 2)
 
     async def _answered(
         self, messages: list[dict[str, Any]], window: range, work: _Work, sampling: Mapping[str, Any]
@@ -285,7 +298,7 @@ class Attributor:
             return [first.labels[index] for index in window]
         work.repairs += 1
         missing = [index for index in window if index not in first.labels]
-        again = prompt.repair_messages(messages, said, first.problem, missing)
+        again = repair_messages(messages, said, first.problem, missing)
         _, second = await self._some(again, window, work, sampling)
         labels = {**first.labels, **second.labels}
         if len(labels) < len(window):
@@ -359,3 +372,63 @@ async def _all_or_none(questions: Sequence[Coroutine[Any, Any, list[StepLabel]]]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(slots=True)
+class Group:
+    """How the rollouts of a group ended so far, and whether all have."""
+
+    step: int
+    outcomes: dict[int, float | None] = field(default_factory=dict)
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class GroupOutcomes:
+    """Where the rollouts of a group meet; all of them run on one event loop, and each reports once, failed ones
+    included.
+
+    Args:
+        size: rollouts of a group. A group is forgotten as soon as all of them have reported, and with the next training
+            step at the
+            latest: what never reports (a rollout that was cancelled) would be waited for to the end of the run.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._groups: dict[str, Group] = {}
+        self._step = 0
+
+    def report(self, group_id: str, rollout_id: int, outcome: float | None, *, step: int) -> Group:
+        """Say how a rollout of a training step ended: None when it failed and takes no part. The returned group is for
+        `advantage`."""
+        if step > self._step:
+            self._step = step
+            self._groups = {key: group for key, group in self._groups.items() if group.step >= step}
+        group = self._groups.setdefault(group_id, Group(step))
+        group.outcomes[rollout_id] = outcome
+        if len(group.outcomes) >= self._size:
+            del self._groups[group_id]
+            group.complete.set()
+        return group
+
+    async def advantage(self, group: Group, rollout_id: int, timeout_s: float) -> float | None:
+        """Return the group-relative advantage of a rollout that did not fail; None when its group was not complete in
+        time."""
+        try:
+            await asyncio.wait_for(group.complete.wait(), timeout_s)
+        except TimeoutError:
+            return None
+        own = group.outcomes[rollout_id]
+        assert own is not None, f"rollout {rollout_id} reported that it failed, it has no advantage"
+        return group_advantage(own, [outcome for outcome in group.outcomes.values() if outcome is not None], self._size)
+
+
+def group_advantage(outcome: float, outcomes: list[float], size: int) -> float:
+    """Return (R - mean) / (unbiased deviation + 1e-6) of one outcome among those of its group.
+
+    The only rollout left of a group has none to compare itself to: its advantage is 0, or its score where groups are of
+    one.
+    """
+    if len(outcomes) < 2:
+        return outcome if size == 1 else 0.0
+    return (outcome - statistics.fmean(outcomes)) / (statistics.stdev(outcomes) + EPSILON)

@@ -1,4 +1,4 @@
-"""What is reported about the labels, under AgentEvolver's names where it had one (docs/advantage_processor.md explains
+"""Metrics of labels and of credit, under AgentEvolver's names where it had one (docs/advantage_processor.md explains
 each).
 
 A rate is left out when nothing is there to take it of; no number stands in for one. Rows and tokens play no part: every
@@ -13,8 +13,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from advantage_processor.adca import AdcaConfig, Credit, Steps
 from advantage_processor.batch import CreditBatch
 from advantage_processor.labels import Attribution, LabelStatus
+
+# A standardised score smaller than this says next to nothing about a step.
+SMALL_SCORE = 0.1
 
 
 def label_metrics(batch: CreditBatch, labelled: Tensor, scores: Tensor, success_threshold: float) -> dict[str, float]:
@@ -108,3 +112,102 @@ def deviation(name: str, values: Tensor) -> dict[str, float]:
 def percentile(name: str, values: Tensor, q: float = 0.95) -> dict[str, float]:
     """Return a percentile, interpolated, or nothing when there are no values."""
     return {name: float(values.double().quantile(q))} if len(values) else {}
+
+
+def credit_metrics(steps: Steps, credit: Credit, config: AdcaConfig, weight: float) -> dict[str, float]:
+    """Return what fusing attribution and outcome made: `prm/decouple/...` or `prm_allocation/...`.
+
+    `weight` is what the attribution was multiplied by.
+    """
+    prefix = "prm/decouple" if config.scheme == "decouple" else "prm_allocation"
+    labelled = steps.mask & (steps.valid & steps.labelled)[:, None]
+    z, outcome, sums = credit.attribution[labelled], credit.outcome[steps.valid], credit.rewards.sum(1)
+    spoken = steps.valid & (credit.outcome != 0)
+    report = {
+        f"{prefix}/alpha_effective": weight,
+        **rate(f"{prefix}/attr_mean", z),
+        **deviation(f"{prefix}/attr_std", z),
+        **({f"{prefix}/attr_abs_max": float(z.abs().max())} if len(z) else {}),
+        **rate(f"{prefix}/out_mean", outcome),
+        **deviation(f"{prefix}/out_std", outcome),
+        **rate(f"{prefix}/outcome_share_last_mean", _outcome_shares(steps, credit, weight)),
+        **rate(f"{prefix}/sum_step_reward_sign_agree", (sums.sign() == credit.outcome.sign())[spoken]),
+        f"{prefix}/zscore_bad_group_cnt": _groups_without_spread(steps, credit, labelled),
+    }
+    return report | (_allocation_metrics(steps, credit, config, labelled) if config.scheme == "allocation" else {})
+
+
+def anchor_metrics(anchors: Tensor, sharing: Tensor, step_advantages: Tensor, mask: Tensor) -> dict[str, float]:
+    """Return what the anchor states gave: groups, the share of steps that share one, the size of the step advantages.
+
+    All (T, K): anchor-state groups, whether a step shares its own, its step advantage, whether it is a step that
+        counts.
+    """
+    return {
+        "gigpo/anchor_states": float(len(set(anchors[mask].tolist()))),
+        **rate("gigpo/shared_rate", sharing[mask]),
+        **rate("gigpo/credited_rate", step_advantages[mask] != 0),
+        **rate("gigpo/step_advantage_abs_mean", step_advantages[mask].abs()),
+    }
+
+
+def _outcome_shares(steps: Steps, credit: Credit, weight: float) -> Tensor:
+    """Return the outcome's share of the last step's reward, of the trajectories in which there is any."""
+    last = (weight * credit.attribution.gather(1, (steps.lengths - 1).clamp_min(0)[:, None])[:, 0]).abs()
+    total = credit.outcome.abs() + last
+    return (credit.outcome.abs() / total)[steps.valid & (total > 0)]
+
+
+def _groups_without_spread(steps: Steps, credit: Credit, labelled: Tensor) -> float:
+    """Return how many groups have labels but no standardised score other than 0."""
+    judged, telling = labelled.any(1), (credit.attribution != 0).any(1)
+    return float(len(set(steps.groups[judged].tolist())) - len(set(steps.groups[telling].tolist())))
+
+
+def _allocation_metrics(steps: Steps, credit: Credit, config: AdcaConfig, labelled: Tensor) -> dict[str, float]:
+    success = (steps.outcomes > config.success_threshold)[:, None].expand_as(labelled)
+    good, judged = steps.scores > 0, labelled.any(1)
+    shares, z, sums = credit.raw.abs(), credit.attribution, credit.raw.sum(1)
+    means, deviations = _group_moments(z, labelled, steps.groups)
+    units = (1.0 / _total_weights(steps, config))[judged]
+    report = {
+        "prm_allocation/degenerate_total_w_count": float((judged & (shares.sum(1) == 0)).sum()),
+        **rate("prm_allocation/unit_weight_mean", units[units.isfinite()]),
+        **percentile("prm_allocation/unit_weight_p95", units[units.isfinite()]),
+        **percentile("prm_allocation/r_norm_group_mean_abs_p95", means.abs()),
+        **percentile("prm_allocation/r_norm_group_std_p95", deviations),
+        **rate(
+            "prm_allocation/pre_norm_sum_sign_agree", (sums.sign() == torch.where(success[:, 0], 1.0, -1.0))[judged]
+        ),
+        **rate("prm_allocation/post_norm_sum_mean", z.sum(1)[judged]),
+        **rate("prm_allocation/rnorm_small_mag_ratio", z[labelled].abs() < SMALL_SCORE),
+    }
+    for name, chosen in (("pos", labelled & success), ("neg", labelled & ~success)):
+        whole = shares[chosen].sum()
+        if whole > 0:
+            report[f"prm_allocation/consistent_weight_share_{name}"] = float(
+                shares[chosen & (good == success)].sum() / whole
+            )
+        pair = z[chosen & good], z[chosen & ~good]
+        if all(len(part) for part in pair):
+            report[f"prm_allocation/good_bad_rnorm_gap_{name}"] = float(pair[0].mean() - pair[1].mean())
+    return report
+
+
+def _total_weights(steps: Steps, config: AdcaConfig) -> Tensor:
+    """Return the weights of each trajectory's labels, summed (T)."""
+    success = (steps.outcomes > config.success_threshold)[:, None]
+    consistent = (((steps.scores > 0) == success) & steps.mask).sum(1)
+    other = torch.where(success[:, 0], config.pos_unconsistent_scale, abs(config.neg_unconsistent_scale))
+    return consistent * config.consistent_scale + (steps.lengths - consistent) * other
+
+
+def _group_moments(z: Tensor, labelled: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and population deviation of the labelled steps of each group that has any."""
+    names, index = torch.unique(groups, return_inverse=True)
+    zeros = torch.zeros(len(names), dtype=torch.float64)
+    count = zeros.index_add(0, index, labelled.sum(1).double())
+    there = count > 0
+    mean = zeros.index_add(0, index, z.sum(1)) / count.clamp_min(1.0)
+    square = zeros.index_add(0, index, (z**2).sum(1)) / count.clamp_min(1.0)
+    return mean[there], (square - mean**2).clamp_min(0.0).sqrt()[there]

@@ -71,7 +71,7 @@ def make_worker(turns: int) -> Any:
     """Return the worker object, outside an actor, with the instant engine and environment behind it."""
     from agentevolver.config.checks import for_verl, load
     from agentevolver.rollout import agent_loop as episode
-    from agentevolver.rollout.worker import EpisodeWorker
+    from agentevolver.rollout.agent_loop import EpisodeWorker
 
     config = for_verl(load(Path(__file__).parents[1] / "examples" / "basic.yaml", ["device=cpu"]).config)
     import transfer_queue
@@ -127,7 +127,7 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    import agentevolver.rollout.worker as agent_loop_tq
+    import agentevolver.rollout.agent_loop as agent_loop_tq
 
     real_put = agent_loop_tq.tq.async_kv_batch_put
     real_post = type(worker)._agent_loop_postprocess

@@ -2,7 +2,7 @@
 
     python -m benchmarks.attribution [--rollouts 256] [--latency 1.0] [--concurrency 32]
 
-Real episodes run in real time (`EpisodeRunner` with the causal template) against an engine that takes a drawn time for
+Real episodes run in real time (`RolloutRunner` with the causal template) against an engine that takes a drawn time for
 each turn and an environment that is a function call; every trajectory is unlike the others, so that none comes from the
 label cache. The judge is a stand-in with a fixed latency and a bounded number of calls at once. Prints the wall time of
 the phase, what the labels added to it, and the seconds a trajectory waited for its labels.
@@ -32,7 +32,7 @@ from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.llm import Reply, Role
 from agentevolver.llm.prompts import read_sections
 from agentevolver.rollout.policy import Generated
-from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import Task
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
@@ -111,7 +111,7 @@ class TimedJudge:
 
 
 async def phase(
-    runner: EpisodeRunner, rollouts: int, judge: TimedJudge | None, *, overlapped: bool
+    runner: RolloutRunner, rollouts: int, judge: TimedJudge | None, *, overlapped: bool
 ) -> tuple[float, list[float]]:
     """Return the seconds of a rollout phase, and the seconds each trajectory took to label."""
     attributor = Attributor(AttributionSettings(enable=True), judge, group_size=8) if judge else None
@@ -152,7 +152,7 @@ def main() -> None:
     def run(labelled: bool, overlapped: bool) -> tuple[float, list[float]]:
         policy = RolloutPolicy(env_type="benchmark", max_steps=100, max_tries=1, sparse=True, unavailable_timeout_s=1.0)
         engine = TimedEngine(ids, tuple(arguments.turn_seconds))
-        runner = EpisodeRunner(
+        runner = RolloutRunner(
             policy, CountingEnv(tuple(arguments.turns)), engine, lambda: CausalTemplate(renderer, LIMITS)
         )
         judge = TimedJudge(arguments.latency, arguments.concurrency) if labelled else None

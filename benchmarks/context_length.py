@@ -34,7 +34,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.rollout.policy import Generated
-from agentevolver.rollout.rollout import EpisodeRunner, Rollout, RolloutPolicy
+from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from context_manager.registry import TEMPLATES
@@ -162,7 +162,7 @@ async def play(policy: str, way: str, task_id: str, number: int, model: Any, tok
         return teacher.answer(messages, temperature=0)
 
     engine = Reference(tokenizer, task_id) if policy == "reference" else Seed(model, tokenizer, number)
-    runner = EpisodeRunner(
+    runner = RolloutRunner(
         RolloutPolicy("pocket_long", max_steps=200, max_tries=1, sparse=False, unavailable_timeout_s=0),
         env,
         engine,

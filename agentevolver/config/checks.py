@@ -42,7 +42,7 @@ from agentevolver.config.schema import (
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.errors import ConfigError
-from agentevolver.flows.registry import checked_flow
+from agentevolver.flows import checked_flow
 from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from advantage_processor.settings import AttributionSettings
 from agentevolver.config.devices import Device
-from agentevolver.flows.settings import FlowSettings
+from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
 from context_manager.settings import ContextLimits, ContextSettings
 from experience_manager.settings import ExperienceSettings

@@ -121,8 +121,7 @@ class GoldenAsker:
         return reply.model_dump()
 
     async def _label(self, case: Case, seed: int) -> Any:
-        from advantage_processor.prompt import label_messages
-        from advantage_processor.reply import LabelError, read_some
+        from advantage_processor.labels import LabelError, label_messages, read_some
 
         record = {
             "messages": [{"role": "system", "content": case.opening}, {"role": "user", "content": case.task}],

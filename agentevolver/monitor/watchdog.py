@@ -1,29 +1,42 @@
-"""Says when a phase of a run takes far longer than it usually does, and what it waits for. It never ends anything.
+"""Watchdog: says when a phase of a run takes far longer than it usually does, and what it waits for. It never ends
+anything.
 
 A phase is overdue after `max(floor_s, factor x the median of its earlier durations)` seconds; it is told then, and
 again after twice, four times ... that time. The text goes to the log, to `logs/watchdog.log` and to `status.json` of
-the experiment (the console shows it, and `--status`), the number of warnings to the metrics.
+the experiment (the console shows it, and `--status`), the number of warnings to the metrics. What is waited for is
+asked of the processes that do the work, none of which can hold up the question.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import statistics
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agentevolver.config.schema import WatchdogSettings
+from agentevolver.utils.inflight import Waiting, described, merged
 
 logger = logging.getLogger(__name__)
 
 # Durations of a phase that are remembered.
 REMEMBERED = 16
 CHECK_S = 5.0
+ASK_TIMEOUT_S = 10.0
+# What phases wait for that are not rollouts.
+WORKERS = "the policy's workers (the traceback of one that died is in Ray's logs)"
+STARTING = "the policy to be loaded and vLLM to start (Ray's logs say more)"
+WEIGHTS = "vLLM to take the weights"
+DISK = "the checkpoint to be written"
+
+
 Waits = Callable[[], str]
 
 
@@ -170,3 +183,39 @@ class Watchdog:
                 self.check()
             except OSError as error:  # status.json cannot be written
                 logger.warning("the warning could not be shown: %s", error)
+
+
+def described_waits(workers: Sequence[Any], others: Sequence[Any] = ()) -> str:
+    """Ask rollout workers, and other actors that know, what they wait for; returns it as text.
+
+    Args:
+        workers, others: handles of actors with a coroutine method `waiting`.
+    """
+    # Not above: the watchdog of a questioning run needs no Ray.
+    import ray
+    from ray.exceptions import RayError
+
+    asked = [actor.waiting.remote() for actor in (*workers, *others)]
+    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=ASK_TIMEOUT_S) if asked else ([], [])
+    answered: dict[Any, Waiting] = {}
+    for reference in ready:
+        try:
+            answered[reference] = ray.get(reference)
+        except RayError:  # the process is gone, which is an answer too
+            continue
+    silent = sum(reference not in answered for reference in asked[: len(workers)])
+    parts = [described(merged(answered.values()))]
+    if silent:
+        parts.append(f"{silent} of {len(workers)} rollout workers, which do not answer")
+    return ", ".join(filter(None, parts))
+
+
+def watched(name: str, waits: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a trainer's method that is a phase of its watchdog (`_watchdog`)."""
+
+    @functools.wraps(method)
+    def inner(self: Any, *arguments: Any, **options: Any) -> Any:
+        with self._watchdog.phase(name, lambda: waits):
+            return method(self, *arguments, **options)
+
+    return inner

@@ -47,7 +47,7 @@ OF_A_JOB = (
     *(
         "agentevolver.trainer.run",
         "agentevolver.trainer.trainer",
-        "agentevolver.rollout.worker",
+        "agentevolver.rollout.agent_loop",
         "verl.workers.engine_workers",
     ),
     *("verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout"),

@@ -1,44 +1,51 @@
-"""The episode as verl's agent loop: reads its task, runs one rollout, hands verl the outputs.
+"""verl's agent loop, its worker and its manager (`rollout.agent.agent_loop_manager_class`) around one rollout.
 
 verl makes one `Episode` per rollout; what a worker process shares between them (tokenizer, HTTP connections, limits) is
-made once per configuration and kept.
+made once per configuration and kept. The worker differs from verl's in two places, both for the CPU time of a turn: it
+makes the episode itself instead of through a configuration object per rollout, and it hands rows over together that
+become ready together.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import ray
+import transfer_queue as tq
 from omegaconf import DictConfig
 from transformers import GenerationConfig
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, DictConfigWrap
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from advantage_processor.attributor import Attributor, judge_settings
 from agentevolver.config.schema import Settings, of_verl
-from agentevolver.flows.registry import flow_chooser
+from agentevolver.flows import flow_chooser
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
-from agentevolver.rollout import groups
-from agentevolver.rollout.chat import role_summariser
-from agentevolver.rollout.engines import Summariser
-from agentevolver.rollout.policy import VerlEngine
-from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
-from agentevolver.rollout.rows import to_outputs
-from agentevolver.types import Task
+from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
+from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
+from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
+from agentevolver.types import RowKey, Task
 from agentevolver.utils import seeds
-from agentevolver.utils.inflight import BOARD, Watched
+from agentevolver.utils.inflight import BOARD, Waiting, Watched
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
 from task_manager.graders.registry import Bench, Graders
 
-if TYPE_CHECKING:
-    from agentevolver.rollout.guidance import Guides
-
-
 # Calls of the environment service that an episode waits for.
 ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")
+# Rows that become ready within this time go to TransferQueue in one call: a call costs milliseconds of CPU however few
+# it carries.
+GATHER_S = 0.02
+
+
+if TYPE_CHECKING:
+    from agentevolver.rollout.guidance import Guides
 
 
 @dataclass(slots=True)
@@ -46,7 +53,7 @@ class _Shared:
     """What the episodes of one worker process share."""
 
     settings: Settings
-    runner: EpisodeRunner
+    runner: RolloutRunner
     slots: asyncio.Semaphore
     eos_token_id: int
     attributor: Attributor | None
@@ -88,10 +95,10 @@ class Episode(AgentLoopBase):
         rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
         # verl names the groups of a validation at random; nothing may follow from that.
         group_id = (
-            groups.name(seed, "validation", step, int(row["index"]), task.task_id) if validation else str(row["uid"])
+            group_name(seed, "validation", step, int(row["index"]), task.task_id) if validation else str(row["uid"])
         )
         guide = (
-            shared.guides.guide(task, group_id, rollout_id, step, groups.place(group_id))
+            shared.guides.guide(task, group_id, rollout_id, step, group_place(group_id))
             if shared.guides is not None
             else None
         )
@@ -164,7 +171,7 @@ def stop_ids(model: str) -> tuple[int, ...]:
     return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
 
 
-def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template_kwargs: Any = None) -> EpisodeRunner:
+def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template_kwargs: Any = None) -> RolloutRunner:
     """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders
     and summariser.
 
@@ -186,6 +193,74 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
     )
     graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
     watched: Any = Watched(engine, "the policy:", ("generate",))
-    return EpisodeRunner(
+    return RolloutRunner(
         policy, client, watched, lambda: template(renderer, limits, rollout), flow_chooser(rollout), summariser, graders
     )
+
+
+Row = tuple[str, dict[str, Any], dict[str, Any]]
+_VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+
+class RowWriter:
+    """Puts rows into TransferQueue, those that arrive together in one call."""
+
+    def __init__(self, gather_s: float = GATHER_S) -> None:
+        self._gather_s = gather_s
+        self._waiting: dict[str, tuple[list[Row], asyncio.Task[None]]] = {}
+
+    async def put(self, rows: Sequence[Row], partition_id: str) -> None:
+        """Hand rows (key, fields, tag) over and return when they are there; raises what TransferQueue raises."""
+        if partition_id not in self._waiting:
+            self._waiting[partition_id] = ([], asyncio.create_task(self._flush_soon(partition_id)))
+        batch, flushed = self._waiting[partition_id]
+        batch.extend(rows)
+        await asyncio.shield(flushed)
+
+    async def _flush_soon(self, partition_id: str) -> None:
+        await asyncio.sleep(self._gather_s)
+        batch, _ = self._waiting.pop(partition_id)
+        keys, fields, tags = zip(*batch, strict=True)
+        await tq.async_kv_batch_put(
+            keys=list(keys), fields=list_of_dict_to_tensordict(list(fields)), tags=list(tags), partition_id=partition_id
+        )
+
+
+class EpisodeWorker(_VerlWorker):
+    """Runs the rollouts that verl hands it, many at once on one event loop."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._rows = RowWriter()
+
+    async def waiting(self) -> Waiting:
+        """Return what the rollouts of this worker wait for now."""
+        return BOARD.waiting()
+
+    async def _run_agent_loop(
+        self,
+        sampling_params: dict[str, Any],
+        trajectory: dict[str, Any],
+        *,
+        agent_name: str,
+        trace: bool = True,
+        **row: Any,
+    ) -> None:
+        episode = Episode(
+            trainer_config=DictConfigWrap(self.config), server_manager=self.llm_client, tokenizer=self.tokenizer
+        )
+        outputs = await episode.run(sampling_params, **row)
+        await self._agent_loop_postprocess(outputs, trajectory["validate"], **row)
+
+    async def _agent_loop_postprocess(self, output: list[AgentLoopOutput], validate: bool, **row: Any) -> None:
+        keys = [str(RowKey(str(row["uid"]), row["session_id"], index)) for index in range(len(output))]
+        rows = [(key, *to_row(one, row)) for key, one in zip(keys, output, strict=True)]
+        await self._rows.put(rows, "val" if validate else "train")
+
+
+class EpisodeManager(AgentLoopManagerTQ):
+    """verl's manager of agent loop workers, with ours."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(EpisodeWorker)

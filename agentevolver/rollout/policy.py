@@ -1,17 +1,25 @@
-"""The policy's side of an episode: token ids in, sampled ids out, and one kind of error."""
+"""The policy, or a chat model in its place: token ids in and sampled ids out, messages in and text out.
+
+Every failure of either is an `EngineError`. A chat model is any OpenAI-compatible endpoint; it says no log-probs, so
+nothing of its episodes is trained on. Contexts work all the same: with `plain_renderer` they count about four
+characters as a token.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import httpx
 
+from agentevolver.llm import LLM, LLMError, Reply, Role
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
 from agentevolver.transport.server_key import server_key
+from context_manager.chat import ChatRenderer
+from context_manager.plain import PlainTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -110,3 +118,73 @@ class VerlEngine:
             int(version["min_global_steps"]),
             int(version["max_global_steps"]),
         )
+
+
+# Writes a summary of at most so many tokens of what the messages hold. Raises EngineError.
+Summariser = Callable[[list[dict[str, Any]], int], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    """A chat model's reply; `truncated`: it was cut by the token limit."""
+
+    text: str
+    truncated: bool = False
+
+
+@runtime_checkable
+class ChatEngine(Protocol):
+    """Whatever answers a conversation. It says no log-probs, so nothing that it said is trained on."""
+
+    async def converse(
+        self, request_id: str, messages: list[dict[str, Any]], sampling_params: dict[str, Any]
+    ) -> ChatReply:
+        """Reply to a conversation. Raises EngineError."""
+        ...
+
+
+class LLMEngine:
+    """A role's model behind the `ChatEngine` interface.
+
+    Args:
+        llm: the roles' models.
+        role: whose model it is.
+        seed: whether each call gets a seed of its own, so that a cache of replies does not make all rollouts of a task
+            the same one.
+    """
+
+    def __init__(self, llm: LLM, role: Role, *, seed: bool = True) -> None:
+        self._llm = llm
+        self._role = role
+        self._seed = seed
+        self._calls = 0
+
+    async def converse(
+        self, request_id: str, messages: list[dict[str, Any]], sampling_params: dict[str, Any]
+    ) -> ChatReply:
+        """Ask the role's model."""
+        self._calls += 1
+        sampling = {**sampling_params, **({"seed": self._calls} if self._seed else {})}
+        reply = await _asked(self._llm, self._role, messages, sampling)
+        return ChatReply(reply.text, reply.finish_reason == "length")
+
+
+def role_summariser(llm: LLM) -> Summariser:
+    """Return what lets the summariser's model write the summaries of a context (`summary_by: summariser`)."""
+
+    async def summarise(messages: list[dict[str, Any]], max_tokens: int) -> str:
+        return (await _asked(llm, Role.SUMMARISER, messages, {"max_tokens": max_tokens})).text
+
+    return summarise
+
+
+def plain_renderer() -> ChatRenderer:
+    """Return a renderer for models whose tokenizer is not at hand."""
+    return ChatRenderer(PlainTokenizer())
+
+
+async def _asked(llm: LLM, role: Role, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> Reply:
+    try:
+        return await llm.chat(role, messages, **sampling)
+    except LLMError as error:
+        raise EngineError(f"{role.value}: {type(error).__name__}: {error}") from error

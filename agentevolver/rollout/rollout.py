@@ -18,10 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
-from agentevolver.flows.base import AgentFlow
-from agentevolver.flows.react import ReactFlow
-from agentevolver.rollout.engines import ChatEngine, Summariser
-from agentevolver.rollout.policy import Engine, EngineError
+from agentevolver.flows import AgentFlow, ReactFlow
+from agentevolver.rollout.policy import ChatEngine, Engine, EngineError, Summariser
 from agentevolver.rollout.session import EnvClient, LiveSession
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample, Trajectory
 from agentevolver.utils import seeds
@@ -81,7 +79,7 @@ class Rollout:
     injection: Injection | None = None
 
 
-class EpisodeRunner:
+class RolloutRunner:
     """Runs rollouts against one environment service and one engine; safe for many at once on one event loop.
 
     Args:
@@ -187,7 +185,7 @@ class _Attempt:
 
     def __init__(
         self,
-        runner: EpisodeRunner,
+        runner: RolloutRunner,
         task: Task,
         sampling_params: dict[str, Any],
         env_params: dict[str, Any],

@@ -1,19 +1,25 @@
-"""A rollout as verl's outputs, and an output as the row of a batch.
+"""Rows of the training batch: a rollout as verl's outputs, an output as a row, the names of groups and the rows' order.
 
 A rollout without a training sample still becomes one output, a placeholder marked `masked`, so that it is counted; the
 trainer keeps such rows out of every statistic and of the gradient. Validation leaves out only what has no grade.
+
+verl draws a name for each prompt, and gives rows in the order in which they arrived. Here a group's name says the step
+and the task's place in it, and a hash of what the group is makes it the run's own; rows are sorted by it. So the same
+prompts in the same step of the same run have the same names, and what is computed over rows (mini-batches, sums) does
+not depend on which rollout was quicker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
 from agentevolver.rollout.rollout import Rollout
-from agentevolver.types import TrainingSample
+from agentevolver.types import RowKey, TrainingSample
+from agentevolver.utils import seeds
 
 # What a row keeps of the dataset's row and of verl's own fields beside it.
 KEPT = ("uid", "session_id", "index", "data_source", "reward_model", "global_steps")
@@ -101,3 +107,26 @@ def to_row(output: AgentLoopOutput, row: Mapping[str, Any]) -> tuple[dict[str, A
         "max_global_steps": output.extra_fields["max_global_steps"],
     }
     return fields, tag
+
+
+def group_name(seed: int, kind: str, step: int, place: int, task_id: str) -> str:
+    """Return the name of a group: `<step>-<place>-<hash>`.
+
+    Args:
+        seed: the run's.
+        kind: what the rollouts are for (`train`, `validation`, ...).
+        step: the training step.
+        place: of the task among those of the step, from 0.
+        task_id: of the task.
+    """
+    return f"{step:06d}-{place:05d}-{seeds.digest(seed, kind, step, place, task_id)[:5].hex()}"
+
+
+def group_place(group_id: str) -> int:
+    """Return a group's place in its step."""
+    return int(group_id.split("-")[1])
+
+
+def row_order(keys: Sequence[str]) -> list[int]:
+    """Return the places of rows (`<group>_<rollout>_<row>`) in the order of group, rollout and row."""
+    return sorted(range(len(keys)), key=lambda place: RowKey.of(keys[place]))

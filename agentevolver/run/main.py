@@ -87,9 +87,9 @@ def prepare(config: DictConfig, settings: Settings) -> None:
         synthetic = questioning.prepare(settings, originals)
         check_episodes(settings, synthetic, renderer)
     if settings.exp_manager.enabled:
-        from agentevolver.trainer import experience_manager as navigating
+        from agentevolver.trainer.experience import prepare
 
-        navigating.prepare(settings, [*trained, *synthetic, *validation])
+        prepare(settings, [*trained, *synthetic, *validation])
 
 
 def list_tasks(config: DictConfig, settings: Settings) -> tuple[list[Task], list[Task]]:

@@ -1,18 +1,20 @@
-"""The experience manager of a training run, as the trainer sees it: started, fed with rollouts, asked for its metrics,
+"""The experience manager of a training run: its pool checked, started, filled, fed with rollouts, asked for metrics,
 closed.
 
 A step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What a rollout may
-be told does not
-depend on how fast the summariser is: where the run is to be deterministic, rollouts begin when what was handed over
-    before is in the pool
-(`settle`); elsewhere nothing makes a step wait. What happens before training (the warm start) and before the last
-validation (the scouts) may wait, and is not done again by a run that goes on.
+be told does not depend on how fast the summariser is: where the run is to be deterministic, rollouts begin when what
+was handed over before is in the pool (`settle`); elsewhere nothing makes a step wait.
+
+What happens before training (the warm start) and before the last validation (the scouts) may wait, and is not done
+again by a run that goes on: its tasks stand in `tasks/warm_start.jsonl` and `tasks/scout.jsonl` of the run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import random
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,15 +27,14 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agentevolver.config.schema import Settings
-from agentevolver.errors import TrainingFailed, last_line
-from agentevolver.types import RowKey, Task
+from agentevolver.errors import ConfigError, TrainingFailed, last_line
+from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl, write_json, write_jsonl
+from env_service.client import AsyncEnvClient, EnvRequestError
+from experience_manager.errors import ExperienceError
+from task_manager.tasks import environment_tasks, write_tasks
 
 logger = logging.getLogger(__name__)
-
-Record = dict[str, Any]
-# Rolls tasks out without guidance, so many times each, and returns the trajectories' records.
-RollOut = Callable[[Sequence[Task], int], list[Record]]
 
 START_TIMEOUT_S = 120.0
 # How often a lost actor is asked whether it is back.
@@ -45,9 +46,16 @@ COLLECT_WHOLE_S = 120.0
 CLOSE_TIMEOUT_S = 60.0
 # Tasks that are rolled out and distilled before the next ones: what a run that is killed has to repeat at most.
 CHUNK = 32
+# Draws of tasks are the same in every start.
+SEED = 0
 
 
-class Navigation:
+Record = dict[str, Any]
+# Rolls tasks out without guidance, so many times each, and returns the trajectories' records.
+RollOut = Callable[[Sequence[Task], int], list[Record]]
+
+
+class RunExperience:
     """Starts the experience manager's actor and speaks with it.
 
     Args:
@@ -297,22 +305,68 @@ def _reason(error: RayError) -> str:
     return last_line(getattr(error, "cause", None) or error)
 
 
-def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:
-    """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in
-    `credit.assign`."""
-    flags = {record["trajectory_id"]: (bool(record["guided"]), bool(record["stripped"])) for record in records}
-    return [flags[RowKey.of(key).trajectory_id] for key in keys]
+def warm_start_path(settings: Settings) -> Path:
+    """Return where the tasks of the warm start stand."""
+    return settings.experiment_dir / "tasks" / "warm_start.jsonl"
 
 
-def rollout_flags(records: Sequence[Record]) -> dict[str, float]:
-    """Return the metrics of a step's rollouts that set the guided apart from the others; failed ones are left out."""
-    graded = [record for record in records if record["outcome"] is not None]
-    metrics = {
-        "exp_manager/unanswered": float(sum(record["guidance_wanted"] and not record["guided"] for record in records))
-    }
-    for name, wanted in (("guided", True), ("unguided", False)):
-        outcomes = [record["outcome"] for record in graded if record["guided"] is wanted]
-        metrics[f"exp_manager/{name}/rollouts"] = float(len(outcomes))
-        if outcomes:
-            metrics[f"exp_manager/{name}/success"] = sum(outcome["success"] for outcome in outcomes) / len(outcomes)
-    return metrics
+def scout_path(settings: Settings) -> Path:
+    """Return where the scouts' tasks stand."""
+    return settings.experiment_dir / "tasks" / "scout.jsonl"
+
+
+def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
+    """Look at the pool and choose the tasks that will fill it.
+
+    Args:
+        settings: the run's.
+        tasks: all that it trains on or validates on.
+
+    Raises:
+        ConfigError: the scouts' split cannot be listed, or holds nothing that is not validated on.
+        TrainingFailed: the pool's file cannot be used.
+        EnvServiceError: the service fails.
+    """
+    section = settings.exp_manager
+    if section.backend == "embedded":
+        try:
+            asyncio.run(_look_at_pool(settings))
+        except ExperienceError as error:
+            raise TrainingFailed(f"the experience pool cannot be used: {error}") from error
+    trained = [task for task in tasks if not task.is_validation]
+    if section.init_exp_before_training and not warm_start_path(settings).exists():
+        write_tasks(warm_start_path(settings), _drawn(trained, section.init_tasks))
+    if section.scout.split is not None and not scout_path(settings).exists():
+        known = {task.task_id for task in tasks}
+        listed = asyncio.run(_list_split(settings, section.scout.split))
+        unseen = [task for task in listed if task.task_id not in known]
+        if not unseen:
+            raise ConfigError(
+                f"exp_manager.scout.split = {section.scout.split}: all of its {len(listed)} tasks are trained on or "
+                "validated on; let "
+                "exp_manager.scout.filter list more"
+            )
+        write_tasks(scout_path(settings), _drawn(unseen, section.scout.tasks))
+
+
+def _drawn(tasks: Sequence[Task], count: int | None) -> list[Task]:
+    """Return so many of the tasks, drawn at random, marked as scouts."""
+    chosen = tasks if count is None or count >= len(tasks) else random.Random(SEED).sample(list(tasks), count)
+    return [task.scouting() for task in chosen]
+
+
+async def _look_at_pool(settings: Settings) -> None:
+    # Not above: the trainer reads this module too, and has no use for an index.
+    from experience_manager.backend import EmbeddedBackend
+
+    backend = EmbeddedBackend.open(settings.exp_manager, settings.experiment_dir)
+    await backend.aclose()
+
+
+async def _list_split(settings: Settings, split: str) -> list[Task]:
+    service = settings.env_service
+    async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+        try:
+            return await environment_tasks(client, service.env_type, split, params=settings.exp_manager.scout.filter)
+        except (ValueError, EnvRequestError) as error:
+            raise ConfigError(f"exp_manager.scout.split = {split} cannot be listed: {error}") from error

@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from agentevolver.config.parts import from_settings
 from agentevolver.config.schema import Settings
 from agentevolver.synthetic import graded_by, synthetic_tasks
+from agentevolver.trainer.metrics import task_metrics
 from task_manager.background import BackgroundQuestioning
 from task_manager.dataset import MixedTasks
-from task_manager.graders.agreement import agreement_metrics
 from task_manager.profile import profile_for
 from task_manager.tasks import read_tasks
 
@@ -65,20 +63,3 @@ class TrainingTasks:
         """End a round that runs."""
         if self._background is not None:
             self._background.stop()
-
-
-def task_metrics(trajectories: Sequence[Record]) -> dict[str, float]:
-    """Return the share of synthetic tasks among a step's graded rollouts, success by kind, and how far two graders
-    agree."""
-    graded = [record for record in trajectories if record["outcome"] is not None]
-    if not graded:
-        return {}
-    kinds = {
-        "synthetic": [r for r in graded if r["task"]["open_query"]],
-        "original": [r for r in graded if not r["task"]["open_query"]],
-    }
-    metrics = {"task/synthetic_share": len(kinds["synthetic"]) / len(graded)}
-    for kind, records in kinds.items():
-        if records:
-            metrics[f"task/success/{kind}"] = float(np.mean([record["outcome"]["success"] for record in records]))
-    return metrics | agreement_metrics(graded)

@@ -29,14 +29,23 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tracking import Tracking
 
-from advantage_processor.pipeline import Processor
+from advantage_processor.pipeline import Processor, assign
 from agentevolver.checkpoints.resume import DATA
 from agentevolver.config.schema import of_verl
-from agentevolver.monitor.log import RunLog, Status, supersede_metrics
-from agentevolver.monitor.retention import Retention
-from agentevolver.monitor.watchdog import Watchdog
-from agentevolver.rollout import groups
+from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
+from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits, watched
+from agentevolver.rollout.rows import group_name
 from agentevolver.synthetic import funnel_metrics
+from agentevolver.trainer.batch import (
+    Places,
+    ordered,
+    plain,
+    put_advantages,
+    sample_records,
+    scale_synthetic,
+    trained_on,
+    validation_order,
+)
 from agentevolver.trainer.checkpoint import (
     finish,
     kept,
@@ -47,18 +56,13 @@ from agentevolver.trainer.checkpoint import (
     save_state,
     writing,
 )
-from agentevolver.trainer.credit import assign
-from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, Navigation
-from agentevolver.trainer.experience_manager import scout_path, warm_start_path
+from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience, scout_path, warm_start_path
+from agentevolver.trainer.failures import FailureGuard, lonely_groups
 from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
-from agentevolver.trainer.order import Places, ordered, validation_order
-from agentevolver.trainer.rollouts import FailureGuard, lonely_groups, rollout_metrics
-from agentevolver.trainer.samples import plain, put_advantages, sample_records, scale_synthetic, trained_on
+from agentevolver.trainer.metrics import rollout_metrics, validation_metrics, validation_metrics_apart
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
-from agentevolver.trainer.validation import validation_metrics, validation_metrics_apart
-from agentevolver.trainer.waits import DISK, STARTING, WEIGHTS, WORKERS, described_waits, watched
 from agentevolver.types import Task
 from agentevolver.utils.files import whole, write_jsonl
 from experience_manager.guide import validation_rollouts
@@ -87,7 +91,7 @@ class EvolverTrainer(PPOTrainerSync):
         attribution = self.settings.attribution
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
         self._tasks: TrainingTasks | None = None
-        self._navigation: Navigation | None = None
+        self._navigation: RunExperience | None = None
         self._retention = Retention(self.directory, self.settings.retention)
         self._places = Places(self.settings.data.seed)
         self._save_due, self._sealed_s = False, 0.0
@@ -134,7 +138,7 @@ class EvolverTrainer(PPOTrainerSync):
         self._watchdog.enter("starting", lambda: STARTING)
         experience = self.settings.exp_manager
         if experience.enabled:
-            self._navigation = Navigation(
+            self._navigation = RunExperience(
                 self.settings, [task.task_id for task in read_tasks(Path(self.config.data.val_files))]
             )
         super()._setup()
@@ -184,7 +188,7 @@ class EvolverTrainer(PPOTrainerSync):
         rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
         seed, step = self.settings.data.seed, self.global_steps
         rows["uid"] = np.array(
-            [groups.name(seed, name, step, place, task.task_id) for place, task in enumerate(tasks)], dtype=object
+            [group_name(seed, name, step, place, task.task_id) for place, task in enumerate(tasks)], dtype=object
         )
         prompts = tu.get_tensordict(rows)
         tu.assign_non_tensor_data(prompts, "global_steps", self.global_steps)

@@ -21,8 +21,9 @@ from transfer_queue import KVBatchMeta
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from agentevolver.trainer.experience import rollout_flags, row_flags
+from agentevolver.trainer.batch import row_flags
 from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, ROWS_COLUMN, guidance_metrics
+from agentevolver.trainer.metrics import rollout_flags
 from agentevolver.types import RowKey
 from experience_manager.settings import ExperienceSettings
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from advantage_processor.stages import StageResult
+from advantage_processor.pipeline import StageResult
 
 
 class Double:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from advantage_processor.reply import LabelError, read_some
+from advantage_processor.labels import LabelError, read_some
 from agentevolver.llm import Reply
 from agentevolver.llm.prompts import read_sections, read_steps
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advantage_processor import AttributionSettings
-from advantage_processor.attributor import Attributor, judge_settings
-from advantage_processor.groups import SMALL, group_advantage
+from advantage_processor.attributor import SMALL, Attributor, group_advantage, judge_settings
 from advantage_processor.labels import Attribution, LabelStatus
 from agentevolver.llm import (
     BudgetExceeded,
@@ -532,7 +531,7 @@ async def test_a_damaged_entry_is_asked_for_again(tmp_path):
 
 async def test_memory_is_bounded():
     from advantage_processor.cache import LabelCache
-    from advantage_processor.reply import StepLabel
+    from advantage_processor.labels import StepLabel
 
     cache = LabelCache(capacity=2)
     for key in ("a", "b"):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advantage_processor.gigpo import anchor_ids, discounted_returns, shared, step_advantages
+from advantage_processor.grpo import anchor_ids, discounted_returns, shared, step_advantages
 from tests.advantage_processor import reference
 
 

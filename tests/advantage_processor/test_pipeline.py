@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig
 from advantage_processor.batch import make_batch, pad_step_ids
-from advantage_processor.pipeline import Processor, StageError
-from advantage_processor.stages import states
+from advantage_processor.pipeline import Processor, StageError, states
 from tests.advantage_processor import reference
 from tests.advantage_processor.records import record, rows_of
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig
-from advantage_processor.stages import adca_config
+from advantage_processor.pipeline import adca_config
 
 AGENTEVOLVERS_BLOCK = {
     "enable": True,

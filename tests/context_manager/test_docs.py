@@ -9,8 +9,7 @@ import pytest
 
 from agentevolver.config.schema import RolloutSettings
 from agentevolver.errors import ConfigError
-from agentevolver.flows.registry import flow_class
-from agentevolver.flows.settings import AGENT_FLOWS
+from agentevolver.flows import AGENT_FLOWS, flow_class
 from agentevolver.llm import endpoint as endpoint_module
 from agentevolver.types import StopReason
 from context_manager.registry import template_class

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, ClassVar
 
-from agentevolver.flows.base import AgentFlow, Session
-from agentevolver.flows.planner_executor import PlannerExecutorFlow
-from agentevolver.flows.react import ReactFlow
+from agentevolver.flows import AgentFlow, PlannerExecutorFlow, ReactFlow, Session
 from context_manager.chat import ChatRenderer
 from context_manager.registry import TEMPLATES
 from context_manager.template import ContextLimits, ContextSettings, ContextTemplate

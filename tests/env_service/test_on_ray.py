@@ -33,7 +33,7 @@ from ray_service import (
 )
 
 from agentevolver.rollout.policy import Generated
-from agentevolver.rollout.rollout import EpisodeRunner, Rollout, RolloutPolicy
+from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.types import StopReason, Task
 from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
@@ -85,15 +85,15 @@ class OneEngine:
         return Generated(self._reply, [-0.5] * len(self._reply), 0, 0)
 
 
-def runners(client: AsyncEnvClient) -> dict[str, EpisodeRunner]:
+def runners(client: AsyncEnvClient) -> dict[str, RolloutRunner]:
     """Return a runner for each of the two environments."""
     tokenizer = build_tokenizer(CHATML, "<|im_end|>")
     engine = OneEngine([*tokenizer.encode("1"), tokenizer.eos_token_id])
     renderer = ChatRenderer(tokenizer)
 
-    def runner(env_type: str) -> EpisodeRunner:
+    def runner(env_type: str) -> RolloutRunner:
         policy = RolloutPolicy(env_type, max_steps=STEPS + 2, max_tries=4, sparse=True, unavailable_timeout_s=120.0)
-        return EpisodeRunner(policy, client, engine, lambda: CausalTemplate(renderer, LIMITS))
+        return RolloutRunner(policy, client, engine, lambda: CausalTemplate(renderer, LIMITS))
 
     return {env_type: runner(env_type) for env_type in ("counter", "lonely")}
 

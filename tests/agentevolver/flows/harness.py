@@ -3,10 +3,9 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from agentevolver.flows.planner_executor import PlannerExecutorFlow
-from agentevolver.flows.react import ReactFlow
+from agentevolver.flows import PlannerExecutorFlow, ReactFlow
 from agentevolver.rollout.policy import Generated
-from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import Task
 from context_manager.registry import TEMPLATES
 from context_manager.settings import ContextSettings
@@ -102,6 +101,6 @@ def play(
 
     policy = RolloutPolicy("fake", max_steps, 1, True, 0.0)
     chosen = FLOWS[flow] if isinstance(flow, str) else flow
-    runner = EpisodeRunner(policy, env, engine, new_context, lambda task: chosen, **more)
+    runner = RolloutRunner(policy, env, engine, new_context, lambda task: chosen, **more)
     rollout = asyncio.run(runner.run(TASK, "g", 0, {}, {}, guide))
     return Played(rollout, engine, env, made[-1])

@@ -4,8 +4,8 @@ import pytest
 
 from agentevolver.llm import LLM, LLMSettings, Role
 from agentevolver.llm import endpoint as endpoint_module
-from agentevolver.rollout.chat import LLMEngine, plain_renderer, role_summariser
-from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.rollout.policy import LLMEngine, plain_renderer, role_summariser
+from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import StopReason, Task
 from context_manager.registry import TEMPLATES
 from context_manager.settings import ContextSettings
@@ -33,7 +33,7 @@ def settings(server, **values):
 
 async def roll(llm, template="causal", flow="react", *, options=None, steps=4, env=None, sampling=None, **more):
     env = env or ScriptedEnv([("user", "o" * 200, False), ("user", "err no", True)])
-    runner = EpisodeRunner(
+    runner = RolloutRunner(
         RolloutPolicy("fake", steps, 1, True, 0.0),
         env,
         LLMEngine(llm, Role.EXPLORER),

@@ -2,9 +2,7 @@
 
 import pytest
 
-from agentevolver.flows.base import has_failed
-from agentevolver.flows.planner_executor import GO, MAX_PLANS, PLAN, REVISE, PlannerExecutorFlow
-from agentevolver.flows.settings import FlowSettings
+from agentevolver.flows import GO, MAX_PLANS, PLAN, REVISE, FlowSettings, PlannerExecutorFlow, has_failed
 from agentevolver.types import StopReason
 from context_manager.chat import ChatRenderer
 from context_manager.template import ContextLimits

@@ -7,11 +7,16 @@ import pytest
 from agentevolver.config.checks import load
 from agentevolver.config.schema import RolloutSettings
 from agentevolver.errors import ConfigError
-from agentevolver.flows.base import AgentFlow
-from agentevolver.flows.planner_executor import PlannerExecutorFlow
-from agentevolver.flows.react import ReactFlow
-from agentevolver.flows.registry import FLOWS, flow_chooser, flow_class
-from agentevolver.flows.settings import AGENT_FLOWS, FlowSettings
+from agentevolver.flows import (
+    AGENT_FLOWS,
+    FLOWS,
+    AgentFlow,
+    FlowSettings,
+    PlannerExecutorFlow,
+    ReactFlow,
+    flow_chooser,
+    flow_class,
+)
 from agentevolver.types import StopReason, Task
 
 
@@ -57,8 +62,8 @@ def test_options_reach_the_flow(settings, own_flow):
     [
         ("reakt", "write one of react, planner_executor"),
         ("no.such.module:Flow", "No module named"),
-        ("agentevolver.flows.react:Nothing", "no attribute 'Nothing'"),
-        ("agentevolver.flows.settings:FlowSettings", "is not a subclass of agentevolver.flows.base.AgentFlow"),
+        ("agentevolver.flows:Nothing", "no attribute 'Nothing'"),
+        ("agentevolver.flows:FlowSettings", "is not a subclass of agentevolver.flows.AgentFlow"),
     ],
 )
 def test_a_flow_that_cannot_be_used_says_what_to_write(settings, name, said):

@@ -4,9 +4,8 @@ from collections import Counter
 
 import pytest
 
-from agentevolver.flows.base import AgentFlow
-from agentevolver.rollout.engines import ChatEngine, Said
-from agentevolver.rollout.policy import EngineError, Generated
+from agentevolver.flows import AgentFlow
+from agentevolver.rollout.policy import ChatEngine, ChatReply, EngineError, Generated
 from agentevolver.rollout.rows import to_outputs
 from agentevolver.types import StopReason
 from context_manager.settings import ContextSettings
@@ -156,11 +155,11 @@ class ChatModel:
     async def converse(self, request_id, messages, sampling_params):
         self.seen.append(([dict(message) for message in messages], sampling_params["max_tokens"]))
         text = self.texts[(len(self.seen) - 1) % len(self.texts)]
-        return text if isinstance(text, Said) else Said(text)
+        return text if isinstance(text, ChatReply) else ChatReply(text)
 
 
 def test_a_chat_model_sees_messages_and_nothing_of_it_is_trained_on(chatml):
-    model = ChatModel("look", Said("tak", truncated=True))
+    model = ChatModel("look", ChatReply("tak", truncated=True))
     assert isinstance(model, ChatEngine)
     played = play(chatml, "causal", "react", [], SEEN, engine=model, max_steps=3)
     assert played.rollout.samples == [] and played.env.given == ["look", "tak", "look"]
@@ -176,7 +175,7 @@ def test_what_cannot_be_encoded_of_a_chat_models_reply_is_replaced(chatml):
 
 def test_a_reply_without_a_word_is_an_error_of_the_model(chatml):
     trajectory = play(
-        chatml, "causal", "react", [], SEEN, engine=ChatModel(Said("", truncated=True))
+        chatml, "causal", "react", [], SEEN, engine=ChatModel(ChatReply("", truncated=True))
     ).rollout.trajectory
     assert trajectory.stop_reason is StopReason.LLM_ERROR and "before its first word" in trajectory.error
 

@@ -3,7 +3,7 @@
 import json
 import random
 
-from advantage_processor.reply import LabelError, read_some
+from advantage_processor.labels import LabelError, read_some
 from tests.advantage_processor.judges import read_labels
 
 STEPS = 2

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentevolver.config.schema import RetentionSettings
-from agentevolver.monitor.retention import AT_ONCE, Retention, StepFolder
+from agentevolver.monitor.log import AT_ONCE, Retention, StepFolder
 from agentevolver.utils.files import read_jsonl, write_jsonl
 
 RECORD = {"text": "the same words over and over, " * 40}
@@ -146,7 +146,7 @@ def test_what_cannot_be_compressed_is_said_once_and_ends_nothing(tmp_path, caplo
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("agentevolver.monitor.retention.compress", full)
+    monkeypatch.setattr("agentevolver.monitor.log.compress", full)
     retention = Retention(tmp_path, kept(plain_steps=1))
     (tmp_path / "trajectories").mkdir()
     for step in (1, 2, 3):

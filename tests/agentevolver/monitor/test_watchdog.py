@@ -9,7 +9,7 @@ import pytest
 from agentevolver.config.schema import WatchdogSettings
 from agentevolver.monitor.log import Status
 from agentevolver.monitor.watchdog import Watchdog
-from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import StopReason, Task
 from agentevolver.utils.inflight import Board, Watched, described, merged
 from context_manager.causal import CausalTemplate
@@ -175,7 +175,7 @@ async def test_an_environment_that_hangs_is_named_while_the_run_waits(tmp_path):
 
     board, status = Board(), Status(tmp_path)
     env = Watched(Hanging(), "environment fake:", ("create_instance", "step", "evaluate"), board)
-    runner = EpisodeRunner(
+    runner = RolloutRunner(
         RolloutPolicy("fake", 4, 1, sparse=True, unavailable_timeout_s=0.0),
         env,
         Watched(FakeEngine(chatml), "the policy:", ("generate",), board),

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from agentevolver.rollout.policy import EngineError, Generated
-from agentevolver.rollout.rollout import EpisodeRunner, RolloutPolicy
+from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import Outcome, StopReason, Task
 from agentevolver.utils import seeds
 from context_manager.causal import CausalTemplate
@@ -98,7 +98,7 @@ def runner(tokenizer, env, engine=None, graders=None, **policy):
     }
     renderer = ChatRenderer(tokenizer)
     made = engine or FakeEngine(tokenizer)
-    return EpisodeRunner(
+    return RolloutRunner(
         RolloutPolicy(**settings), env, made, lambda: CausalTemplate(renderer, LIMITS), graders=graders
     )
 

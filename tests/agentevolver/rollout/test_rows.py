@@ -5,10 +5,10 @@ import asyncio
 import pytest
 import torch
 
-from agentevolver.rollout import worker
+from agentevolver.rollout import agent_loop
 from agentevolver.rollout.rollout import Rollout
 from agentevolver.rollout.rows import to_outputs, to_row
-from agentevolver.trainer.validation import validation_metrics
+from agentevolver.trainer.metrics import validation_metrics
 from agentevolver.types import Outcome, StopReason, Task, TrainingSample, Trajectory
 
 SAMPLE = TrainingSample([1, 2], [3, 4, 5], [1, 0, 1], [-0.1, 0.0, -0.2], [0, -1, 1])
@@ -79,8 +79,8 @@ class Queue:
 
 async def test_rows_that_arrive_together_go_in_one_put_per_partition(monkeypatch):
     queue = Queue()
-    monkeypatch.setattr(worker, "tq", queue)
-    writer = worker.RowWriter(gather_s=0.01)
+    monkeypatch.setattr(agent_loop, "tq", queue)
+    writer = agent_loop.RowWriter(gather_s=0.01)
     await asyncio.gather(
         *(writer.put([(f"k{i}", {"x": torch.tensor(i)}, {})], "val" if i == 2 else "train") for i in range(4))
     )
@@ -90,8 +90,8 @@ async def test_rows_that_arrive_together_go_in_one_put_per_partition(monkeypatch
 
 
 async def test_a_put_that_fails_fails_for_everyone_who_waits_for_it(monkeypatch):
-    monkeypatch.setattr(worker, "tq", Queue(error=RuntimeError("storage is gone")))
-    writer = worker.RowWriter(gather_s=0.01)
+    monkeypatch.setattr(agent_loop, "tq", Queue(error=RuntimeError("storage is gone")))
+    writer = agent_loop.RowWriter(gather_s=0.01)
     results = await asyncio.gather(
         *(writer.put([(f"k{i}", {"x": torch.tensor(i)}, {})], "train") for i in range(3)), return_exceptions=True
     )

@@ -17,7 +17,7 @@ from agentevolver.errors import TrainingFailed
 from agentevolver.monitor.log import RunLog
 from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.trainer.checkpoint import restore_state, save_state, writing
-from agentevolver.trainer.rollouts import FailureGuard
+from agentevolver.trainer.failures import FailureGuard
 from agentevolver.utils.files import append_jsonl, read_jsonl
 from experience_manager.store import Store, revision_of
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from advantage_processor.labels import Attribution, LabelStatus
-from advantage_processor.pipeline import Processor
+from advantage_processor.pipeline import Processor, assign
 from advantage_processor.settings import AttributionSettings
-from agentevolver.trainer.credit import assign, synthetic_scales
+from agentevolver.trainer.batch import synthetic_scales
 
 
 def record(rollout, score, good=None):

@@ -10,8 +10,10 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from agentevolver.config.checks import load
 from agentevolver.errors import TrainingFailed
+from agentevolver.trainer.batch import row_flags
 from agentevolver.trainer.checkpoint import writing
-from agentevolver.trainer.experience import CHUNK, Navigation, rollout_flags, row_flags
+from agentevolver.trainer.experience import CHUNK, RunExperience
+from agentevolver.trainer.metrics import rollout_flags
 from agentevolver.types import Task
 from agentevolver.utils.files import read_jsonl
 from experience_manager.errors import StoreCorrupt
@@ -103,7 +105,7 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     settings = settings_of(tmp_path)
     settings.experiment_dir.mkdir(parents=True)
     add_experience(settings, "read its doc first")
-    navigation = Navigation(settings, ["held-out"])
+    navigation = RunExperience(settings, ["held-out"])
     navigation.wait()
 
     # As a worker process would: the actor is found by the experiment's folder.
@@ -181,7 +183,7 @@ def navigation_over(folder, monkeypatch, **methods):
     """A deterministic run's navigation over an actor that is these methods."""
     monkeypatch.setattr("agentevolver.trainer.experience.ray.get", lambda reference, timeout=None: reference)
     ready = {"__ray_ready__": lambda: None, "settled": lambda: None}
-    navigation = Navigation.__new__(Navigation)
+    navigation = RunExperience.__new__(RunExperience)
     navigation._directory, navigation._waits, navigation._owns_pool = folder, True, True
     navigation._pending, navigation._early = [], {}
     navigation._actor = SimpleNamespace(**{name: Called(method) for name, method in {**ready, **methods}.items()})
@@ -303,4 +305,4 @@ def test_a_pool_that_cannot_be_opened_ends_the_run_with_its_reason(ray, tmp_path
     settings.experiment_dir.mkdir(parents=True)
     (settings.experiment_dir / "experience.sqlite").write_bytes(b"no store at all" * 50)
     with pytest.raises(TrainingFailed, match=r"could not be started: .*is damaged or no store"):
-        Navigation(settings, []).wait()
+        RunExperience(settings, []).wait()

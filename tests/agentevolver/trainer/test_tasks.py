@@ -11,8 +11,9 @@ from agentevolver.config.parts import from_settings
 from agentevolver.questioning import prepare
 from agentevolver.synthetic import synthetic_tasks
 from agentevolver.trainer import tasks as training
-from agentevolver.trainer.rollouts import FailureGuard
-from agentevolver.trainer.tasks import TrainingTasks, task_metrics
+from agentevolver.trainer.failures import FailureGuard
+from agentevolver.trainer.metrics import task_metrics
+from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task
 from task_manager.background import round_files
 from task_manager.graders.agreement import ComparedOutcome

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.trainer.validation import best_at_k, sizes_of_k, validation_metrics, validation_metrics_apart
+from agentevolver.trainer.metrics import best_at_k, sizes_of_k, validation_metrics, validation_metrics_apart
 
 
 @given(scores=st.lists(st.floats(0, 1), min_size=1, max_size=7), data=st.data())

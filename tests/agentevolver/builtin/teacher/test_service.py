@@ -261,8 +261,7 @@ async def test_the_task_managers_prompts_are_understood() -> None:
 
 
 async def test_the_advantage_processors_prompt_is_understood() -> None:
-    from advantage_processor.prompt import label_messages
-    from advantage_processor.reply import read_some
+    from advantage_processor.labels import label_messages, read_some
 
     steps = [{"index": i, "action": a, "observation": o} for i, a, o in MILK]
     trajectory = {"task": {"query": "delete note milk"}, "messages": [], "steps": steps, "outcome": {"score": 1.0}}

@@ -7,8 +7,8 @@ import pytest
 
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError, TrainingFailed
-from agentevolver.trainer import experience_manager as navigating
-from agentevolver.trainer.experience_manager import prepare, scout_path, warm_start_path
+from agentevolver.trainer import experience as navigating
+from agentevolver.trainer.experience import prepare, scout_path, warm_start_path
 from agentevolver.types import Task
 from task_manager.tasks import read_tasks
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from agentevolver.trainer.rollouts import FailureGuard, RolloutsFailed, lonely_groups, rollout_metrics
+from agentevolver.trainer.failures import FailureGuard, RolloutsFailed, lonely_groups
+from agentevolver.trainer.metrics import rollout_metrics
 
 
 def record(group="g", score=1.0, stop="finished", attempts=1, error=""):

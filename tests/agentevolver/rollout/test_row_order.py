@@ -7,17 +7,17 @@ from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from agentevolver.rollout import groups
-from agentevolver.trainer.order import Places, ordered, validation_order
+from agentevolver.rollout.rows import group_name, group_place, row_order
+from agentevolver.trainer.batch import Places, ordered, validation_order
 from agentevolver.types import Task
 from task_manager.dataset import row_of
 
 
 def test_a_name_tells_place_and_step_and_belongs_to_the_run():
-    name = groups.name(1, "train", 12, 3, "note.k3.7")
-    assert name.startswith("000012-00003-") and groups.place(name) == 3 and "_" not in name
+    name = group_name(1, "train", 12, 3, "note.k3.7")
+    assert name.startswith("000012-00003-") and group_place(name) == 3 and "_" not in name
     others = [(2, "train", 12, 3, "note.k3.7"), (1, "warm_start", 12, 3, "note.k3.7"), (1, "train", 12, 3, "note.k3.8")]
-    assert groups.name(1, "train", 12, 3, "note.k3.7") == name and name not in {groups.name(*other) for other in others}
+    assert group_name(1, "train", 12, 3, "note.k3.7") == name and name not in {group_name(*other) for other in others}
 
 
 def prompts_of(*tasks):
@@ -35,11 +35,11 @@ def test_prompts_of_a_step_are_numbered_through_all_fetches_and_anew_in_the_next
         named.append(list(prompts["uid"]))
         assert list(prompts.chunk(len(tasks))[-1]["uid"]) == named[-1][-1:]
     numbered = [(1, 0, "a"), (1, 1, "b"), (1, 2, "c"), (2, 0, "a"), (2, 1, "b")]
-    assert [name for step in named for name in step] == [groups.name(1, "train", *which) for which in numbered]
+    assert [name for step in named for name in step] == [group_name(1, "train", *which) for which in numbered]
 
 
 def test_rows_come_in_the_order_of_group_rollout_and_row_whatever_the_order_of_arrival():
-    names = [groups.name(1, "train", 1, place, f"t{place}") for place in range(12)]
+    names = [group_name(1, "train", 1, place, f"t{place}") for place in range(12)]
     keys = [f"{name}_{rollout}_{row}" for name in names for rollout in range(11) for row in range(2)]
     for seed in range(3):
         arrived = random.Random(seed).sample(keys, len(keys))
@@ -58,12 +58,12 @@ def test_a_validation_is_ordered_by_group_and_rollout():
 def test_a_batch_of_one_shuffled_order_has_the_mini_batches_of_another():
     from agentevolver.trainer.update import mini_batches
 
-    keys = [f"{groups.name(1, 'train', 1, place, 't')}_{rollout}_0" for place in range(4) for rollout in range(4)]
+    keys = [f"{group_name(1, 'train', 1, place, 't')}_{rollout}_0" for place in range(4) for rollout in range(4)]
     counts = {key: place % 5 != 0 for place, key in enumerate(keys)}
     made = []
     for seed in range(2):
         arrived = random.Random(seed).sample(keys, len(keys))
-        rows = [arrived[i] for i in groups.order(arrived)]
+        rows = [arrived[i] for i in row_order(arrived)]
         order, _ = mini_batches([counts[key] for key in rows], 2, 2, seed=5)
         made.append([rows[i] for i in order])
     assert made[0] == made[1]

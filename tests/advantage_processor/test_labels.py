@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advantage_processor.reply import LabelError, read_some
+from advantage_processor.labels import LabelError, read_some
 from tests.advantage_processor.judges import read_labels
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advantage_processor.prompt import opening_and_task
+from advantage_processor.labels import opening_and_task
 
 
 def trajectory(last, query=None, injected=""):

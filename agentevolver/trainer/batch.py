@@ -1,0 +1,117 @@
+"""The rows of a training step: named, ordered, read from TransferQueue and put back.
+
+Prompts are named, and rows are ordered, by what they are and not by when they came (`agentevolver.rollout.rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.utils import tensordict_utils as tu
+
+from agentevolver.rollout.rows import group_name, row_order
+from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN
+from agentevolver.types import RowKey
+
+
+def trained_on(batch: KVBatchMeta) -> list[int]:
+    """Return the places of the rows that are neither padding nor withdrawn."""
+    return [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """Return a non-tensor field as the dict that was put, whichever wrapper TransferQueue returned it in."""
+    unwrapped: dict[str, Any] = getattr(value, "data", value)
+    return unwrapped
+
+
+def put_advantages(batch: KVBatchMeta, keys: list[str], rows: list[torch.Tensor]) -> None:
+    """Replace the advantages and returns of rows by one tensor (R_i) each."""
+    advantages = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+    fields = TensorDict({"advantages": advantages, "returns": advantages.clone()}, batch_size=len(keys))
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+
+
+def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[dict[str, Any]]) -> None:
+    """Multiply each row's advantages by what its task says; `trajectories` are the step's records."""
+    keys = [batch.keys[i] for i in trained_on(batch)]
+    if not keys:
+        return
+    scales = synthetic_scales(trajectories, keys)
+    rows = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages"])[
+        "advantages"
+    ].unbind()
+    put_advantages(batch, keys, [row * scale for row, scale in zip(rows, scales, strict=True)])
+
+
+def sample_records(batch: KVBatchMeta, *, guided: bool) -> list[dict[str, Any]]:
+    """Return what the update is made of, one record a row, padding left out; `guided`: with the columns of guided
+    training."""
+    rows = trained_on(batch)
+    keys = [batch.keys[i] for i in rows]
+    tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages"]
+    if guided:
+        tensors += [GUIDED_COLUMN, CLIP_COLUMN]
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*tensors, "extra_fields"])
+    columns = {name: [row.tolist() for row in data[name].unbind()] for name in tensors}
+    columns["step_ids"] = [plain(fields)["step_ids"] for fields in data["extra_fields"]]
+    return [{"key": key, **{name: column[i] for name, column in columns.items()}} for i, key in enumerate(keys)]
+
+
+Record = dict[str, Any]
+Sample = Callable[..., tuple[KVBatchMeta, dict[str, Any]]]
+
+
+class Places:
+    """Names the groups of a training step, whose prompts may be fetched in several goes."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._step = -1
+        self._named = 0
+
+    def name(self, prompts: TensorDict, step: int) -> None:
+        """Give each of a step's next prompts its group's name, in the place of the one that verl drew."""
+        if step != self._step:
+            self._step, self._named = step, 0
+        tasks = [task["task_id"] for task in prompts["task"]]
+        names = [group_name(self._seed, "train", step, self._named + i, task) for i, task in enumerate(tasks)]
+        self._named += len(names)
+        tu.assign_non_tensor_stack(prompts, "uid", names)
+
+
+def ordered(sample: Sample) -> Sample:
+    """Return a replay buffer's `sample` with the rows in order."""
+
+    def inner(*arguments: Any, **options: Any) -> tuple[KVBatchMeta, dict[str, Any]]:
+        batch, metrics = sample(*arguments, **options)
+        batch.reorder(row_order(batch.keys))
+        return batch, metrics
+
+    return inner
+
+
+def validation_order(trajectories: Sequence[dict[str, Any]]) -> list[int]:
+    """Return the places of a validation's rollouts in the order of their names."""
+    return sorted(range(len(trajectories)), key=lambda i: (trajectories[i]["group_id"], trajectories[i]["rollout_id"]))
+
+
+def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:
+    """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in
+    `credit.assign`."""
+    flags = {record["trajectory_id"]: (bool(record["guided"]), bool(record["stripped"])) for record in records}
+    return [flags[RowKey.of(key).trajectory_id] for key in keys]
+
+
+def synthetic_scales(records: Sequence[Record], keys: Sequence[str]) -> list[float]:
+    """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1. `keys` as
+    in `assign`."""
+    scales = {
+        record["trajectory_id"]: float(record["task"]["metadata"].get("advantage_scale", 1.0)) for record in records
+    }
+    return [scales[RowKey.of(key).trajectory_id] for key in keys]

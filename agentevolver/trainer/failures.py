@@ -1,0 +1,48 @@
+"""Failed rollouts: which groups they leave alone, and when they end a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Record = Mapping[str, Any]
+
+
+class RolloutsFailed(RuntimeError):
+    """Too many rollouts failed for too long; the message says which way and how many."""
+
+
+def lonely_groups(trajectories: Sequence[Record]) -> set[str]:
+    """Return the groups of which a single rollout is left: with nothing to compare it to it says nothing about its
+    actions."""
+    left = Counter(t["group_id"] for t in trajectories if t["outcome"] is not None)
+    asked = Counter(t["group_id"] for t in trajectories)
+    return {group for group, count in left.items() if count == 1 and asked[group] > 1}
+
+
+class FailureGuard:
+    """Stops a run whose rollouts keep failing.
+
+    A step fails when more than `max_share` of its rollouts failed; `max_steps` such steps in a row, or one in which
+    every rollout failed, end the run.
+    """
+
+    def __init__(self, max_share: float, max_steps: int) -> None:
+        self._max_share = max_share
+        self._max_steps = max_steps
+        self.in_a_row = 0
+
+    def check(self, trajectories: Sequence[Record]) -> None:
+        """Take a step's trajectories; raises RolloutsFailed when the run should end."""
+        failed = [t for t in trajectories if t["outcome"] is None]
+        share = len(failed) / len(trajectories) if trajectories else 1.0
+        self.in_a_row = self.in_a_row + 1 if share > self._max_share else 0
+        if not trajectories or share == 1.0 or self.in_a_row >= self._max_steps:
+            reasons = ", ".join(
+                f"{count} x {reason}" for reason, count in Counter(str(t["stop_reason"]) for t in failed).most_common()
+            )
+            last = failed[-1]["error"] if failed else "no rollout came back"
+            raise RolloutsFailed(
+                f"{len(failed)} of {len(trajectories)} rollouts of the step failed ({reasons}); the last one: {last}"
+            )

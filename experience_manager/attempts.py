@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentevolver.utils.openings import without_query
-from experience_manager.guide import Message, without
+from experience_manager.guide import Message, strip
 
 _HAPPENED = ("finished", "max_steps", "context_full")
 
@@ -50,7 +50,7 @@ def read_attempts(records: Iterable[Mapping[str, Any]], success_threshold: float
         if outcome is None or record["stop_reason"] not in _HAPPENED:
             continue
         guidance = record.get("guidance")
-        opening, query = opening_and_task(without(record["messages"], guidance), task.get("query"))
+        opening, query = opening_and_task(strip(record["messages"], guidance), task.get("query"))
         score = float(outcome["score"])
         attempts.append(
             Attempt(

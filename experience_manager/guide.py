@@ -1,8 +1,12 @@
-"""Guidance in a conversation, and the same conversation without it.
+"""Guidance by experience: decides who is guided, injects the text before the task, strips it from the training prompt.
 
-The guidance stands before the task, in the last opening message: `{system}<EXP>{guidance}</EXP>{task}` (paper 2.3). The
-messages as they were are kept beside the guided ones, so that a training prompt without guidance is rendered from them
-and never cut out of a text again. A rollout is guided if, and only if, a text was put into it.
+The guidance stands in the last opening message: `{system}<EXP>{guidance}</EXP>{task}` (paper 2.3). The messages as they
+were are kept beside the guided ones, so that a stripped training prompt is rendered from them and never cut out of a
+text again. A rollout is guided if, and only if, a text was put into it.
+
+Which rollouts of a group are guided: none (woexp), all of them, or eta x n of n (mixed), rounded down as in the paper
+(eq. 15) or to the nearest as in the original; drawn from the group's name, so that every process decides alike. Which
+tasks keep the guidance in their training prompt, instead of having it stripped: all, none, or a share of them (hybrid).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Any, Literal
 from experience_manager.settings import ExperienceSettings, RolloutMode, SampleMode
 
 Message = dict[str, Any]
+Rounding = Literal["floor", "round"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,10 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Opening messages with guidance (`messages`, what the policy sees) and without (`plain`); `injected` is what was
-    added."""
+    """Opening messages with guidance (`messages`, what the policy sees) and stripped of it (`plain`).
+
+    `injected` is what was added.
+    """
 
     messages: list[Message]
     plain: list[Message]
@@ -52,12 +59,12 @@ class Injection:
 
     @property
     def stripped(self) -> bool:
-        """Whether the sample was guided and its training prompt does not say so."""
+        """Whether the experience is stripped: the sample was guided and its training prompt does not say so."""
         return self.guided and not self.guidance.keep
 
     @property
     def training_messages(self) -> list[Message]:
-        """The opening from which the training prompt is rendered."""
+        """The opening from which the training prompt is rendered: stripped of its experience unless that is kept."""
         return self.messages if self.guided and self.guidance.keep else self.plain
 
     def to_dict(self) -> dict[str, Any] | None:
@@ -86,8 +93,8 @@ def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: s
     return Injection([*plain[:-1], last], plain, guidance, injected)
 
 
-def without(messages: Sequence[Mapping[str, Any]], record: Mapping[str, Any] | None) -> list[Message]:
-    """Return recorded messages as they would be without the guidance that `Injection.to_dict` recorded beside them."""
+def strip(messages: Sequence[Mapping[str, Any]], record: Mapping[str, Any] | None) -> list[Message]:
+    """Strip recorded messages of the experience that `Injection.to_dict` recorded beside them."""
     plain = [dict(message) for message in messages]
     injected = str(record["injected"]) if record else ""
     for message in plain if injected else ():
@@ -99,9 +106,6 @@ def without(messages: Sequence[Mapping[str, Any]], record: Mapping[str, Any] | N
     return plain
 
 
-Rounding = Literal["floor", "round"]
-
-
 def guided_count(n: int, mode: RolloutMode, ratio: float, rounding: Rounding) -> int:
     """Return how many of n rollouts are guided."""
     if mode == "mixed":
@@ -111,13 +115,13 @@ def guided_count(n: int, mode: RolloutMode, ratio: float, rounding: Rounding) ->
 
 
 def guided_rollouts(group_id: str, n: int, mode: RolloutMode, ratio: float, rounding: Rounding) -> frozenset[int]:
-    """Return the numbers, 0..n-1, of a group's guided rollouts."""
+    """Decide which of a group's rollouts are guided: their numbers, 0..n-1."""
     seed = int.from_bytes(hashlib.sha256(group_id.encode()).digest()[:8], "big")
     return frozenset(random.Random(seed).sample(range(n), guided_count(n, mode, ratio, rounding)))
 
 
 def is_guided(settings: ExperienceSettings, group_id: str, rollout_id: int, n: int, *, validation: bool) -> bool:
-    """Return whether a rollout is to be guided; whether it was, is only known once a text has been injected.
+    """Decide whether a rollout is to be guided; whether it was, is only known once a text has been injected.
 
     `n` is the number of rollouts that a task is asked for; where validation wants both kinds, a task has 2 n, the
     guided ones last.
@@ -137,7 +141,6 @@ def validation_rollouts(settings: ExperienceSettings, n: int) -> tuple[int, int]
 
 
 def keeps_guidance(mode: SampleMode, keep_ratio: float, place: int) -> bool:
-    """Return whether the task in a step's place 0, 1, ... keeps its guidance: of any first m tasks, floor(ratio x m)
-    do."""
+    """Decide whether the task in a step's place 0, 1, ... keeps its guidance: of any first m, floor(ratio x m) do."""
     ratio = {"allkeep": 1.0, "alldiscard": 0.0, "hybrid": keep_ratio}[mode]
     return math.floor(ratio * (place + 1) + 1e-9) > math.floor(ratio * place + 1e-9)

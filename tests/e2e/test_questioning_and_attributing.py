@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.utils.files import read_jsonl
-from experience_manager.guide import without
+from experience_manager.guide import strip
 from experience_manager.store import Store
 from tests.e2e.test_exactness import furthest, log_probs, model_after
 from tests.e2e.whole_loop import ALPHA, STEPS, SYNTHETIC_SCALE
@@ -52,7 +52,7 @@ def test_both_kinds_of_tasks_are_rolled_out_each_with_its_own_grader(run):
         assert task["evaluator"] == ("state" if task["open_query"] else "env")
         assert (task["task_id"] in made) == task["open_query"]
         if task["open_query"]:
-            assert without(record["messages"], record["guidance"])[1]["content"] == made[task["task_id"]]["query"]
+            assert strip(record["messages"], record["guidance"])[1]["content"] == made[task["task_id"]]["query"]
 
 
 def test_a_rollout_that_did_what_the_reference_does_succeeds_and_one_that_did_nothing_fails(run):
@@ -175,7 +175,7 @@ def test_no_training_prompt_holds_guidance_and_each_is_the_plain_opening_token_f
     tokenizer, guided = AutoTokenizer.from_pretrained(seed_policy_path()), 0
     for step in STEPS:
         for row, record in rows_of(run, step):
-            assert row["prompts"] == opening_ids(tokenizer, without(record["messages"], record["guidance"]))
+            assert row["prompts"] == opening_ids(tokenizer, strip(record["messages"], record["guidance"]))
             assert record["steps"][0]["prompt_tokens"] == len(opening_ids(tokenizer, record["messages"]))
             assert row["guided"] == float(record["guided"])
             assert row["clip_ratio_high"] == pytest.approx(0.6 if record["guided"] else 0.28)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experience_manager.guide import Guidance, inject, without
+from experience_manager.guide import Guidance, inject, strip
 from experience_manager.settings import TEMPLATE, ExperienceSettings
 
 TEXT = st.text(max_size=60)
@@ -47,7 +47,7 @@ def test_stripping_gives_back_the_opening_to_the_letter_whatever_the_texts_hold(
     injection = inject(opening, Guidance(text, ("a",)), TEMPLATE)
     assert injection.training_messages == opening
     talk = [{"role": "assistant", "content": "note.find"}, *later]
-    assert without([*injection.messages, *talk], injection.to_dict()) == [*opening, *talk]
+    assert strip([*injection.messages, *talk], injection.to_dict()) == [*opening, *talk]
 
 
 @settings(deadline=None)
@@ -56,7 +56,7 @@ def test_tags_and_braces_in_task_and_guidance_are_text_like_any_other(task, text
     opening = [{"role": "user", "content": task}]
     injection = inject(opening, Guidance(text), TEMPLATE)
     assert injection.messages[0]["content"].endswith(text + TEMPLATE.split("{}")[1] + task)
-    assert without(injection.messages, injection.to_dict()) == opening
+    assert strip(injection.messages, injection.to_dict()) == opening
 
 
 def test_kept_guidance_stays_in_the_training_prompt_and_boosts_nothing():
@@ -88,7 +88,7 @@ def test_the_callers_messages_are_not_changed():
 
 
 def test_an_unguided_record_is_left_as_it_is():
-    assert without(OPENED, None) == OPENED
+    assert strip(OPENED, None) == OPENED
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agentevolver.utils.identity import ServiceIdentity, read_identity
+from agentevolver.utils.health import ServiceIdentity, read_identity
 from agentevolver.utils.processes import RUN_ID, die_with_parent
 from task_manager.configuration import Configuration
 

@@ -18,8 +18,7 @@ from fastapi import FastAPI
 
 from agentevolver.builtin.teacher import service as teacher
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.protocol import ErrorBody, Limits, plain_error
-from agentevolver.utils.web.server import server_config
+from agentevolver.utils.web.server import ErrorBody, Limits, plain_error, server_config
 from agentevolver.view import app as view
 from agentevolver.view.app import page_access
 from agentevolver.view.experiment import Experiment

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.options import Options, parse
-from agentevolver.utils.masking import MASK, masked_arguments, masked_text
+from agentevolver.utils.secrets import MASK, masked_arguments, masked_text
 
 if TYPE_CHECKING:
     from agentevolver.config.checks import Resolved

@@ -30,9 +30,8 @@ from agentevolver.launcher.accelerator import looks_local
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import health_url
 from agentevolver.utils.files import free_bytes
-from agentevolver.utils.health import examine, reachable
-from agentevolver.utils.identity import ServiceIdentity
-from agentevolver.utils.ports import port_is_free
+from agentevolver.utils.health import ServiceIdentity, examine, reachable
+from agentevolver.utils.net import port_is_free
 from agentevolver.utils.web.access import is_loopback
 
 # Patterns of keys that do not change what is learned; `*` also stands for dots.

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import RunRecord, RunRegistry
-from agentevolver.utils.processes import wait_gone
-from agentevolver.utils.shared_memory import SegmentWatch
+from agentevolver.utils.processes import SegmentWatch, wait_gone
 
 logger = logging.getLogger(__name__)
 

@@ -43,8 +43,7 @@ from agentevolver.launcher.stack import (
 from agentevolver.llm.settings import TeacherSettings
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.utils import net
-from agentevolver.utils.masking import masked_tree
-from agentevolver.utils.secrets import SECRETS, secrets_in
+from agentevolver.utils.secrets import SECRETS, masked_tree, secrets_in
 from env_service.registry import RegistryError, known_environments, resolve
 
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")

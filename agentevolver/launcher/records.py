@@ -31,10 +31,20 @@ from typing import Any
 from agentevolver.errors import LaunchError
 from agentevolver.launcher.logs import keep_worker_logs, unintended_exits
 from agentevolver.utils.files import remove_drafts, write_json
-from agentevolver.utils.masking import masked_text
-from agentevolver.utils.processes import ProcessId, boot_id, carriers, end, end_carriers, pid_namespace, send, wait_gone
-from agentevolver.utils.secrets import remove_secrets
-from agentevolver.utils.shared_memory import attached, noted, remove_unused
+from agentevolver.utils.processes import (
+    ProcessId,
+    attached,
+    boot_id,
+    carriers,
+    end,
+    end_carriers,
+    noted,
+    pid_namespace,
+    remove_unused,
+    send,
+    wait_gone,
+)
+from agentevolver.utils.secrets import masked_text, remove_secrets
 
 TEMP_PREFIX = "ae-"
 LAUNCHER_GRACE_S = 45.0

@@ -38,9 +38,8 @@ from agentevolver.launcher.supervise import Child, Service, ServiceDied, State, 
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.health import all_unhealthy, examine
-from agentevolver.utils.processes import ProcessId, end_carriers, identify
+from agentevolver.utils.processes import ProcessId, attached, end_carriers, identify, noted, remove_unused
 from agentevolver.utils.secrets import remove_secrets, write_secrets
-from agentevolver.utils.shared_memory import attached, noted, remove_unused
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from agentevolver.config.schema import EnvServiceSettings, RaySettings
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.llm.settings import TeacherSettings
-from agentevolver.utils.net import LOOPBACK
-from agentevolver.utils.ports import LOGVIEW_PORT, take_any_port, take_port_from
+from agentevolver.utils.net import LOGVIEW_PORT, LOOPBACK, take_any_port, take_port_from
 from agentevolver.utils.web.access import is_loopback
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 20.0)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentevolver.utils.masking import MASK, masked_text
+from agentevolver.utils.secrets import MASK, masked_text
 
 _MAX_TEXT = 400
 

@@ -1,8 +1,12 @@
-"""Files that outlive a kill, a full disk and a loss of power: atomic writes, JSON lines, private files.
+"""Files that outlive a kill, a full disk and a loss of power: atomic writes, JSON lines, private files and folders.
 
 A file that `whole` writes is the old one or the new one, whatever happens, and the new one once `whole` has returned:
 its content is synced before it takes its name, and the folder that holds the name after that. JSON lines are appended
 in one write each; a line that was torn all the same is closed by the next one, so that it costs one record and not two.
+
+`GrowingFile` follows JSON lines that another process writes, by offset. There a last line without its line break is not
+there yet, and a line that is no JSON object is counted and passed over: what can be seen of a run should be seen, also
+after a disk was full.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +31,8 @@ import orjson
 PRIVATE_FILE = 0o600
 # What a file is called that holds JSON lines and was compressed.
 COMPRESSED = ".gz"
+# So many bytes before the offset are compared, to tell a file that grew from another one of the same name.
+_MEMORY = 256
 _DRAFTS = itertools.count()
 
 
@@ -236,3 +243,72 @@ def runtime_folder(root: Path = Path("/tmp")) -> Path:
     It does not follow TMPDIR, which the launcher sets for each run. Raises OSError as `private_folder` does.
     """
     return private_folder(root / f"agentevolver-{os.getuid()}")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A complete line: where it begins, and what it says."""
+
+    offset: int
+    value: dict[str, Any]
+
+
+class GrowingFile:
+    """The complete lines of a file, each once. A file that was replaced or cut short is begun anew: `generation` then
+    changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.generation = 0
+        self.broken = 0
+        self._offset = 0
+        self._before = b""
+
+    def read(self) -> Iterator[Line]:
+        """Yield what was added since the last call (all of it if `generation` has changed); nothing while there is no
+        file."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            self._restart()
+            return
+        with file:
+            if not self._is_same(file.fileno()):
+                self._restart()
+            file.seek(self._offset)
+            for raw in file:
+                if not raw.endswith(b"\n"):
+                    return
+                offset, self._offset = self._offset, self._offset + len(raw)
+                self._before = (self._before + raw[-_MEMORY:])[-_MEMORY:]
+                value = parse(raw)
+                if value is None:
+                    self.broken += 1
+                else:
+                    yield Line(offset, value)
+
+    def _is_same(self, handle: int) -> bool:
+        start = self._offset - len(self._before)
+        return os.pread(handle, len(self._before), start) == self._before
+
+    def _restart(self) -> None:
+        if self._offset:
+            self.generation += 1
+            self._offset, self._before, self.broken = 0, b"", 0
+
+
+def read_at(path: Path, offset: int) -> dict[str, Any] | None:
+    """Return the object of the line that begins at an offset of a file, compressed or not; None if there is none any
+    more."""
+    with open_lines(path) as file:
+        file.seek(offset)
+        return parse(file.readline())
+
+
+def signature(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file does, None if it does not exist."""
+    try:
+        stat = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -1,16 +1,22 @@
-"""Process identity (pid and start time, from /proc), ending processes without ever hitting another one, and death with
-the parent.
+"""Process identity (pid and start time, from /proc), ending processes without ever hitting another one, death with the
+parent, and removal of the shared memory that killed processes leave.
 
 A pid alone proves nothing, since it is used again; with the start time (clock ticks since boot) and the boot's id it
 does. A process that exists but has ended and was not reaped (a zombie) counts as gone. Every process of a run carries
 the run's id in its environment, so that processes which left their group and parent (Ray's workers do) are found as
 well.
+
+Shared memory: vLLM's message queues and Python's semaphores are files under /dev/shm, and Ray ends its workers without
+asking them. A segment is a run's if one of the run's processes maps it, which only shows while that process lives; it
+is removed when no process maps it any more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import re
 import signal
 import time
 from collections.abc import Iterable
@@ -20,6 +26,7 @@ from pathlib import Path
 RUN_ID = "AGENTEVOLVER_RUN_ID"
 SERVICE = "AGENTEVOLVER_SERVICE"
 KILL_WAIT_S = 5.0
+SHARED_MEMORY = "/dev/shm/"
 _POLL_S = 0.05
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,7 +69,8 @@ def identify(pid: int) -> ProcessId | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The command name stands in parentheses and may hold anything; state is the 1st field after it, starttime the 20th.
+    # Not psutil's `create_time`: it counts from the boot's time of day, which moves with the clock, and this identity is
+    # written down. The command name stands in parentheses and may hold anything; state is the 1st field after it, starttime the 20th.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZXx" else ProcessId(pid, int(fields[19]))
 
@@ -141,3 +149,97 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:
         os._exit(1)
+
+
+def attached(run_id: str) -> set[Path]:
+    """Return the segments that a run's processes map now, and the semaphores that name one of them as their maker."""
+    pids = {process.pid for process in carriers(run_id)}
+    return _mapped(pids) | {
+        path
+        for path in Path(SHARED_MEMORY).glob("sem.*-*")
+        if pids & {int(n) for n in re.findall(r"-(\d+)-", path.name)}
+    }
+
+
+class SegmentWatch:
+    """Notes the segments of a run in a file as they appear. While none does, a look costs one listing of /dev/shm."""
+
+    def __init__(self, run_id: str, file: Path) -> None:
+        self._run_id = run_id
+        self._file = file
+        self._noted = noted(file)
+        self._listed: set[int] = set()
+        self._again = False
+
+    def look(self) -> None:
+        """Note new segments of the run; one that is made while this looks is found by the next look."""
+        listed = {entry.inode() for entry in os.scandir(SHARED_MEMORY)}
+        new = not listed <= self._listed
+        if new or self._again:
+            self._note(attached(self._run_id))
+        self._listed, self._again = listed, new
+
+    def _note(self, segments: set[Path]) -> None:
+        lines = ""
+        for path in sorted(segments - self._noted):
+            with contextlib.suppress(OSError):  # it is gone already
+                lines += f"{path.stat().st_ino} {path.name}\n"
+        if lines:
+            # On a line of its own, even where a full disk has cut off the last one.
+            with open(
+                self._file, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)
+            ) as file:
+                file.write(f"\n{lines}")
+        self._noted |= segments
+
+
+def noted(file: Path) -> set[Path]:
+    """Return the noted segments that are still there: of the same name and inode. A line that is cut off counts for
+    nothing."""
+    found = set()
+    with contextlib.suppress(FileNotFoundError):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            inode, _, name = line.partition(" ")
+            path = Path(SHARED_MEMORY) / name
+            with contextlib.suppress(OSError):
+                if name and "/" not in name and inode.isdecimal() and path.stat().st_ino == int(inode):
+                    found.add(path)
+    return found
+
+
+def remove_unused(segments: Iterable[Path]) -> int:
+    """Remove those segments that no process maps; returns how many bytes they took."""
+    left = {path for path in segments if path.exists()}
+    if not left:
+        return 0
+    freed = 0
+    in_use = _mapped_inodes(int(name) for name in os.listdir("/proc") if name.isdecimal())
+    for path in left:
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            if found.st_ino not in in_use:
+                path.unlink()
+                freed += found.st_blocks * 512
+    return freed
+
+
+def _mapped(pids: Iterable[int]) -> set[Path]:
+    """Return the segments that these processes map; none where there is no folder of segments that can be listed."""
+    inodes = _mapped_inodes(pids)
+    try:
+        with os.scandir(SHARED_MEMORY) as entries:
+            return {Path(entry.path) for entry in entries if entry.inode() in inodes}
+    except OSError:
+        return set()
+
+
+def _mapped_inodes(pids: Iterable[int]) -> set[int]:
+    inodes = set()
+    for pid in pids:
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        except OSError:  # ended meanwhile, or another user's
+            continue
+        # By inode, the fifth field: a semaphore is made under another name than the one it keeps.
+        inodes |= {int(line.split(maxsplit=5)[4]) for line in maps.splitlines() if f" {SHARED_MEMORY}" in line}
+    return inodes

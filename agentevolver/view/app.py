@@ -19,12 +19,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from agentevolver.errors import LaunchError
-from agentevolver.utils.identity import PAGE, health_facts
-from agentevolver.utils.ports import LOGVIEW_PORT, port_is_free, take_port_from
+from agentevolver.utils.health import PAGE, health_facts
+from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.protocol import Limits
-from agentevolver.utils.web.server import Server, server_config
+from agentevolver.utils.web.server import Limits, Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.experience import ExperiencePool
 from agentevolver.view.experiment import BadRequest, Experiment, NotAnExperiment, ViewError

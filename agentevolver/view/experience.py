@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.errors import ConfigError
-from agentevolver.utils.lines import signature
+from agentevolver.utils.files import signature
 from agentevolver.view.experiment import BadRequest, Experiment, NotThere, Unreadable
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import PERSON, Category, Experience

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from agentevolver.utils.lines import signature
-from agentevolver.utils.masking import masked_tree
+from agentevolver.utils.files import signature
 from agentevolver.utils.processes import ProcessId, carriers
+from agentevolver.utils.secrets import masked_tree
 
 
 class ViewError(RuntimeError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote
 
-from agentevolver.utils.lines import GrowingFile
+from agentevolver.utils.files import GrowingFile
 from agentevolver.view.experiment import Experiment, Unreadable
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from agentevolver.utils.masking import masked_text
+from agentevolver.utils.secrets import masked_text
 from agentevolver.view.experiment import Experiment, NotThere
 
 KEPT = 900

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from agentevolver.utils.lines import GrowingFile, read_at, signature
+from agentevolver.utils.files import GrowingFile, read_at, signature
 from agentevolver.view.experiment import NotThere, Unreadable
 from task_manager.background import round_files
 from task_manager.funnel import STAGES, Record, proposals, tally

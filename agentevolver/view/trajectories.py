@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentevolver.utils.files import COMPRESSED, open_lines, parse, written
-from agentevolver.utils.lines import read_at, signature
+from agentevolver.utils.files import COMPRESSED, open_lines, parse, read_at, signature, written
 from agentevolver.view.experiment import BadRequest, NotThere
 
 _FILE = re.compile(rf"step_(\d{{1,12}})\.jsonl(?:{re.escape(COMPRESSED)})?")

@@ -26,12 +26,11 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentevolver.utils.identity import ENVIRONMENTS, health_facts
+from agentevolver.utils.health import ENVIRONMENTS, health_facts
 from agentevolver.utils.net import address_to_bind
 from agentevolver.utils.secrets import forget, secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.protocol import Limits
-from agentevolver.utils.web.server import server_config
+from agentevolver.utils.web.server import Limits, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors, send_json
 from env_service.hosting.cluster import Cluster, HostFailed
 from env_service.hosting.service import Service

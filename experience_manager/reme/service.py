@@ -25,10 +25,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agentevolver.embeddings import Encoder, EncoderUnavailable
-from agentevolver.utils.identity import EXPERIENCE, health_facts
+from agentevolver.utils.health import EXPERIENCE, health_facts
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.protocol import Limits
-from agentevolver.utils.web.server import Server, server_config
+from agentevolver.utils.web.server import Limits, Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from experience_manager.attempts import Attempt, from_messages, group_by_task
 from experience_manager.distill import Distiller, Summariser

@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from agentevolver.utils.files import read_jsonl
-from agentevolver.utils.processes import ProcessId, identify, send
-from agentevolver.utils.shared_memory import attached, noted
+from agentevolver.utils.processes import ProcessId, attached, identify, noted, send
 from tests.e2e.runs import ROOT, Launched, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(900)]

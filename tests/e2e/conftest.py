@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.utils.shared_memory import attached
+from agentevolver.utils.processes import attached
 from tests.e2e.listening import Listener, answers, http_answers, listeners
 from tests.e2e.runs import SMALL, Launched, launch
 from tests.e2e.whole_loop import WANTED

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentevolver.utils.ports import take_any_port
+from agentevolver.utils.net import take_any_port
 from agentevolver.utils.processes import ProcessId, carriers, send
 from tests.e2e.traces import Traces
 

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from agentevolver.utils.processes import carriers
-from agentevolver.utils.shared_memory import attached
+from agentevolver.utils.processes import attached, carriers
 
 LOOK_EVERY_S = 0.5
 _SOCKET = re.compile(r"socket:\[(\d+)\]")

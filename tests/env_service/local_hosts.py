@@ -14,8 +14,7 @@ import aiohttp
 import psutil
 import uvicorn
 
-from agentevolver.utils.web.protocol import Limits
-from agentevolver.utils.web.server import server_config
+from agentevolver.utils.web.server import Limits, server_config
 from env_service.hosting.cluster import HostFailed
 from env_service.hosting.host import Description, Host, HostSpec
 from env_service.hosting.service import Service

@@ -8,7 +8,7 @@ from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
 
 from agentevolver.errors import ConfigError
 from agentevolver.types import Task
-from agentevolver.utils.identity import ServiceIdentity
+from agentevolver.utils.health import ServiceIdentity
 from env_service.protocol import EnvUnavailable
 from task_manager import services, workshop
 from task_manager.configuration import Configuration

@@ -18,8 +18,7 @@ from agentevolver.builtin.teacher.service import MAX_BODY_BYTES, Teacher, error_
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
-from agentevolver.utils.web.protocol import Limits
-from agentevolver.utils.web.server import Server, server_config
+from agentevolver.utils.web.server import Limits, Server, server_config
 
 
 def _share(text: str) -> float:

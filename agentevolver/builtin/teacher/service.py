@@ -24,7 +24,7 @@ from fastapi.responses import JSONResponse
 from agentevolver.builtin.teacher import attributor, explorer, judge, summariser, synthesiser
 from agentevolver.builtin.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
 from agentevolver.llm.settings import TEACHER_TOKEN
-from agentevolver.utils.identity import TEACHER, health_facts
+from agentevolver.utils.health import TEACHER, health_facts
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.shield import Shield, answer_errors
 

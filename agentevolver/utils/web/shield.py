@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentevolver.utils.web.access import Access, Refused
-from agentevolver.utils.web.protocol import ErrorBody, plain_error
+from agentevolver.utils.web.server import ErrorBody, plain_error
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from agentevolver.config.schema import EnvServiceSettings, RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
 from agentevolver.llm.settings import TeacherSettings
-from agentevolver.utils import ports
+from agentevolver.utils import net
 from agentevolver.utils.processes import carriers
 
 HERE = Path(__file__).parent
@@ -32,9 +32,9 @@ DRIVER = HERE / "driver.py"
 def release_ports() -> None:
     """Give back what plans have reserved: a launcher keeps its ports until its process ends, and a test's process goes
     on."""
-    for holder in ports._reserved.values():
+    for holder in net._reserved.values():
         holder.close()
-    ports._reserved.clear()
+    net._reserved.clear()
 
 
 def free_port() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.utils import ports
+from agentevolver.utils import net
 from agentevolver.utils.health import all_unhealthy, reachable, unhealthy
 from agentevolver.utils.web.access import is_loopback
 from tests.agentevolver.launcher.fakes import free_port, release_ports
@@ -97,17 +97,17 @@ def test_ports_are_taken_outside_of_what_the_kernel_gives_to_anybody(tmp_path: P
         ("odd", range(12_000, 32_768)),
     ):
         setting.write_text(text)
-        assert ports.stable_ports(setting) == wanted
-    low, high = map(int, ports.EPHEMERAL.read_text().split())
-    assert {ports.take_any_port() for _ in range(20)} & set(range(low, high + 1)) == set()
+        assert net.stable_ports(setting) == wanted
+    low, high = map(int, net.EPHEMERAL.read_text().split())
+    assert {net.take_any_port() for _ in range(20)} & set(range(low, high + 1)) == set()
 
 
 def test_a_port_on_another_interface_is_not_free_either() -> None:
     with socket.socket() as taken:
-        port = ports.take_any_port()
+        port = net.take_any_port()
         taken.bind(("127.0.0.3", port))
         taken.listen()
-        assert ports.port_is_free(port) and not ports.port_is_free(port, "0.0.0.0")
+        assert net.port_is_free(port) and not net.port_is_free(port, "0.0.0.0")
 
 
 def test_a_port_in_use_is_not_free() -> None:
@@ -115,23 +115,23 @@ def test_a_port_in_use_is_not_free() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert not ports.port_is_free(port)
-        found = ports.take_port_from(port)
+        assert not net.port_is_free(port)
+        found = net.take_port_from(port)
         assert found is not None and found > port
-        assert ports.take_port_from(port, tries=1) is None
+        assert net.take_port_from(port, tries=1) is None
 
 
 def test_a_port_that_one_launcher_chose_is_not_chosen_by_another() -> None:
-    port = ports.take_any_port()
-    code = f"from agentevolver.utils.ports import reserve; print(reserve({port}))"
+    port = net.take_any_port()
+    code = f"from agentevolver.utils.net import reserve; print(reserve({port}))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout == "False\n"
-    assert ports.take_port_from(port) != port
+    assert net.take_port_from(port) != port
 
 
 def test_a_reservation_ends_with_its_process() -> None:
     port = free_port()
-    code = f"from agentevolver.utils.ports import reserve; print(reserve({port}))"
+    code = f"from agentevolver.utils.net import reserve; print(reserve({port}))"
     for _ in range(2):
         assert (
             subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"

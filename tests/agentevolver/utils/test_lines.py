@@ -6,8 +6,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.utils.files import parse
-from agentevolver.utils.lines import GrowingFile, read_at, signature
+from agentevolver.utils.files import GrowingFile, parse, read_at, signature
 
 
 def values(file: GrowingFile) -> list[object]:

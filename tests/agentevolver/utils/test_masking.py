@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord
 from agentevolver.llm.errors import redact
-from agentevolver.utils.masking import is_secret, masked_arguments, masked_text, masked_tree
+from agentevolver.utils.secrets import is_secret, masked_arguments, masked_text, masked_tree
 from agentevolver.view.experiment import Experiment
 from agentevolver.view.system import Logs
 

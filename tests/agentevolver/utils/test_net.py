@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from agentevolver.utils.net import address_to_bind
-from agentevolver.utils.ports import port_is_free
+from agentevolver.utils.net import address_to_bind, port_is_free
 from env_service.http.app import StartError, bind
 
 V4, V6 = (socket.AF_INET, 1, 6, "", ("10.0.0.7", 0)), (socket.AF_INET6, 1, 6, "", ("fd00::7", 0, 0, 3))

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentevolver.utils.processes import RUN_ID, carriers
-from agentevolver.utils.shared_memory import SegmentWatch, attached, noted, remove_unused
+from agentevolver.utils.processes import RUN_ID, SegmentWatch, attached, carriers, noted, remove_unused
 
 pytestmark = pytest.mark.service
 
@@ -141,5 +140,5 @@ def test_a_folder_that_cannot_be_listed_has_no_segments_and_loses_none(
     monkeypatch.setattr("os.scandir", refuse)
     assert attached("shm-run") == set()
     assert remove_unused(segments) == 0 and holder.segment.exists()
-    monkeypatch.setattr("agentevolver.utils.shared_memory.FOLDER", "/proc/not-there/")
+    monkeypatch.setattr("agentevolver.utils.processes.SHARED_MEMORY", "/proc/not-there/")
     assert attached("shm-run") == set()

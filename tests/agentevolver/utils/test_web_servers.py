@@ -332,8 +332,7 @@ def test_a_slow_answer_outlasts_the_patience_with_requests(tmp_path_factory: pyt
 
     import uvicorn
 
-    from agentevolver.utils.web.protocol import Limits
-    from agentevolver.utils.web.server import server_config
+    from agentevolver.utils.web.server import Limits, server_config
 
     async def app(scope: dict, receive: object, send: object) -> None:
         await asyncio.sleep(0.8)

@@ -34,9 +34,8 @@ from agentevolver.llm.prompts import read_sections
 from agentevolver.rollout.policy import Generated
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import Task
-from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
-from context_manager.template import ContextLimits
+from context_manager.template import CausalTemplate, ContextLimits
 
 LIMITS = ContextLimits(
     max_prompt_tokens=512,

@@ -30,7 +30,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from transfer_queue.utils import zmq_utils  # noqa: E402
 
-from agentevolver.transport.curve import secure  # noqa: E402
+from agentevolver.transport.run_key import secure  # noqa: E402
 
 SECRET = bytes(range(32))
 HOST = "127.0.0.1"

@@ -20,6 +20,12 @@ from typing import Any, Protocol
 
 from jinja2 import TemplateError
 
+# Of `PlainTokenizer`.
+CHARS_PER_TOKEN = 4
+_BITS = 21  # of a code point
+_START, _END = "<|im_start|>", "<|im_end|>"
+_SPECIAL = {_START: -1, _END: -2}
+_SPLIT = re.compile(f"({re.escape(_START)}|{re.escape(_END)})")
 # Noncharacters of Unicode, which no text that is exchanged may hold: _CUT stands where text is parted before it is
 # tokenised.
 _CUT, _EDGE = "\ufdd0", "\ufdd1"
@@ -318,3 +324,51 @@ def _any_of(spellings: Iterable[str]) -> re.Pattern[str] | None:
 
 def _gap(tokens: int) -> str:
     return f"\n[{tokens} tokens cut]\n"
+
+
+class PlainTokenizer:
+    """A tokenizer for models whose own is not at hand: about four characters a token, exactly reversible, ChatML around
+    messages.
+
+    It serves to hold the limits of a context whose conversation is sent as chat messages; its ids are seen by nobody.
+    An id packs the code points of the characters that it stands for.
+    """
+
+    eos_token = _END
+    eos_token_id = _SPECIAL[_END]
+
+    def apply_chat_template(self, conversation: Sequence[dict[str, Any]], **kwargs: Any) -> str:
+        """Return the conversation as ChatML."""
+        text = "".join(f"{_START}{message['role']}\n{message['content']}{_END}\n" for message in conversation)
+        return f"{text}{_START}assistant\n" if kwargs.get("add_generation_prompt") else text
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Return the ids of a text."""
+        ids: list[int] = []
+        for part in _SPLIT.split(text):
+            if part in _SPECIAL:
+                ids.append(_SPECIAL[part])
+            else:
+                ids += [_packed(part[i : i + CHARS_PER_TOKEN]) for i in range(0, len(part), CHARS_PER_TOKEN)]
+        return ids
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """Return the text of ids."""
+        special = {} if skip_special_tokens else {number: text for text, number in _SPECIAL.items()}
+        return "".join(special.get(i, "") if i < 0 else _unpacked(i) for i in token_ids)
+
+
+def _packed(chars: str) -> int:
+    # The leading 1 keeps a leading NUL.
+    number = 1
+    for char in chars:
+        number = number << _BITS | ord(char)
+    return number
+
+
+def _unpacked(number: int) -> str:
+    chars = []
+    while number > 1:
+        chars.append(chr(number & (1 << _BITS) - 1))
+        number >>= _BITS
+    return "".join(reversed(chars))

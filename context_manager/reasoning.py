@@ -1,4 +1,4 @@
-"""The reasoning template: think, then act. A thought is there for its own turn and is gone from every later prompt.
+"""Reasoning template: think, then act. A thought is there for its own turn and is gone from every later prompt.
 
 The turn in which a thought was sampled is trained on with it. A reply without a thought stays as it was sampled, so
 that turns without thoughts become one sample. A thought may be marked by tags around it, or by a closing tag alone (a
@@ -12,7 +12,26 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from context_manager.template import ContextTemplate
-from context_manager.thoughts import STYLES, without_thought
+
+# How thoughts are marked, by the name of the reasoning parser or the habit.
+STYLES = {
+    "think": ("<think>", "</think>"),
+    "seed_oss": ("<seed:think>", "</seed:think>"),
+    "mistral": ("[THINK]", "[/THINK]"),
+    "granite": ("Here is my thought process:", "Here is my response:"),
+}
+
+
+def without_thought(text: str, tags: tuple[str, str], *, inside: bool = False) -> str:
+    """Return what a reply says beyond its thoughts; `inside` says that it begins in one. Text without a thought is
+    returned as it is."""
+    opening, closing = tags
+    _, closed, answer = text.rpartition(closing)
+    # A thought that is opened again after its close and cut off is no answer either.
+    rest, opened, _ = (answer if closed else text).partition(opening)
+    if opened or closed:
+        return rest.lstrip() if closed else rest.rstrip()
+    return "" if inside else text
 
 
 class ReasoningTemplate(ContextTemplate):

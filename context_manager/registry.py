@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from agentevolver.errors import ConfigError
 from agentevolver.utils.names import load_class
-from context_manager.causal import CausalTemplate
 from context_manager.reasoning import ReasoningTemplate
 from context_manager.self_managed import SelfManagedTemplate
 from context_manager.settings import OLD_TEMPLATE_NAMES, ContextSettings
 from context_manager.sliding_window import SlidingWindowTemplate
-from context_manager.template import ContextTemplate
+from context_manager.template import CausalTemplate, ContextTemplate
 
 TEMPLATES: dict[str, type[ContextTemplate]] = {
     "causal": CausalTemplate,

@@ -1,21 +1,23 @@
-"""The self-managed context: messages carry ids, and the policy itself says which it keeps, removes or compresses.
+"""Self-managed context: messages carry ids, and the policy itself says which it keeps, removes or compresses.
 
 It may say so in any reply, between `<context>` and `</context>`, which the environment never sees; and it is asked once
 a prompt would exceed the trigger. Either way its decisions are sampled tokens like any others, trained on with the
-rest. The budget holds whatever it
-says: when the prompt is still too long after it was asked, older turns go, and what it kept before the context is full.
-    The newest turn
-and the opening are out of its reach.
+rest. The budget holds whatever it says: when the prompt is still too long after it was asked, older turns go, and what
+it kept before the context is full. The newest turn and the opening are out of its reach.
+
+One command a line (or after a semicolon): `keep m1 m2`, `remove m3`, `compress m4: shorter text`. An answer to the
+question for them may leave the tags out. Lines of another form are left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from context_manager.commands import Command, commands_of, without_blocks
+from context_manager.sliding_window import TrimmingTemplate
 from context_manager.template import Message, SideCall
-from context_manager.trimming import TrimmingTemplate
 
 GUIDE = (
     "Your context is small. Messages carry ids like [m2]; your reply before it is m1. To free room, add commands to a "
@@ -27,6 +29,44 @@ REQUEST = (
     "compress ID: short text, keep IDS. Tokens by id: {sizes}"
 )
 REMOVED = "(removed)"
+_BLOCK = re.compile(r"<context>(.*?)(?:</context>|\Z)", re.DOTALL)
+# The length of a number is bounded: a reply may be one endless row of digits, which `int` refuses.
+_COMMAND = re.compile(r"[\s*\-]*(keep|remove|compress)\s+((?:\[?m[0-9]{1,9}\]?[\s,]*)+)(?::\s*(.*))?", re.IGNORECASE)
+_BREAK = re.compile(r"\n|;(?=\s*(?:keep|remove|compress)\b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to do with which messages (their numbers); `text` is what a compressed one shall say."""
+
+    verb: Literal["keep", "remove", "compress"]
+    numbers: tuple[int, ...]
+    text: str = ""
+
+
+def without_blocks(text: str) -> str:
+    """Return a reply without its command blocks; a text that has none is returned as it is."""
+    rest, count = _BLOCK.subn("", text)
+    return rest.strip() if count else text
+
+
+def commands_of(text: str, *, asked: bool = False) -> list[Command]:
+    """Return the commands of a reply, in order; `asked` says that the whole of it may be commands."""
+    blocks = _BLOCK.findall(text) or ([text] if asked else [])
+    found = []
+    for line in _BREAK.split("\n".join(blocks)):
+        match = _COMMAND.fullmatch(line.strip())
+        if match is None:
+            continue
+        verb, numbers, said = (
+            match[1].lower(),
+            tuple(int(n) for n in re.findall("[0-9]+", match[2])),
+            (match[3] or "").strip(),
+        )
+        if verb == "compress" and (not said or len(numbers) != 1):
+            continue
+        found.append(Command(verb, numbers, said))  # type: ignore[arg-type]
+    return found
 
 
 class SelfManagedTemplate(TrimmingTemplate):

@@ -1,12 +1,12 @@
 """The base of every context template: it edits what the policy will see next, and records what the engine saw.
 
 Two structures carry it (paper 2.5). The *live timeline* is the mutable conversation as the policy will next see it
-(`timeline.py`). The *snapshots* are the model calls, each frozen as it happened (`snapshots.py`). Training samples come
+(`timeline.py`). The *snapshots* are the model calls, each frozen as it happened (`samples.py`). Training samples come
 from the snapshots alone, so that what is trained on is what was sampled, whatever a template does to the timeline.
 
 A template is a subclass that overrides some of the hooks at the end of the class. It calls no model: where it wants one
 asked (for a summary, say) it says so in `housekeeping`, and whoever runs the episode makes the call, records it and
-brings the answer to `settle`.
+brings the answer to `settle`. `CausalTemplate` overrides none.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class ContextTemplate:
     call that it returns), `next_prompt`, `record`; after an action `observe`; at the end `samples`.
 
     Class attributes: `reads` names the optional keys (`settings.ContextSettings`) that the template reads;
-        `append_only` says that it
-    never edits the timeline, which makes do with chat templates that cannot be taken apart.
+    `append_only` says that it never edits the timeline, which makes do with chat templates that cannot be taken apart.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset()
@@ -244,3 +243,10 @@ class ContextTemplate:
 
     def settle(self, call: SideCall, text: str) -> None:
         """Act on the answer to a side call."""
+
+
+class CausalTemplate(ContextTemplate):
+    """One growing conversation, one training sample a trajectory: every prompt is the previous prompt, the ids sampled
+    after it, and the tokens of what came next. No id is computed twice."""
+
+    append_only = True

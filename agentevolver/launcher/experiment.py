@@ -22,8 +22,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from agentevolver.checkpoints.resume import start_of
-from agentevolver.checkpoints.shards import check_ranks
+from agentevolver.checkpoints import check_ranks, start_of
 from agentevolver.config.load import FREE_FORM
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.accelerator import looks_local

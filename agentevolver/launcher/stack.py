@@ -102,9 +102,12 @@ def ray_head(section: RaySettings, *, temp_dir: Path, logs: Path, env: Mapping[s
     Raises:
         LaunchError: no port is free there.
     """
-    gcs, agent, client = (take_any_port() for _ in range(3))
     start = section.dashboard_port
-    page = take_port_from(start) if section.dashboard and start else take_any_port()
+    try:
+        gcs, agent, client = (take_any_port() for _ in range(3))
+        page = take_port_from(start) if section.dashboard and start else take_any_port()
+    except OSError as error:
+        raise LaunchError(str(error.strerror)) from error
     if page is None:
         raise LaunchError(f"no port is free from ray.dashboard_port={start} on; set another one, 0 takes any")
     options: dict[str, object] = {

@@ -1,21 +1,38 @@
-"""`python -m agentevolver.preload SOCKET`: listen, import, and fork what is asked for. Requests that come while it
-imports wait."""
+"""`python -m agentevolver.preload SOCKET`: the process that imports everything, then forks on request.
+
+One thread, one socket, no state beside its children. A request comes from `client.py` with its open files; the reply is
+a line with the process id, and when it has ended a line with its status. Requests that come while it imports wait. A
+client that goes away takes its process with it, and so does the end of the nursery.
+"""
 
 from __future__ import annotations
 
+import array
 import atexit
+import fcntl
 import gc
 import importlib
+import json
+import multiprocessing
 import os
+import runpy
+import selectors
+import signal
 import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import setproctitle
 
-from agentevolver.preload.nursery import Nursery, Request, become
+from agentevolver.preload import SOCKET, executable_of
+from agentevolver.preload.client import RAY_WORKER
+from agentevolver.utils.processes import die_with_parent
 
 # Nine tenths of the time that the run's processes spend on importing, and nothing that loads Ray: its library reads the
 # job's number and the raylet's process id where it is loaded.
@@ -52,8 +69,222 @@ OF_A_JOB = (
     ),
     *("verl.workers.rollout.vllm_rollout.vllm_async_server", "verl.workers.rollout.vllm_rollout.vllm_rollout"),
 )
+MAX_FILES = 250
 # As verl's runtime environment has them, for what reads them while it is imported.
 VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A process that is asked for; `files` are the descriptors that it has, under the numbers that it had them in the
+    client."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    nice: int
+    files: dict[int, int]
+
+
+def read_request(connection: socket.socket) -> Request | None:
+    """Read a request with its files; None when the client has gone."""
+    length, files = _read_with_files(connection, 8)
+    text = _read(connection, int.from_bytes(length, "big"))
+    if len(length) < 8 or text is None:
+        close_all(files)
+        return None
+    wanted = json.loads(text)
+    numbers = dict(zip(wanted["files"], files, strict=True))
+    return Request(wanted["argv"], wanted["env"], wanted["cwd"], wanted["nice"], numbers)
+
+
+def _read_with_files(connection: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    files = array.array("i")
+    data, ancillary, _, _ = connection.recvmsg(size, socket.CMSG_SPACE(MAX_FILES * files.itemsize))
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files.frombytes(content[: len(content) - len(content) % files.itemsize])
+    return data, list(files)
+
+
+def _read(connection: socket.socket, size: int) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            return None
+        data += part
+    return data
+
+
+class Nursery:
+    """Forks a process for each request on a listening socket.
+
+    Workers of Ray come from a nursery of their job's, which is made for the first of them and whose socket the client
+    is told; `path` is
+    where such sockets are. None: this is the nursery of a job.
+    """
+
+    def __init__(self, listening: socket.socket, path: Path | None) -> None:
+        self._listening = listening
+        self._path = path
+        self._jobs: dict[str, str] = {}
+        self._children: dict[int, socket.socket | None] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(listening, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+
+    def serve(self) -> tuple[Request, socket.socket | None]:
+        """Serve for ever. Returns in the forked processes alone, with what each is to become.
+
+        With a socket, it is to become the nursery of the request's job there.
+        """
+        signal.set_wakeup_fd(self._woken)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._listening:
+                    connection, _ = self._listening.accept()
+                    request = read_request(connection)
+                    if request is None:
+                        connection.close()
+                    elif (
+                        self._path is not None
+                        and (job := request.env.get("RAY_JOB_ID"))
+                        and request.argv[0].endswith(RAY_WORKER)
+                    ):
+                        if (made := self._send_on(connection, request, job, self._path)) is not None:
+                            return request, made
+                    elif self._fork(connection, request):
+                        return request, None
+                elif key.fileobj == self._wake:
+                    self._bury()
+                else:
+                    self._let_go(key.fileobj)
+
+    def _send_on(self, connection: socket.socket, request: Request, job: str, path: Path) -> socket.socket | None:
+        """Tell a client the socket of its job's nursery, which is made if there is none; returns that socket in the new
+        process."""
+        close_all(request.files.values())
+        if job not in self._jobs:
+            self._jobs[job] = f"{path}.{job}"
+            Path(self._jobs[job]).unlink(missing_ok=True)
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(self._jobs[job])
+            listening.listen(64)
+            parent = os.getpid()
+            if not (pid := os.fork()):
+                self._leave(parent)
+                connection.close()
+                return listening
+            listening.close()
+            self._children[pid] = None
+        with connection:
+            connection.sendall(f"{self._jobs[job]}\n".encode())
+        return None
+
+    def _fork(self, connection: socket.socket, request: Request) -> bool:
+        """Fork; returns True in the new process."""
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            self._leave(parent)
+            connection.close()
+            return True
+        close_all(request.files.values())
+        self._children[pid] = connection
+        self._selector.register(connection, selectors.EVENT_READ)
+        _tell(connection, pid)
+        return False
+
+    def _leave(self, parent: int) -> None:
+        """In a forked process: close what is the nursery's own, and end with it."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        die_with_parent(parent)
+        self._selector.close()
+        for own in (self._listening, *self._children.values()):
+            if own is not None:
+                own.close()
+        os.close(self._wake)
+        os.close(self._woken)
+
+    def _bury(self) -> None:
+        """Tell the clients of processes that have ended how they did."""
+        try:
+            while os.read(self._wake, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            connection = self._children.pop(pid)
+            if connection is None:
+                continue
+            if connection in self._selector.get_map():
+                self._selector.unregister(connection)
+            _tell(connection, status)
+            connection.close()
+
+    def _let_go(self, connection: Any) -> None:
+        """End the process of a client that has gone: nobody waits for it any more. It is buried like any other."""
+        self._selector.unregister(connection)
+        for pid, own in self._children.items():
+            if own is connection:
+                os.killpg(pid, signal.SIGKILL)
+
+
+def close_all(files: Iterable[int]) -> None:
+    """Close file descriptors."""
+    for file in files:
+        os.close(file)
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    try:
+        connection.sendall(f"{number}\n".encode())
+    except OSError:  # the client has gone, which is noticed by itself
+        return
+
+
+def become(request: Request) -> Callable[[], Any]:
+    """Take on a requested process's files, environment, folder and niceness; returns what it does, to be called
+    once."""
+    above = max(request.files, default=2) + 1
+    moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for number, file in request.files.items()}
+    close_all(request.files.values())
+    for number, file in moved.items():
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(request.cwd)
+    os.nice(max(0, request.nice - os.nice(0)))
+    os.environ.clear()
+    os.environ.update(request.env)
+    _reseed()
+    if path := request.env.get(SOCKET):
+        multiprocessing.set_executable(str(executable_of(path)))
+    what, *rest = request.argv
+    if what == "-m":
+        sys.argv = [rest[0], *rest[1:]]
+        return lambda: runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    if what == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        return lambda: exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    sys.argv = [what, *rest]
+    sys.path[0] = str(Path(what).parent)
+    return lambda: runpy.run_path(what, run_name="__main__")
+
+
+def _reseed() -> None:
+    """Give the process random numbers of its own (the standard library's generator does so by itself)."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def import_all(names: tuple[str, ...]) -> None:

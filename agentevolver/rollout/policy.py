@@ -17,9 +17,8 @@ import httpx
 
 from agentevolver.llm import LLM, LLMError, Reply, Role
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
-from agentevolver.transport.server_key import server_key
-from context_manager.chat import ChatRenderer
-from context_manager.plain import PlainTokenizer
+from agentevolver.transport.run_key import server_key
+from context_manager.chat import ChatRenderer, PlainTokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from ray.exceptions import RayError
 
-from agentevolver.checkpoints.resume import STATE, begin, mark, retire, seal, set_aside, start_of, unmark
+from agentevolver.checkpoints import STATE, begin, mark, retire, seal, set_aside, start_of, unmark
 from agentevolver.config.schema import Settings
 from agentevolver.errors import TrainingFailed, last_line
 from agentevolver.utils.files import free_bytes, whole

@@ -30,7 +30,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tracking import Tracking
 
 from advantage_processor.pipeline import Processor, assign
-from agentevolver.checkpoints.resume import DATA
+from agentevolver.checkpoints import DATA
 from agentevolver.config.schema import of_verl
 from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
 from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits, watched

@@ -1,17 +1,35 @@
-"""The run's key: 32 random bytes that the Ray workers of a training job share, from which each use derives a key of its
-own.
+"""The run's key: 32 random bytes that the Ray workers of a training job share, and the two doors that it closes.
 
 It lies in Ray's key-value store under the job's id: in no file, environment or log, and on every node of a cluster. Ray
-gives it to whoever has Ray's token, who could run code in the job anyway.
+gives it to whoever has Ray's token, who could run code in the job anyway. Each use derives a key of its own.
+
+TransferQueue's sockets are encrypted and closed to peers without the key (ZeroMQ's CURVE), since it unpickles whatever
+frame arrives. With CURVE a peer must know the server's public key before it can send one: the first message of the
+handshake is a box sealed to it (HELLO in https://rfc.zeromq.org/spec/26), and nothing on the wire tells it. Here that
+key is derived from the run's and given to nobody else, so that no list of admitted clients (ZAP) is needed beside it:
+all ends are the same peer.
+
+vLLM's server asks for the key on every route but those that only tell how it is. Its own `api_key` guards /v1, /v2,
+/inference and /cohere alone; the rest generates too (/invocations), tokenises, and scales the engine.
 """
 
 from __future__ import annotations
 
+import functools
 import hmac
 import secrets
+import sys
 from functools import cache
+from types import ModuleType
+from typing import Any
+
+import zmq
+from zmq.utils import z85
 
 _NAMESPACE = b"agentevolver"
+TRANSFER_QUEUE, SERVER = "TransferQueue", "vLLM's server"
+# Of vLLM's server, what monitoring asks: whether it lives, and counters without text.
+OPEN = ("/health", "/metrics")
 
 
 def create() -> None:
@@ -50,3 +68,86 @@ def _name() -> bytes:
     import ray
 
     return f"run-key-{ray.get_runtime_context().get_job_id()}".encode()
+
+
+def secure(socket: zmq.Socket[Any], kind: int, secret: bytes) -> None:
+    """Put CURVE on a socket that is not bound or connected yet: a ROUTER serves, a DEALER connects.
+
+    Args:
+        secret: the secret key of the run's one key pair, 32 bytes.
+
+    Raises:
+        ValueError: a socket of another kind, of which it is not known which end it is.
+    """
+    if kind not in (zmq.ROUTER, zmq.DEALER):
+        raise ValueError(
+            f"TransferQueue made a socket of the kind {zmq.SocketType(kind).name}: only ROUTER and DEALER are known "
+            "here"
+        )
+    own = z85.encode(secret)
+    socket.curve_secretkey = own
+    socket.curve_publickey = zmq.curve_public(own)
+    if kind == zmq.ROUTER:
+        socket.curve_server = True
+    else:
+        socket.curve_serverkey = zmq.curve_public(own)
+
+
+def install_curve(utils: ModuleType) -> None:
+    """Have `transfer_queue.utils.zmq_utils` make its sockets with CURVE, also for the modules that imported the
+    function before."""
+    original = utils.create_zmq_socket
+
+    @functools.wraps(original)
+    def create_zmq_socket(ctx: Any, socket_type: int, *args: Any, **kwargs: Any) -> Any:
+        socket = original(ctx, socket_type, *args, **kwargs)
+        try:
+            secure(socket, socket_type, derived(TRANSFER_QUEUE))
+        except BaseException:
+            socket.close(linger=0)
+            raise
+        return socket
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("transfer_queue.") and getattr(module, "create_zmq_socket", None) is original:
+            module.create_zmq_socket = create_zmq_socket  # type: ignore[attr-defined]
+
+
+def server_key() -> str:
+    """Return the bearer token of the run's vLLM servers; raises RuntimeError outside of a run."""
+    return derived(SERVER).hex()
+
+
+class RequireKey:
+    """ASGI middleware that answers 401 to requests without the run's bearer token, whatever their method and path."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._wanted = f"Bearer {server_key()}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass on what may pass."""
+        if scope["type"] == "lifespan" or scope["path"] in OPEN or self._is_authorised(scope["headers"]):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": b'{"error": "this server asks for the key of its run"}'})
+
+    def _is_authorised(self, headers: Any) -> bool:
+        given = [value for name, value in headers if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], self._wanted)
+
+
+def install_server_key(server: ModuleType) -> None:
+    """Have `verl...vllm_async_server` serve vLLM's application behind the key."""
+    original = server.build_app
+
+    @functools.wraps(original)
+    def build_app(args: Any, *rest: Any, **kwargs: Any) -> Any:
+        args.middleware = [*args.middleware, f"{RequireKey.__module__}.{RequireKey.__name__}"]
+        return original(args, *rest, **kwargs)
+
+    server.build_app = build_app  # type: ignore[attr-defined]

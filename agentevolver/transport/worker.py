@@ -1,17 +1,25 @@
-"""What every worker of a run does before it imports what it works with (`worker_process_setup_hook` of Ray's runtime
-environment).
+"""Worker setup hook (`worker_process_setup_hook` of Ray's runtime environment): closes a worker's sockets to strangers
+before it imports what it works with.
 
 Ray runs it in each worker of the job, before its first task. vLLM's processes, which are no workers of Ray's, run it as
 they import verl, which loads our plugin.
+
+torch's rendezvous store is bound to the address that its clients are told, where torch binds it to all interfaces:
+whoever reaches the store can change what the ranks of a group tell one another through it, for it asks for nothing.
 """
 
 from __future__ import annotations
 
+import errno
+import functools
+import socket
 from functools import cache
+from types import ModuleType
+from typing import Any
 
 import wrapt
 
-from agentevolver.transport import curve, rendezvous, server_key, weights
+from agentevolver.transport import run_key, weights
 from agentevolver.utils.secrets import LIBRARIES, adopt_secrets
 
 HOOK = f"{__name__}.begin"
@@ -30,9 +38,41 @@ def begin() -> None:
 def close_off() -> None:
     """Have the modules below changed: at once where they are imported already, as they are imported elsewhere."""
     for name, install in (
-        ("transfer_queue.utils.zmq_utils", curve.install),
-        ("torch.distributed.rendezvous", rendezvous.install),
+        ("transfer_queue.utils.zmq_utils", run_key.install_curve),
+        ("torch.distributed.rendezvous", bind_to_host),
         (f"{_VLLM_ROLLOUT}.bucketed_weight_transfer", weights.install),
-        (f"{_VLLM_ROLLOUT}.vllm_async_server", server_key.install),
+        (f"{_VLLM_ROLLOUT}.vllm_async_server", run_key.install_server_key),
     ):
         wrapt.register_post_import_hook(install, name)
+
+
+def listening(host: str, port: int) -> socket.socket | None:
+    """Return a socket that listens at this address alone; None if one does already, or the address is none of this
+    machine's interfaces.
+
+    The latter is how a container is reached whose ports are forwarded: there torch has to listen at all.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    try:
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+            return None
+        raise
+
+
+def bind_to_host(rendezvous: ModuleType) -> None:
+    """Have `torch.distributed.rendezvous` bind the stores that it serves to their host."""
+    original = rendezvous.TCPStore
+
+    @functools.wraps(original, updated=())
+    def bound(host_name: str, port: int, *args: Any, is_master: bool = False, **kwargs: Any) -> Any:
+        server = listening(host_name, port) if is_master else None
+        if (
+            server is None
+        ):  # a client; a second group of this process, which shares the first one's store; a forwarded address
+            return original(host_name, port, *args, is_master=is_master, **kwargs)
+        own_port = server.getsockname()[1]
+        return original(host_name, own_port, *args, is_master=True, master_listen_fd=server.detach(), **kwargs)
+
+    rendezvous.TCPStore = bound  # type: ignore[attr-defined]

@@ -69,8 +69,9 @@ def identify(pid: int) -> ProcessId | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # Not psutil's `create_time`: it counts from the boot's time of day, which moves with the clock, and this identity is
-    # written down. The command name stands in parentheses and may hold anything; state is the 1st field after it, starttime the 20th.
+    # Not psutil's `create_time`: it counts from the boot's time of day, which moves with the clock, and this identity
+    # is written down. The command name stands in parentheses and may hold anything; state is the 1st field after it,
+    # starttime the 20th.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZXx" else ProcessId(pid, int(fields[19]))
 

@@ -19,7 +19,7 @@ from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from agentevolver.checkpoints.shards import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
+from agentevolver.checkpoints import EXTRA, MODEL, OPTIMIZER, check_ranks, layout_of, shard
 
 
 @torch.no_grad()

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer, ChatTemplateError
-from context_manager.template import ContextFull, ContextLimits
+from context_manager.template import CausalTemplate, ContextFull, ContextLimits
 
 ROOMY = ContextLimits(
     max_prompt_tokens=10_000,

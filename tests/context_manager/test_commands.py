@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_manager.commands import Command, commands_of, without_blocks
+from context_manager.self_managed import Command, commands_of, without_blocks
 
 
 @pytest.mark.parametrize(

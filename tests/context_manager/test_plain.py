@@ -5,8 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_manager.chat import ChatRenderer
-from context_manager.plain import CHARS_PER_TOKEN, PlainTokenizer
+from context_manager.chat import CHARS_PER_TOKEN, ChatRenderer, PlainTokenizer
 from tests.context_manager.episodes import OPENING
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=60)

@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_manager.chat import ChatRenderer
-from context_manager.reasoning import ReasoningTemplate
+from context_manager.reasoning import STYLES, ReasoningTemplate, without_thought
 from context_manager.settings import ContextSettings
-from context_manager.thoughts import STYLES, without_thought
 from tests.chat_tokenizers import CHATML, build_tokenizer
 from tests.context_manager.episodes import begin, say, shown, turn
 

@@ -7,13 +7,12 @@ import pytest
 from agentevolver.config.checks import load
 from agentevolver.config.schema import RolloutSettings
 from agentevolver.errors import ConfigError
-from context_manager.causal import CausalTemplate
 from context_manager.reasoning import ReasoningTemplate
 from context_manager.registry import COMMON, TEMPLATES, checked_template, template_class
 from context_manager.self_managed import SelfManagedTemplate
 from context_manager.settings import CONTEXT_TEMPLATES, OLD_TEMPLATE_NAMES, ContextSettings
 from context_manager.sliding_window import SlidingWindowTemplate
-from context_manager.template import ContextTemplate
+from context_manager.template import CausalTemplate, ContextTemplate
 
 ROLLOUT = "actor_rollout_ref.rollout"
 
@@ -35,7 +34,7 @@ def settings():
         ("self_managed", SelfManagedTemplate),
         ("context_selfclip", SelfManagedTemplate),
         ("sliding_window", SlidingWindowTemplate),
-        ("context_manager.causal:CausalTemplate", CausalTemplate),
+        ("context_manager.template:CausalTemplate", CausalTemplate),
     ],
 )
 def test_a_name_old_or_new_or_a_place_is_a_template(settings, name, expected):
@@ -47,7 +46,7 @@ def test_a_name_old_or_new_or_a_place_is_a_template(settings, name, expected):
     [
         ("linea", "write one of causal, reasoning, .*linear_think"),
         ("no.such.module:Template", "No module named"),
-        ("context_manager.causal:Nothing", "has no attribute 'Nothing'"),
+        ("context_manager.template:Nothing", "has no attribute 'Nothing'"),
         ("context_manager.settings:ContextSettings", "is not a subclass of context_manager.template.ContextTemplate"),
         ("context_manager.registry:TEMPLATES", "is not a subclass"),
         (":X", "write one of"),

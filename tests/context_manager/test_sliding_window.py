@@ -2,10 +2,9 @@
 
 import pytest
 
-from context_manager.causal import CausalTemplate
 from context_manager.settings import ContextSettings
 from context_manager.sliding_window import NOTE, SlidingWindowTemplate
-from context_manager.template import ContextFull, ContextLimits
+from context_manager.template import CausalTemplate, ContextFull, ContextLimits
 from tests.context_manager.episodes import begin, say, shown, turn
 
 LIMITS = ContextLimits(

@@ -6,9 +6,8 @@ import pytest
 from context_manager.chat import ChatTemplateError
 from context_manager.self_managed import SelfManagedTemplate
 from context_manager.settings import ContextSettings
-from context_manager.sliding_window import SlidingWindowTemplate
+from context_manager.sliding_window import SlidingWindowTemplate, TrimmingTemplate
 from context_manager.template import ContextFull, ContextLimits
-from context_manager.trimming import TrimmingTemplate
 from tests.context_manager.episodes import begin, shown, turn
 
 TIGHT = ContextLimits(

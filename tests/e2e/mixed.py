@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from agentevolver.flows import AgentFlow, PlannerExecutorFlow, ReactFlow, Session
 from context_manager.chat import ChatRenderer
+from context_manager.reasoning import STYLES
 from context_manager.registry import TEMPLATES
 from context_manager.template import ContextLimits, ContextSettings, ContextTemplate
-from context_manager.thoughts import STYLES
 
 # The seed policy writes no think tags. What it says before a tool's dot is taken for a thought, so that replies are
 # rewritten.

@@ -35,9 +35,8 @@ from ray_service import (
 from agentevolver.rollout.policy import Generated
 from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.types import StopReason, Task
-from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
-from context_manager.template import ContextLimits
+from context_manager.template import CausalTemplate, ContextLimits
 from env_service.client import AsyncEnvClient, EnvCrashed, RetryPolicy
 from tests.chat_tokenizers import CHATML, build_tokenizer
 

@@ -11,7 +11,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.checkpoints.resume import (
+from agentevolver.checkpoints import (
+    KINDS,
+    LAYOUT,
     MANIFEST,
     MARKER,
     Start,
@@ -20,10 +22,10 @@ from agentevolver.checkpoints.resume import (
     retire,
     seal,
     set_aside,
+    shard,
     start_of,
     whole_checkpoints,
 )
-from agentevolver.checkpoints.shards import KINDS, LAYOUT, shard
 from agentevolver.errors import TrainingFailed
 from agentevolver.utils.files import append_jsonl
 
@@ -250,7 +252,7 @@ def test_checkpoints_are_set_aside_under_a_name_of_their_own(run):
 
 def test_the_launcher_can_ask_without_torch():
     code = (
-        "import sys, agentevolver.checkpoints.resume; print([name for name in ('torch', 'verl', 'ray') if name in "
+        "import sys, agentevolver.checkpoints; print([name for name in ('torch', 'verl', 'ray') if name in "
         "sys.modules])"
     )
     assert (

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from agentevolver.checkpoints.shards import KINDS, LAYOUT, check_ranks, shard
+from agentevolver.checkpoints import KINDS, LAYOUT, check_ranks, shard
 from agentevolver.errors import TrainingFailed
 
 ALL = tuple(KINDS)

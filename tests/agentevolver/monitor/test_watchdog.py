@@ -12,9 +12,8 @@ from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import StopReason, Task
 from agentevolver.utils.inflight import Board, Watched, described, merged
-from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
-from context_manager.template import ContextLimits
+from context_manager.template import CausalTemplate, ContextLimits
 from tests.agentevolver.rollout.test_rollout import FakeEngine, FakeEnv
 from tests.chat_tokenizers import CHATML, build_tokenizer
 

@@ -9,9 +9,8 @@ from agentevolver.rollout.policy import EngineError, Generated
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import Outcome, StopReason, Task
 from agentevolver.utils import seeds
-from context_manager.causal import CausalTemplate
 from context_manager.chat import ChatRenderer
-from context_manager.template import ContextLimits
+from context_manager.template import CausalTemplate, ContextLimits
 from env_service.client import EnvServiceError, EnvUnavailable
 from experience_manager.guide import Guidance, inject
 from task_manager.graders.base import GradingError

@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from ray.exceptions import RayTaskError
 
-from agentevolver.checkpoints.resume import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
+from agentevolver.checkpoints import MANIFEST, MARKER, STATE, problem_with, whole_checkpoints
 from agentevolver.config.schema import WatchdogSettings
 from agentevolver.errors import TrainingFailed
 from agentevolver.monitor.log import RunLog

@@ -16,7 +16,7 @@ import pytest
 import torch
 import zmq
 
-from agentevolver.transport import curve, run_key
+from agentevolver.transport import run_key
 
 KEY = bytes(range(32))
 WAIT_MS = 400
@@ -34,7 +34,7 @@ def utils(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     for name in users:  # put back after the test
         monkeypatch.setattr(sys.modules[name], "create_zmq_socket", sys.modules[name].create_zmq_socket)  # type: ignore[attr-defined]
     monkeypatch.setattr(run_key, "key", lambda: KEY)
-    curve.install(module)
+    run_key.install_curve(module)
     return module
 
 
@@ -69,7 +69,7 @@ def plain(peer: zmq.Socket[Any]) -> None:
 
 
 def of_another_run(peer: zmq.Socket[Any]) -> None:
-    curve.secure(peer, zmq.DEALER, bytes(32 * [7]))
+    run_key.secure(peer, zmq.DEALER, bytes(32 * [7]))
 
 
 def with_a_key_of_its_own(peer: zmq.Socket[Any]) -> None:

@@ -12,13 +12,13 @@ import psutil
 import pytest
 from torch.distributed import TCPStore
 
-from agentevolver.transport import rendezvous
+from agentevolver.transport import worker
 
 
 @pytest.fixture
 def module() -> ModuleType:
     one = cast(ModuleType, SimpleNamespace(TCPStore=TCPStore))
-    rendezvous.install(one)
+    worker.bind_to_host(one)
     return one
 
 
@@ -63,7 +63,7 @@ def test_any_port_is_found(module: ModuleType) -> None:
 def test_torch_looks_the_store_up_where_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     torchs = importlib.import_module("torch.distributed.rendezvous")
     monkeypatch.setattr(torchs, "TCPStore", TCPStore)
-    rendezvous.install(torchs)
+    worker.bind_to_host(torchs)
     port = free_port()
     url = f"tcp://127.0.0.1:{port}?rank=0&world_size=1"
     _, rank, size = next(torchs.rendezvous(url, timeout=timedelta(seconds=10)))
@@ -72,11 +72,11 @@ def test_torch_looks_the_store_up_where_it_is_replaced(monkeypatch: pytest.Monke
 
 def test_an_address_that_is_forwarded_to_this_machine_is_served_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of the range for documentation, which no interface has.
-    assert rendezvous.listening("192.0.2.1", free_port()) is None
+    assert worker.listening("192.0.2.1", free_port()) is None
     asked: list[dict[str, Any]] = []
     one = cast(
         Any, SimpleNamespace(TCPStore=lambda host, port, **more: asked.append({"host": host, "port": port, **more}))
     )
-    rendezvous.install(one)
+    worker.bind_to_host(one)
     one.TCPStore("192.0.2.1", 29_500, is_master=True)
     assert asked == [{"host": "192.0.2.1", "port": 29_500, "is_master": True}]

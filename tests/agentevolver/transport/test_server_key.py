@@ -16,7 +16,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from agentevolver.transport import run_key, server_key
+from agentevolver.transport import run_key
 
 PATHS = (
     "/health",
@@ -55,7 +55,7 @@ def build_app(args: Namespace, supported_tasks: Any = None) -> Starlette:
 def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
     monkeypatch.setattr(run_key, "key", lambda: bytes(32))
     server = cast(ModuleType, SimpleNamespace(build_app=build_app))
-    server_key.install(server)
+    run_key.install_server_key(server)
     return TestClient(server.build_app(Namespace(middleware=[]), supported_tasks=()))
 
 
@@ -67,7 +67,7 @@ def test_without_the_key_only_health_and_counters_answer(client: TestClient) -> 
     closed = {path: 200 if path in ("/health", "/metrics") else 401 for path in PATHS}
     assert statuses(client) == closed
     assert statuses(client, authorization="Bearer wrong") == closed
-    assert statuses(client, authorization=f"Basic {server_key.server_key()}") == closed
+    assert statuses(client, authorization=f"Basic {run_key.server_key()}") == closed
     assert client.get("/v1/models").json() == {"error": "this server asks for the key of its run"}
     assert client.request("OPTIONS", "/v1/models").status_code == 401
     with pytest.raises(WebSocketDisconnect), client.websocket_connect("/v1/realtime"):
@@ -75,14 +75,14 @@ def test_without_the_key_only_health_and_counters_answer(client: TestClient) -> 
 
 
 def test_with_the_key_everything_answers(client: TestClient) -> None:
-    key = {"authorization": f"Bearer {server_key.server_key()}"}
+    key = {"authorization": f"Bearer {run_key.server_key()}"}
     assert set(statuses(client, **key).values()) == {200}
     with client.websocket_connect("/v1/realtime", headers=key):
         pass
 
 
 def test_two_authorisations_are_none(client: TestClient) -> None:
-    twice = httpx.Headers([("authorization", f"Bearer {server_key.server_key()}"), ("authorization", "Bearer wrong")])
+    twice = httpx.Headers([("authorization", f"Bearer {run_key.server_key()}"), ("authorization", "Bearer wrong")])
     assert client.get("/v1/models", headers=twice).status_code == 401
 
 

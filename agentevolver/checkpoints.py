@@ -1,8 +1,13 @@
-"""Which checkpoint a run goes on from: the marked one if it is whole, else the newest that is; and how many are kept.
+"""Checkpoints on the disk, without torch: which one is whole, which one a run goes on from, how ranks share it.
 
 A checkpoint is sealed when all of it is on the disk: a manifest with the size of every file is written last. What lacks
 the manifest (a run that was killed before, a checkpoint of an earlier release) is judged by what its files look like.
-Nothing here opens a tensor or imports torch, so the launcher asks the same questions before it starts anything.
+A run goes on from the marked checkpoint if it is whole, else from the newest that is. Nothing here opens a tensor or
+imports torch, so the launcher asks the same questions before it starts anything.
+
+The policy is in files of each kind and rank, named by the number of ranks that wrote them. A folder may hold the files
+of several numbers of ranks: a step that was repeated on another number leaves the old ones where they were. verl's
+`fsdp_config.json`, written after them, says whose are the newest.
 """
 
 from __future__ import annotations
@@ -15,7 +20,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from agentevolver.checkpoints.shards import LAYOUT
 from agentevolver.errors import TrainingFailed
 from agentevolver.monitor.log import last_step
 from agentevolver.utils.files import remove_tree, sync_tree, write_json, write_text
@@ -25,6 +29,12 @@ MARKER = "latest_checkpointed_iteration.txt"
 MANIFEST = "whole.json"
 # The trainer's own state, and verl's of the loader.
 STATE, DATA, ACTOR = "trainer.pt", "data.pt", "actor"
+LAYOUT = "fsdp_config.json"
+MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
+# What a checkpoint's contents are called in `checkpoint.save_contents` and `.load_contents`, and in file names.
+KINDS = {"model": MODEL, "optimizer": OPTIMIZER, "extra": EXTRA}
+# Of the manifest: what a release writes, and the newest that it reads. A manifest without one is of the first.
+SCHEMA = 1
 _PREFIX = "global_step_"
 
 
@@ -55,18 +65,21 @@ def start_of(trainer: Mapping[str, Any], experiment: Path) -> Start:
 
     Raises:
         TrainingFailed: `resume_from_path` names no checkpoint; or steps were trained here and none of them can be gone
-            on from.
+            on from; or a newer release has written checkpoints here.
     """
+    checkpoints = Path(trainer["default_local_dir"])
+    for folder in _folders(checkpoints) if trainer["resume_mode"] in ("auto", "resume_path") else ():
+        _manifest(folder)
     if trainer["resume_mode"] == "resume_path":
         named = Path(str(trainer["resume_from_path"]))
         if not (named / ACTOR).is_dir():
             raise TrainingFailed(
                 f"trainer.resume_from_path={named} is no checkpoint: give a folder global_step_N that holds actor/"
             )
+        _manifest(named)
         return Start(named)
     if trainer["resume_mode"] != "auto":
         return Start(None)
-    checkpoints = Path(trainer["default_local_dir"])
     marked = _marked(checkpoints)
     problem = f"{MARKER} is lost or torn" if marked is None else _named(marked, problem_with(marked))
     if marked is not None and problem is None:
@@ -141,7 +154,8 @@ def seal(folder: Path) -> None:
         if path.is_file() and path.name != MANIFEST
     }
     newest = whole_checkpoints(folder.parent)
-    write_json(folder / MANIFEST, {"number": 1 + max((found.number for found in newest), default=0), "files": files})
+    number = 1 + max((found.number for found in newest), default=0)
+    write_json(folder / MANIFEST, {"schema": SCHEMA, "number": number, "files": files})
     mark(folder)
 
 
@@ -210,9 +224,18 @@ def _named(folder: Path, problem: str | None) -> str | None:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return what was written when a checkpoint was sealed, None if there is nothing to read."""
+    """Return what was written when a checkpoint was sealed, None if there is nothing to read.
+
+    Raises:
+        TrainingFailed: a newer release has written it.
+    """
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if (schema := int(found.get("schema", 1))) > SCHEMA:
+            raise TrainingFailed(
+                f"{folder} was written by a newer release (schema {schema}, this one reads {SCHEMA}): go on with that "
+                "release, or give this run a name of its own with trainer.experiment_name=NAME"
+            )
         return {
             "number": int(found["number"]),
             "files": {str(name): int(size) for name, size in found["files"].items()},
@@ -240,3 +263,72 @@ def _torn(path: Path, folder: Path) -> str | None:
         return f"lacks {name}"
     except (OSError, zipfile.BadZipFile):
         return f"has a torn {name}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many ranks wrote a checkpoint, and with which version of FSDP."""
+
+    ranks: int
+    fsdp: int
+
+
+def layout_of(actor: Path) -> Layout | None:
+    """Return the layout of a checkpoint's `actor` folder, None if it does not say.
+
+    Raises:
+        TrainingFailed: the file that says it cannot be read.
+    """
+    path = actor / LAYOUT
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Layout(int(found["world_size"]), int(found["FSDP_version"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrainingFailed(
+            f"{path} cannot be read ({error}): resume from another checkpoint with trainer.resume_from_path"
+        ) from error
+
+
+def shard(actor: Path, kind: str, ranks: int, rank: int) -> Path:
+    """Return the file of a rank, as verl names it."""
+    return actor / f"{kind}_world_size_{ranks}_rank_{rank}.pt"
+
+
+def check_ranks(actor: Path, ranks: int, kinds: tuple[str, ...]) -> None:
+    """Refuse a checkpoint that this number of ranks cannot go on from; opens no shard.
+
+    Args:
+        actor: the checkpoint's `actor` folder. One that does not say who wrote it is left to verl.
+        ranks: how many are to load it. As many as wrote it read a file of their own each, which may lie on their own
+            node.
+        kinds: what they load, of `KINDS`.
+
+    Raises:
+        TrainingFailed: files are missing, or were written by FSDP1 and another number of ranks.
+    """
+    layout = layout_of(actor)
+    if layout is None or layout.ranks == ranks:
+        return
+    if layout.fsdp != 2:
+        raise TrainingFailed(
+            f"{actor} was written by {layout.ranks} ranks of FSDP{layout.fsdp} and can only be resumed on as many, "
+            f"not on {ranks}: give "
+            f"the run {layout.ranks} GPUs again, or start from its weights (python -m verl.model_merger merge "
+            "--backend fsdp)"
+        )
+    names = [KINDS[kind] for kind in kinds if kind in KINDS]
+    missing = [
+        path
+        for name in names
+        for rank in range(layout.ranks)
+        if not (path := shard(actor, name, layout.ranks, rank)).exists()
+    ]
+    if missing:
+        raise TrainingFailed(
+            f"{missing[0]} is missing ({len(missing)} of {len(names) * layout.ranks} files of {layout.ranks} ranks): "
+            "every rank reads the "
+            "checkpoint, so put all of its files into one folder that all nodes see, or resume from another one "
+            "(trainer.resume_from_path)"
+        )

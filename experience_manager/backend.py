@@ -11,15 +11,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from agentevolver.embeddings import Encoder, make_encoder
 from experience_manager.attempts import Group
-from experience_manager.distill import Distilled, Distiller, Summariser
+from experience_manager.distill import Distilled, Distiller
 from experience_manager.pool import Pool
 from experience_manager.retrieve import Question, Retrieved, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store
+
+if TYPE_CHECKING:
+    from agentevolver.llm import LLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class EmbeddedBackend:
         self,
         settings: ExperienceSettings,
         pool: Pool,
-        llm: Summariser | None = None,
+        llm: LLM | None = None,
         *,
         author: str = "",
         held_out: Collection[str] = (),
@@ -94,7 +97,7 @@ class EmbeddedBackend:
         cls,
         settings: ExperienceSettings,
         directory: Path,
-        llm: Summariser | None = None,
+        llm: LLM | None = None,
         *,
         encoder: Encoder | None = None,
         author: str = "",

@@ -12,9 +12,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -50,6 +51,15 @@ content TEXT NOT NULL,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {VERSION}",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Whose vectors, of how many dimensions, and what was embedded."""
+
+    encoder: str
+    dimension: int
+    embedded_text: str
 
 
 class Database:
@@ -107,11 +117,6 @@ class Database:
             db.execute("BEGIN")
             yield db
 
-    def version(self) -> int:
-        """Return a number that changes when another connection has committed something."""
-        with self._lock, self._translated():
-            return int(self._db.execute("PRAGMA data_version").fetchone()[0])
-
     def copy_to(self, path: Path) -> None:
         """Write the committed state to a file of its own. Raises StoreError."""
         with self._lock, self._translated(), closing(sqlite3.connect(path)) as copy:
@@ -125,6 +130,15 @@ class Database:
             closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy,
         ):
             copy.backup(self._db)
+
+    def holds(self, path: Path, queries: Iterable[str]) -> bool:
+        """Return whether each query has the same rows here as in a copy that nobody writes to. Raises StoreError."""
+        with self.reading() as db:
+            for query in queries:
+                with closing(_rows_of_copy(path, query)) as copied:
+                    if any(mine != theirs for mine, theirs in zip_longest(db.execute(query), copied)):
+                        return False
+        return True
 
     def check(self) -> None:
         """Read the whole file; raises StoreCorrupt if it is damaged."""
@@ -239,22 +253,12 @@ def _primary(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
+# fmt: off
 _PLAIN = (
-    *(
-        "id",
-        "workspace",
-        "validation_score",
-        "confidence",
-        "uses",
-        "successes",
-        "compared",
-        "lift_sum",
-        "support",
-        "created",
-        "modified",
-    ),
-    *("step", "author", "scope", "when_to_use", "content", "task_query"),
+    "id", "workspace", "validation_score", "confidence", "uses", "successes", "compared", "lift_sum", "support",
+    "created", "modified", "step", "author", "scope", "when_to_use", "content", "task_query",
 )
+# fmt: on
 COLUMNS = (*_PLAIN, "category", "pinned", "task_ids", "more")
 SELECT = ", ".join(COLUMNS)
 _COUNTERS = ("uses", "successes", "compared", "lift_sum")
@@ -312,3 +316,41 @@ def update(
 def blob(vector: Vectors | None) -> bytes:
     """Return a vector as it is stored."""
     return b"" if vector is None else np.ascontiguousarray(vector, dtype=np.float32).tobytes()
+
+
+def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
+    """Yield the rows of a copy that nobody writes to, and leave no file beside it; raises StoreCorrupt, which names
+    it."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
+            yield from copy.execute(query)
+    except sqlite3.Error as error:
+        raise StoreCorrupt(f"{path}: {error}") from error
+
+
+def stamp_of(db: sqlite3.Connection) -> Stamp | None:
+    """Return whose vectors the store holds, None while it holds none."""
+    values = dict(db.execute("SELECT key, value FROM meta").fetchall())
+    with suppress(KeyError):
+        return Stamp(values["encoder"], int(values["dimension"]), values["embedded_text"])
+    return None
+
+
+def revision_of(path: Path) -> int | None:
+    """Return the number of the last change to a store's file, without opening it as a store; None if there is no such
+    file."""
+    if not path.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_S)) as db:
+            db.execute("PRAGMA query_only = 1")
+            row = db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()
+    except sqlite3.Error as error:
+        raise StoreCorrupt(f"{path}: {error}") from error
+    return int(row[0]) if row is not None else None
+
+
+def next_revision(db: sqlite3.Connection) -> int:
+    """Count a change, and return its number."""
+    db.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'revision'")
+    return int(db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])

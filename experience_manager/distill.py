@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
@@ -31,11 +31,16 @@ from agentevolver.llm import (
     LLMUnavailable,
     Role,
 )
+from agentevolver.llm.asking import Asker
+from agentevolver.llm.prompts import Messages
 from agentevolver.utils import seeds
 from experience_manager import prompts, screen
 from experience_manager.attempts import Attempt, Group
 from experience_manager.experience import BETWEEN, Category, Experience, mentions, places_in
 from experience_manager.settings import DistillationSettings
+
+if TYPE_CHECKING:
+    from agentevolver.llm import LLM
 
 logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -48,12 +53,6 @@ _CALLS: tuple[tuple[type[LLMError], str], ...] = (
     (LLMUnavailable, "calls_unavailable"),
     (LLMReplyError, "calls_unusable"),
 )
-
-
-class Summariser(Protocol):
-    """What is used of `agentevolver.llm.LLM`."""
-
-    async def structured(self, role: Role, messages: list[dict[str, Any]], schema: type[M], **sampling: Any) -> M: ...
 
 
 @dataclass(slots=True)
@@ -71,16 +70,13 @@ class Distilled:
     problem: str = ""
 
 
-Build = Callable[[prompts.Limits], prompts.Messages]
-
-
 @dataclass(frozen=True, slots=True)
 class _Source:
     """An extraction: what is asked, and the attempts that it is asked about; its results are judged in the light of the
     first."""
 
     category: Category
-    build: Build
+    build: prompts.Build
     attempts: tuple[Attempt, ...]
 
 
@@ -88,11 +84,12 @@ class Distiller:
     """Distils groups. Safe for many at once on one event loop."""
 
     def __init__(
-        self, llm: Summariser, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()
+        self, llm: LLM, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()
     ) -> None:
         """Take the model that summarises, `author` as its name in records, and the ids of tasks that must not be
         learned from."""
-        self._llm = llm
+        # A reply that a filter withheld is not drawn again here: its entries are judged one by one instead.
+        self._asker = Asker(llm, redraws=())
         self._settings = settings
         self._limits = prompts.Limits(settings.max_chars, settings.max_transcript_chars)
         self._author = author
@@ -208,22 +205,22 @@ class Distiller:
             return [judgement for of_one in alone for judgement in of_one]
         return [None] * len(drafts) if isinstance(reply, LLMError) else reply.of(len(drafts))
 
-    async def _ask(self, build: Build, schema: type[M], result: Distilled) -> M | LLMError:
-        """Return the model's reply, or the error (counted by its kind) where there is none that can be used.
-
-        A prompt that is too long for the model is shortened and sent once more.
-        """
+    async def _ask(self, build: prompts.Build, schema: type[M], result: Distilled) -> M | LLMError:
+        """Return the model's reply, or the error (counted by its kind) where there is none that can be used."""
         if result.exhausted:
             return BudgetExceeded("the budget was spent before")
+        limits = self._limits
+
+        def prompt(room: int | None) -> Messages:
+            nonlocal limits
+            limits = prompts.fitting(build, self._limits, room)
+            return build(limits)
+
         try:
-            try:
-                return await self._llm.structured(Role.SUMMARISER, build(self._limits), schema)
-            except LLMContextOverflow as error:
-                shorter = prompts.shorter(build, self._limits, error.limit_tokens)
-                if shorter is None:
-                    raise
-            result.counts["calls_shortened"] += 1
-            return await self._llm.structured(Role.SUMMARISER, shorter, schema)
+            reply = await self._asker.structured(Role.SUMMARISER, prompt, schema)
+            if limits != self._limits:
+                result.counts["calls_shortened"] += 1
+            return reply
         except BudgetExceeded as error:
             result.exhausted = result.interrupted = True
             result.problem = " ".join(str(error).split())

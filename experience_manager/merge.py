@@ -21,6 +21,17 @@ SAME_TEXT, TWINS = 0.9999, 32
 IsSame = Callable[[Experience, Experience, float], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What became of newcomers: the id under which each is now known, how many were new, and how many of the others
+    took over."""
+
+    ids: tuple[str, ...]
+    inserted: int
+    joined: int
+    outvoted: int
+
+
 @dataclass(slots=True)
 class Draft:
     """An experience of the pool or the batch while newcomers are joined to it.

@@ -19,10 +19,12 @@ from pydantic import BaseModel, ConfigDict
 from agentevolver.embeddings import CachedEncoder, EmbeddingSettings, Encoder, EncoderUnavailable, make_encoder
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import LLMSettings, Role
+from experience_manager.database import Stamp
 from experience_manager.experience import Experience
 from experience_manager.index import Vectors, Where
+from experience_manager.merge import Added
 from experience_manager.settings import ExperienceSettings
-from experience_manager.store import ANYWHERE, Added, Count, Hit, Stamp, Store
+from experience_manager.store import ANYWHERE, Count, Hit, Store
 
 # Where only when_to_use is embedded, many experiences share it: so many of the nearest are then compared in full.
 NEIGHBOURS = 8

@@ -25,20 +25,18 @@ from pydantic import (
 )
 
 from agentevolver.llm import prompts
-from agentevolver.llm.prompts import CHARS_PER_TOKEN
+from agentevolver.llm.prompts import Messages
 from agentevolver.llm.reply import read_share
 from experience_manager.attempts import Attempt
 from experience_manager.experience import Experience
-from experience_manager.shortening import transcript
 
-Messages = list[dict[str, Any]]
 OPENING_CHARS = 8000
 # Who judges needs the opening for the place alone: the transcript shows the rules at work.
 JUDGED_OPENING_CHARS = 2000
 TASK_CHARS = 4000
-# Of a context that a prompt was too long for, what the prompt may fill of it: the reply has the rest.
-FILL = 0.6
 _LEAST = 400
+# Of a transcript: what a step takes beside its texts, what the note of a cut takes, what is left of a text at least.
+STEP_CHARS, CUT_CHARS, LEAST_CHARS = 32, 40, 120
 
 # What an experience is, in one place: those who write one and those who judge one read the same.
 EXPERIENCE = """
@@ -107,6 +105,9 @@ solve the task."""
 _REWRITE_REPLY = '\nReply with JSON only:\n{"text": "the guidance; empty if none applies"}'
 
 
+Step = tuple[int, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long what prompts show of an attempt may be, in characters: an action or observation, and a transcript in
@@ -121,27 +122,15 @@ class Limits:
         return Limits(max(_LEAST, self.part // 2), max(_LEAST, self.transcript // 2))
 
 
-def shorter(build: Callable[[Limits], Messages], limits: Limits, limit_tokens: int | None) -> Messages | None:
-    """Return a prompt of at most half the length of one that was too long, and within a limit that is known; None if
-    there is none.
+Build = Callable[[Limits], Messages]
+"""A prompt in which what is shown of attempts is within limits."""
 
-    Args:
-        build: writes the prompt within limits.
-        limits: those of the prompt that was too long.
-        limit_tokens: the model's context, as its error said; None if it did not.
-    """
-    most = _chars(build(limits)) // 2
-    if limit_tokens is not None:
-        most = min(most, int(limit_tokens * FILL * CHARS_PER_TOKEN))
-    while limits.halved != limits:
+
+def fitting(build: Build, limits: Limits, room: int | None) -> Limits:
+    """Return limits, halved as often as it takes to have the prompt in `room` characters (None: any), within reason."""
+    while room is not None and limits.halved != limits and prompts.characters(build(limits)) > room:
         limits = limits.halved
-        if _chars(messages := build(limits)) <= most:
-            return messages
-    return None
-
-
-def _chars(messages: Messages) -> int:
-    return sum(len(message["content"]) for message in messages)
+    return limits
 
 
 def extract(attempt: Attempt, limit: int, limits: Limits) -> Messages:
@@ -199,6 +188,48 @@ def _guided(opening: str, task: str, experiences: Sequence[Experience]) -> dict[
         "task": prompts.shorten(task, TASK_CHARS),
         "experience": listed(experiences),
     }
+
+
+def transcript(steps: Sequence[Step], part: int, total: int) -> str:
+    """Return numbered steps, (index, action, observation) each, as the text of a transcript section: all of it evenly.
+
+    Who goes on with an attempt needs its latest steps (`agentevolver.llm.prompts.fitted`); what an attempt teaches may
+    lie anywhere in it.
+
+    Args:
+        steps: in order.
+        part: the most characters of an action or observation.
+        total: about the most of the whole. The longest parts are cut first, all to one length; where that leaves too
+            little of each, steps from the middle are left out, which the step before them says.
+    """
+    shown = _fewer(steps, total)
+    level = _level([len(text) for _, *texts in shown for text in texts], total - STEP_CHARS * len(shown))
+    return prompts.transcript(shown, min(part, level))
+
+
+def _fewer(steps: Sequence[Step], total: int) -> Sequence[Step]:
+    """Return the first and the last steps, so many that each part may have `LEAST_CHARS`, at least two."""
+    most = max(2, total // (STEP_CHARS + 2 * LEAST_CHARS))
+    if (
+        len(steps) <= most
+        or sum(len(action) + len(observation) + STEP_CHARS for _, action, observation in steps) <= total
+    ):
+        return steps
+    head = most // 2
+    index, action, observation = steps[head - 1]
+    said = (index, action, f"{observation}\n[... {len(steps) - most} steps left out ...]")
+    return [*steps[: head - 1], said, *steps[len(steps) - (most - head) :]]
+
+
+def _level(lengths: list[int], total: int) -> int:
+    """Return the greatest length to which parts may be cut so that they are `total` long together, `LEAST_CHARS` at
+    least."""
+    left = total
+    for place, length in enumerate(sorted(lengths)):
+        if length * (len(lengths) - place) > left:
+            return max(LEAST_CHARS, left // (len(lengths) - place) - CUT_CHARS)
+        left -= length
+    return max(lengths, default=0)
 
 
 def _transcript(attempt: Attempt, limits: Limits) -> str:

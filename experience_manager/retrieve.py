@@ -15,16 +15,19 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agentevolver.llm import LLMError, Role
 from experience_manager import prompts, screen
 from experience_manager.attempts import name_of_task, opening_and_task
-from experience_manager.distill import Summariser
 from experience_manager.experience import Experience, normal
 from experience_manager.guide import Message
 from experience_manager.index import Where
 from experience_manager.pool import Pool
 from experience_manager.settings import ExperienceSettings
+
+if TYPE_CHECKING:
+    from agentevolver.llm import LLM
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +73,7 @@ class Retrieved:
 class Retriever:
     """Retrieves from one pool."""
 
-    def __init__(self, pool: Pool, settings: ExperienceSettings, llm: Summariser | None = None) -> None:
+    def __init__(self, pool: Pool, settings: ExperienceSettings, llm: LLM | None = None) -> None:
         """Without `llm` nothing is reranked or rewritten."""
         self._pool = pool
         self._settings = settings

@@ -16,44 +16,29 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import quote
 
 from agentevolver.utils.files import move
-from experience_manager.database import BUSY_S, SELECT, Database, from_row, update
+from experience_manager.database import BUSY_S, SELECT, Database, Stamp, from_row, next_revision, stamp_of, update
 from experience_manager.errors import EncoderMismatch, StoreCorrupt, StoreError, UnknownExperience
 from experience_manager.experience import Experience, covers, places_in
 from experience_manager.index import DamagedVector, Snapshot, Vectors, Where
-from experience_manager.merge import IsSame, Merge
+from experience_manager.merge import Added, IsSame, Merge
 
 ANYWHERE = Where()
-EDITABLE = frozenset(
-    {
-        "when_to_use",
-        "content",
-        "scope",
-        "category",
-        "validation_score",
-        "confidence",
-        "pinned",
-        "author",
-        "tags",
-        "metadata",
-    }
+# What makes two states of a store the same.
+_STATE = (
+    "SELECT value FROM meta WHERE key = 'revision'",
+    f"SELECT seq, revision, {SELECT}, vector FROM records ORDER BY seq",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """Whose vectors, of how many dimensions, and what was embedded."""
-
-    encoder: str
-    dimension: int
-    embedded_text: str
+# fmt: off
+EDITABLE = frozenset({
+    "when_to_use", "content", "scope", "category", "validation_score", "confidence", "pinned", "author", "tags",
+    "metadata",
+})
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +47,6 @@ class Hit:
 
     experience: Experience
     similarity: float
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """What became of newcomers: the id under which each is now known, how many were new, and how many of the others
-    took over."""
-
-    ids: tuple[str, ...]
-    inserted: int
-    joined: int
-    outvoted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +127,7 @@ class Store:
         A store that is still the same, counters and all, is left alone, and no `aside` is written. Raises StoreError;
         then nothing has changed.
         """
-        if self._is_as_in(path):
+        if self._database.holds(path, _STATE):
             return
         draft = aside.with_name(f".{aside.name}.{os.getpid()}")
         draft.unlink(missing_ok=True)
@@ -172,7 +146,7 @@ class Store:
     def stamp(self) -> Stamp | None:
         """Whose vectors the store holds, None while it holds none."""
         with self._database.reading() as db:
-            return _stamp(db)
+            return stamp_of(db)
 
     def require(self, stamp: Stamp) -> None:
         """Raise EncoderMismatch if the store holds vectors of another kind."""
@@ -248,17 +222,8 @@ compared, 0)),
         kinds = {row[0]: row[1] for row in rows}
         pinned, used, uses, successes, compared, lift = (sum(row[i] for row in rows) for i in range(2, 8))
         places = {place for (scope,) in scopes for place in places_in(scope)}
-        return Summary(
-            kinds,
-            pinned,
-            used,
-            uses,
-            successes,
-            compared,
-            lift,
-            len(places),
-            max((row[8] for row in rows), default=0.0),
-        )
+        modified = max((row[8] for row in rows), default=0.0)
+        return Summary(kinds, pinned, used, uses, successes, compared, lift, len(places), modified)
 
     def known(self, workspace: str, identifiers: Iterable[str]) -> set[str]:
         """Return which of some ids exist."""
@@ -323,7 +288,7 @@ compared, 0)),
                 replace(e, workspace=workspace, created=e.created or now, modified=e.modified or now) for e in newcomers
             ]
             ids = merge.place(dated, vectors)
-            merge.write(_next_revision(db))
+            merge.write(next_revision(db))
         return Added(ids, len(merge.inserted), merge.joined, merge.outvoted)
 
     def edit(
@@ -346,14 +311,14 @@ compared, 0)),
         with self._database.writing() as db:
             before = self._get(db, workspace, identifier)
             changed = replace(before, **{**changes, "modified": time.time()})
-            there = _stamp(db)
+            there = stamp_of(db)
             if stamp is not None:
                 self._refuse_other(db, stamp)
             elif there is not None and changed.embedded_text(there.embedded_text) != before.embedded_text(
                 there.embedded_text
             ):
                 raise StoreError(f"{self.path}: the text of {before.id} is embedded, so its change needs a vector")
-            update(db, changed, _next_revision(db), vector)
+            update(db, changed, next_revision(db), vector)
 
     def delete(self, workspace: str, identifiers: Iterable[str] | None = None) -> int:
         """Delete experiences by id, or all of a workspace; returns how many there were."""
@@ -391,19 +356,6 @@ compared, 0)),
         with self._database.writing() as db:
             db.executemany(update, rows)
 
-    def _is_as_in(self, path: Path) -> bool:
-        """Whether the store holds what a copy does: the same revision, experiences, vectors and counters."""
-        queries = (
-            "SELECT value FROM meta WHERE key = 'revision'",
-            f"SELECT seq, revision, {SELECT}, vector FROM records ORDER BY seq",
-        )
-        with self._database.reading() as db:
-            for query in queries:
-                with closing(_rows_of_copy(path, query)) as copied:
-                    if any(mine != theirs for mine, theirs in zip_longest(db.execute(query), copied)):
-                        return False
-        return True
-
     def _followed(self, db: sqlite3.Connection, workspace: str, dimension: int) -> Snapshot:
         """Return the snapshot of a workspace as the transaction sees it."""
         meta = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('revision', 'generation')").fetchall())
@@ -424,7 +376,7 @@ compared, 0)),
         return snapshot
 
     def _refuse_other(self, db: sqlite3.Connection, stamp: Stamp) -> None:
-        there = _stamp(db)
+        there = stamp_of(db)
         if there is not None and there != stamp:
             dimension = f" ({stamp.dimension})" if stamp.dimension != there.dimension else ""
             raise EncoderMismatch(
@@ -453,13 +405,11 @@ compared, 0)),
         raise UnknownExperience(f"{self.path}: {problem} {identifier!r} in workspace {workspace!r}")
 
     def _delete(self, db: sqlite3.Connection, workspace: str, condition: str, arguments: tuple[Any, ...]) -> int:
-        revision = _next_revision(db)
+        revision = next_revision(db)
         gone = f"SELECT seq, workspace, {revision} FROM records WHERE workspace = ? AND ({condition})"
         db.execute(f"INSERT INTO removed {gone}", (workspace, *arguments))
-        count = db.execute(
-            f"DELETE FROM records WHERE workspace = ? AND ({condition})", (workspace, *arguments)
-        ).rowcount
-        return count
+        gone = f"DELETE FROM records WHERE workspace = ? AND ({condition})"
+        return db.execute(gone, (workspace, *arguments)).rowcount
 
 
 def _rank(found: tuple[int, float]) -> tuple[float, int]:
@@ -467,39 +417,3 @@ def _rank(found: tuple[int, float]) -> tuple[float, int]:
     first."""
     seq, similarity = found
     return -round(similarity, 5), seq
-
-
-def _stamp(db: sqlite3.Connection) -> Stamp | None:
-    values = dict(db.execute("SELECT key, value FROM meta").fetchall())
-    with suppress(KeyError):
-        return Stamp(values["encoder"], int(values["dimension"]), values["embedded_text"])
-    return None
-
-
-def revision_of(path: Path) -> int | None:
-    """Return the number of the last change to a store's file, without opening it as a store; None if there is no such
-    file."""
-    if not path.is_file():
-        return None
-    try:
-        with closing(sqlite3.connect(path, timeout=BUSY_S)) as db:
-            db.execute("PRAGMA query_only = 1")
-            row = db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()
-    except sqlite3.Error as error:
-        raise StoreCorrupt(f"{path}: {error}") from error
-    return int(row[0]) if row is not None else None
-
-
-def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
-    """Yield the rows of a copy that nobody writes to, and leave no file beside it; raises StoreCorrupt, which names
-    it."""
-    try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
-            yield from copy.execute(query)
-    except sqlite3.Error as error:
-        raise StoreCorrupt(f"{path}: {error}") from error
-
-
-def _next_revision(db: sqlite3.Connection) -> int:
-    db.execute("UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'revision'")
-    return int(db.execute("SELECT value FROM meta WHERE key = 'revision'").fetchone()[0])

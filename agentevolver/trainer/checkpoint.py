@@ -38,7 +38,7 @@ def pool_of(settings: Settings) -> Path | None:
 
 def save_state(folder: Path, *, failed_in_a_row: int, pool: Path | None) -> None:
     """Write the trainer's state into a checkpoint's folder, whole or not at all."""
-    from experience_manager.store import revision_of
+    from experience_manager.database import revision_of
 
     state = {
         "failed_in_a_row": failed_in_a_row,
@@ -122,7 +122,7 @@ def restore_state(folder: Path, *, pool: Path | None) -> int:
     Raises:
         TrainingFailed: the state cannot be read, or the pool's file is older than the checkpoint.
     """
-    from experience_manager.store import revision_of
+    from experience_manager.database import revision_of
 
     if not (folder / STATE).exists():
         return 0

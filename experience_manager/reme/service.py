@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -30,7 +30,7 @@ from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.server import Limits, Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from experience_manager.attempts import Attempt, from_messages, group_by_task
-from experience_manager.distill import Distiller, Summariser
+from experience_manager.distill import Distiller
 from experience_manager.errors import ExperienceError, UnknownExperience
 from experience_manager.experience import Experience, RecordError, from_reme, to_reme
 from experience_manager.pool import Pool
@@ -50,6 +50,9 @@ from experience_manager.retrieve import Question, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store
 
+if TYPE_CHECKING:
+    from agentevolver.llm import LLM
+
 logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 64 * 1024 * 1024
 # AgentEvolver sends opening messages as its rollouts saw them, guidance included.
@@ -68,7 +71,7 @@ class ExperienceService:
         settings: ExperienceSettings,
         store: Store,
         encoder: Encoder,
-        llm: Summariser,
+        llm: LLM,
         *,
         author: str = "",
         dump_dir: Path | None = None,

@@ -14,9 +14,10 @@ from agentevolver.embeddings import EncoderUnavailable, HashingEncoder, Vectors
 from agentevolver.llm import LLMReplyError, LLMUnavailable, Role
 from agentevolver.llm.prompts import read_sections, read_task
 from experience_manager.attempts import Attempt
+from experience_manager.database import Stamp
 from experience_manager.experience import Category, Experience
 from experience_manager.pool import Pool
-from experience_manager.store import Stamp, Store
+from experience_manager.store import Store
 
 SMALL = HashingEncoder(64)
 STAMP = Stamp(SMALL.name, 64, "when_to_use+content")
@@ -54,6 +55,9 @@ class ScriptedLLM:
         self.answers = answers
         self.calls: list[tuple[str, dict[str, str]]] = []
         self.delay_s = 0.0
+
+    def context_limit(self, role: Role) -> None:
+        return None
 
     async def structured(self, role: Role, messages: list[dict[str, Any]], schema: Any, **_: Any) -> Any:
         assert role is Role.SUMMARISER

@@ -230,7 +230,7 @@ def test_a_call_that_is_lost_costs_that_piece_and_is_counted_by_its_kind(error, 
 
 
 @pytest.mark.parametrize("limit_tokens", [None, 2000])
-def test_a_prompt_that_is_too_long_is_shortened_and_sent_once_more(limit_tokens):
+def test_a_prompt_that_is_too_long_is_shortened_and_sent_again_and_those_after_it_are_no_longer(limit_tokens):
     sizes = []
 
     def answer(sections):
@@ -239,8 +239,9 @@ def test_a_prompt_that_is_too_long_is_shortened_and_sent_once_more(limit_tokens)
 
     steps = tuple((i, "look", "x" * 700) for i in range(15))
     result = distil(teller(success=answer), [attempt(steps=steps)])
-    assert len(sizes) == 2 and sizes[1] <= sizes[0] // 2 and len(result.experiences) == 1
-    assert result.counts["calls_shortened"] == 1 and "calls_too_long" not in result.counts
+    assert len(sizes) == 2 and sizes[1] < 3 * sizes[0] // 4 and len(result.experiences) == 1
+    # The judge's prompt shows the same transcript, within the room that is known by then.
+    assert result.counts["calls_shortened"] in (1, 2) and "calls_too_long" not in result.counts
 
 
 def test_a_prompt_that_is_too_long_twice_is_given_up():

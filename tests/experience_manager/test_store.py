@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agentevolver.embeddings import HashingEncoder
 from experience_manager import index as snapshots
+from experience_manager.database import Stamp
 from experience_manager.errors import (
     EncoderMismatch,
     StoreBusy,
@@ -23,7 +24,7 @@ from experience_manager.errors import (
 from experience_manager.experience import Category
 from experience_manager.index import Where
 from experience_manager.pool import Pool
-from experience_manager.store import Count, Stamp, Store
+from experience_manager.store import Count, Store
 
 WORDS = (
     "open",

@@ -19,7 +19,8 @@ from agentevolver.monitor.watchdog import Watchdog
 from agentevolver.trainer.checkpoint import restore_state, save_state, writing
 from agentevolver.trainer.failures import FailureGuard
 from agentevolver.utils.files import append_jsonl, read_jsonl
-from experience_manager.store import Store, revision_of
+from experience_manager.database import revision_of
+from experience_manager.store import Store
 
 
 def draws():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentevolver.llm import prompts
-from experience_manager.shortening import transcript
+from experience_manager.prompts import transcript
 
 _LENGTHS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 9000)), max_size=60)
 

@@ -20,11 +20,13 @@ import orjson
 
 from advantage_processor.labels import Attribution, StepLabel
 from agentevolver.utils.files import whole
+from agentevolver.utils.sqlite import open_shared
 
 logger = logging.getLogger(__name__)
 
 CAPACITY = 20_000
 LOCK_WAIT_S = 2.0
+_LABELS = "CREATE TABLE IF NOT EXISTS labels (key TEXT PRIMARY KEY, labels BLOB NOT NULL) WITHOUT ROWID"
 
 
 def trajectory_hash(*parts: Any) -> str:
@@ -85,26 +87,13 @@ class LabelCache:
             return None
         try:
             if self._file is None:
-                self._file = _open(self._path)
+                self._file = open_shared(self._path, _LABELS, wait_s=LOCK_WAIT_S)
             row: tuple[Any, ...] | None = self._file.execute(statement, values).fetchone()
         except (sqlite3.Error, OSError) as error:
             logger.warning("the label cache %s is not used any more, labels are asked for again: %s", self._path, error)
             self._broken = True
             return None
         return row
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = sqlite3.connect(path, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
-    try:
-        file.execute("PRAGMA journal_mode=WAL")
-        file.execute("PRAGMA synchronous=NORMAL")
-        file.execute("CREATE TABLE IF NOT EXISTS labels (key TEXT PRIMARY KEY, labels BLOB NOT NULL) WITHOUT ROWID")
-    except sqlite3.Error:
-        file.close()
-        raise
-    return file
 
 
 logger = logging.getLogger(__name__)

@@ -28,12 +28,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.utils.secrets import secret
+from agentevolver.utils.sqlite import open_shared
 
 logger = logging.getLogger(__name__)
 Vectors = NDArray[np.float32]
 # The official weights; the package that carries them here is a third party's.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 HASHING_DIMENSION = 512
+_VECTORS = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID"
 
 
 class Encoder(Protocol):
@@ -307,11 +309,9 @@ class CachedEncoder:
             self._recent.move_to_end(key)
             return self._recent[key]
         try:
-            row = (
-                self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone()
-                if self._db is not None
-                else None
-            )
+            if self._db is None:
+                return None
+            row = self._db.execute("SELECT vector FROM vectors WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
             self._leave_file(error)
             return None
@@ -325,6 +325,7 @@ class CachedEncoder:
             return
         try:
             with self._db:
+                self._db.execute("BEGIN")
                 self._db.executemany(
                     "INSERT OR REPLACE INTO vectors VALUES (?, ?)", [(key, row.tobytes()) for key, row in new.items()]
                 )
@@ -337,15 +338,10 @@ class CachedEncoder:
 
 
 def _open_cache(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(path, check_same_thread=False)
     try:
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID")
+        return open_shared(path, _VECTORS)
     except sqlite3.DatabaseError as error:
-        db.close()
         raise EncoderUnavailable(f"{path} is no embedding cache ({error}); delete it") from error
-    return db
 
 
 def _weights_hash(folder: Path) -> str:

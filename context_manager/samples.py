@@ -122,7 +122,7 @@ class SnapshotRecorder:
         Args:
             limits: what a sample may be.
             opening_ids: how every prompt begins.
-            training_ids: what stands in its place in the samples; None: the same.
+            training_ids: what stands in its place in the samples (stripped of guidance, say); None: the same.
 
         The dropped are `prompt_too_long`, `response_too_long`, `opening_edited` (a prompt does not begin with
         `opening_ids`, so that nothing can be put in its place) and `over_max_samples`.
@@ -157,7 +157,11 @@ def runs(messages: Iterable[Message]) -> Runs:
 def _sample(
     chain: _Chain, limits: SampleLimits, opening_ids: list[int], training_ids: Sequence[int] | None
 ) -> TrainingSample | str:
-    """Return a chain's sample, or why there is none as `name: text`.
+    """Return a chain's sample, stripped where `training_ids` take the place of the opening; or why there is none as
+    `name: text`.
+
+    To strip is to put the ids of the plain opening (`experience_manager.guide.Injection.plain`) where those of the
+    guided one stood: nothing is cut out of a text, and what was sampled stays as it is.
 
     What a first prompt has beyond `max_prompt_tokens` goes to the front of the response, with a mask of 0: where the
     prompt ends and the response begins means nothing to the gradient.

@@ -193,7 +193,7 @@ class Database:
         if version > VERSION:
             raise StoreError(
                 f"{self.path} was written by a later version ({version}, this one knows {VERSION}); update, or export "
-                "it there"
+                "it there and import it here (python -m experience_manager export, import)"
             )
 
     def _enter_wal(self) -> None:

@@ -31,6 +31,7 @@ from pathlib import Path
 
 from agentevolver.utils.files import runtime_folder
 from agentevolver.utils.retry import full_jitter
+from agentevolver.utils.sqlite import open_shared
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.IGNORECASE)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -377,22 +378,9 @@ def _until_left(told: Allowance) -> float:
 
 
 def _open(path: Path | None) -> sqlite3.Connection:
-    if path is not None:
-        try:
-            return _connect(str(path))
-        except sqlite3.Error as error:
-            logger.warning("%s: processes do not share the pace of language models (%s)", path, error)
-    return _connect(":memory:")
-
-
-def _connect(name: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(name, timeout=2.0, isolation_level=None, check_same_thread=False)
+    # Nothing of it is worth a sync: after a loss of power all of it is stale.
     try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        # Nothing of it is worth a sync: after a loss of power all of it is stale.
-        connection.execute("PRAGMA synchronous=OFF")
-        connection.execute(_SCHEMA)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+        return open_shared(path, _SCHEMA, wait_s=2.0, synchronous="OFF")
+    except (sqlite3.Error, OSError) as error:
+        logger.warning("%s: processes do not share the pace of language models (%s)", path, error)
+        return open_shared(None, _SCHEMA)

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from agentevolver.llm.dialect import EXTRA_SAMPLING, OMITTABLE, OPENAI_SAMPLING, DialectName, dialect_of
-from agentevolver.utils.secrets import secret
 
 OFFLINE = "offline"
 POLICY = "policy"
@@ -305,17 +304,3 @@ class LLMSettings(EndpointSettings):
     def needs_teacher(self) -> bool:
         """Whether a role is played by the built-in teacher, so that the launcher must start it."""
         return any(self.endpoint(role).base_url == OFFLINE for role in Role)
-
-    @property
-    def needs_policy(self) -> bool:
-        """Whether a role is served by the vLLM that rolls out."""
-        return any(self.endpoint(role).base_url == POLICY for role in Role)
-
-    def missing_keys(self, environ: Mapping[str, str] | None = None) -> dict[str, list[str]]:
-        """Return the key variables that are not set, and which roles need each."""
-        missing: dict[str, list[str]] = {}
-        for role in Role:
-            name = self.endpoint(role).key_variable
-            if name is not None and not (secret(name) if environ is None else environ.get(name, "").strip()):
-                missing.setdefault(name, []).append(role.value)
-        return missing

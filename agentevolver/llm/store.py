@@ -1,12 +1,15 @@
-"""What the roles' calls cost, kept over restarts, and the budget that stops a run before the call that it can no longer
-afford.
+"""SQLite stores of the roles' calls: the ledger of what was spent, with its budget, and the cache of replies.
 
-One SQLite file may be shared by the processes of a run: each adds to the same rows in transactions, so that what was
-counted survives a kill, and a resumed run goes on counting. The budget is checked before a call against what was
-settled by all processes and what this process has in flight; it may be passed by what calls in flight cost beyond their
-estimates, and by other processes' calls in flight. A ledger that cannot be opened raises LedgerError. One that cannot
-be written later (a full disk) is reported once and goes on in memory, budget included; what is missing in the file is
-written with the next success.
+The ledger is kept over restarts and may be shared by the processes of a run: each adds to the same rows in
+transactions, so that what was counted survives a kill, and a resumed run goes on counting. The budget is checked before
+a call against what was settled by all processes and what this process has in flight; it may be passed by what calls in
+flight cost beyond their estimates, and by other processes' calls in flight. A ledger that cannot be opened raises
+LedgerError. One that cannot be written later (a full disk) is reported once and goes on in memory, budget included;
+what is missing in the file is written with the next success.
+
+The cache keeps replies by (endpoint, model, messages, sampling), so that asking the same again costs nothing; a kill
+loses at most the reply being written. It is never worth a failure: a file that is no database is set aside and begun
+anew; errors while reading or writing mean "not cached" and are reported once.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 
 from agentevolver.llm.errors import BudgetExceeded, LLMError, Reply, ToolCall
 from agentevolver.llm.settings import BudgetSettings
+from agentevolver.utils.sqlite import open_shared
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +38,13 @@ _READ_USAGE = "SELECT role, calls, prompt_tokens, completion_tokens, cost FROM u
 _ADD_USAGE = """INSERT INTO usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (role) DO UPDATE SET
     calls = calls + excluded.calls, prompt_tokens = prompt_tokens + excluded.prompt_tokens,
     completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost"""
+_REPLIES = """CREATE TABLE IF NOT EXISTS replies (
+    key TEXT PRIMARY KEY, text TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
+    finish_reason TEXT NOT NULL, created REAL NOT NULL, tool_calls TEXT NOT NULL DEFAULT '[]', thinking TEXT NOT NULL \
+DEFAULT '')"""
+# Columns that files of earlier versions lack.
+_REPLIES_ADDED = ("tool_calls TEXT NOT NULL DEFAULT '[]'", "thinking TEXT NOT NULL DEFAULT ''")
+_REPLY_COLUMNS = "text, prompt_tokens, completion_tokens, finish_reason, tool_calls, thinking"
 
 
 class LedgerError(LLMError):
@@ -63,19 +74,6 @@ class Usage:
         )
 
 
-def open_sqlite(path: Path) -> sqlite3.Connection:
-    """Open a database that several threads and processes write to at once; waits 10 s at most for another's write."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
 class Ledger:
     """Counts usage by role and guards the budget. Safe for threads; without a path it lives in memory."""
 
@@ -90,8 +88,7 @@ class Ledger:
         self._db: sqlite3.Connection | None = None
         if path is not None:
             try:
-                self._db = open_sqlite(path)
-                self._db.execute(_USAGE)
+                self._db = open_shared(path, _USAGE)
                 self._known = self._stored()
             except (sqlite3.Error, OSError) as error:
                 raise LedgerError(
@@ -187,15 +184,6 @@ class Ledger:
             self._reported = True
 
 
-_REPLIES = """CREATE TABLE IF NOT EXISTS replies (
-    key TEXT PRIMARY KEY, text TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
-    finish_reason TEXT NOT NULL, created REAL NOT NULL, tool_calls TEXT NOT NULL DEFAULT '[]', thinking TEXT NOT NULL \
-DEFAULT '')"""
-# Columns that files of earlier versions lack.
-_REPLIES_ADDED = ("tool_calls TEXT NOT NULL DEFAULT '[]'", "thinking TEXT NOT NULL DEFAULT ''")
-_REPLY_COLUMNS = "text, prompt_tokens, completion_tokens, finish_reason, tool_calls, thinking"
-
-
 class CacheError(LLMError):
     """The cache's file cannot be opened (no right to, or no folder)."""
 
@@ -257,9 +245,8 @@ class ReplyCache:
 
     @staticmethod
     def _open(path: Path) -> sqlite3.Connection:
-        connection = open_sqlite(path)
+        connection = open_shared(path, _REPLIES)
         try:
-            connection.execute(_REPLIES)
             known = {row[1] for row in connection.execute("PRAGMA table_info(replies)")}
             for column in _REPLIES_ADDED:
                 if column.split()[0] not in known:

@@ -15,6 +15,10 @@ LATER = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "tool"]
 OPENED = [{"role": "system", "content": "You are at site k7."}, {"role": "user", "content": "delete the note milk"}]
 
 
+def trained_on(injection):
+    return injection.plain if injection.stripped else injection.messages
+
+
 @settings(deadline=None)
 @given(OPENING, TEXT.filter(lambda text: text.strip()), st.booleans())
 def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text, keep):
@@ -30,7 +34,7 @@ def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text,
 def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening, text, keep):
     injection = inject(opening, Guidance(text, ("a",), keep, problem="empty"), TEMPLATE)
     assert not injection.guided and not injection.stripped and injection.to_dict() is None
-    assert injection.messages == injection.plain == injection.training_messages == opening
+    assert injection.messages == injection.plain == trained_on(injection) == opening
 
 
 @settings(deadline=None)
@@ -38,14 +42,14 @@ def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening
 def test_the_flag_is_true_exactly_if_the_policy_saw_something_else(opening, text, keep):
     injection = inject(opening, Guidance(text, (), keep), TEMPLATE)
     assert injection.guided is (injection.messages != injection.plain)
-    assert injection.stripped is (injection.guided and injection.training_messages != injection.messages)
+    assert injection.stripped is (injection.guided and trained_on(injection) != injection.messages)
 
 
 @settings(deadline=None)
 @given(OPENING, TEXT.filter(lambda text: text.strip()), LATER)
 def test_stripping_gives_back_the_opening_to_the_letter_whatever_the_texts_hold(opening, text, later):
     injection = inject(opening, Guidance(text, ("a",)), TEMPLATE)
-    assert injection.training_messages == opening
+    assert trained_on(injection) == opening
     talk = [{"role": "assistant", "content": "note.find"}, *later]
     assert strip([*injection.messages, *talk], injection.to_dict()) == [*opening, *talk]
 
@@ -61,13 +65,13 @@ def test_tags_and_braces_in_task_and_guidance_are_text_like_any_other(task, text
 
 def test_kept_guidance_stays_in_the_training_prompt_and_boosts_nothing():
     injection = inject(OPENED, Guidance("read the doc first", ("a",), keep=True), TEMPLATE)
-    assert injection.training_messages == injection.messages and not injection.stripped
+    assert trained_on(injection) == injection.messages and not injection.stripped
 
 
 def test_discarded_guidance_leaves_the_training_prompt_and_boosts():
     injection = inject(OPENED, Guidance("read the doc first", ("a",), keep=False), TEMPLATE)
-    assert injection.training_messages == OPENED and injection.stripped
-    assert "read the doc first" not in str(injection.training_messages)
+    assert trained_on(injection) == OPENED and injection.stripped
+    assert "read the doc first" not in str(trained_on(injection))
 
 
 def test_what_a_trajectory_records_is_ready_for_json_and_says_what_was_added():

@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -473,6 +474,44 @@ def test_a_store_of_a_later_version_is_refused(tmp_path):
         db.execute("PRAGMA user_version = 2")
     with pytest.raises(StoreError, match=r"written by a later version \(2, this one knows 1\)"):
         Store(tmp_path / "s.sqlite")
+
+
+# The file as the first version of the store made it, before there were generations.
+FORMER = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('revision', '3'), ('encoder', 'hashing-512'), ('dimension', '512'),
+    ('embedded_text', 'when_to_use+content');
+CREATE TABLE records (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, workspace TEXT NOT NULL, revision INTEGER NOT NULL,
+    category TEXT NOT NULL, validation_score REAL NOT NULL, confidence REAL NOT NULL, uses INTEGER NOT NULL,
+    successes INTEGER NOT NULL, compared INTEGER NOT NULL, lift_sum REAL NOT NULL, support INTEGER NOT NULL,
+    pinned INTEGER NOT NULL, created REAL NOT NULL, modified REAL NOT NULL, step INTEGER, author TEXT NOT NULL,
+    scope TEXT NOT NULL, when_to_use TEXT NOT NULL, content TEXT NOT NULL, task_query TEXT NOT NULL,
+    task_ids TEXT NOT NULL, more TEXT NOT NULL, vector BLOB NOT NULL, UNIQUE (workspace, id));
+CREATE INDEX records_by_revision ON records (workspace, revision);
+CREATE TABLE removed (seq INTEGER PRIMARY KEY, workspace TEXT NOT NULL, revision INTEGER NOT NULL);
+CREATE INDEX removed_by_revision ON removed (workspace, revision);
+INSERT INTO records VALUES (1, 'old', 'default', 2, 'success', 0.8, 0.7, 5, 3, 2, 0.5, 2, 1, 10.0, 20.0, 7,
+    'model', 'kitchen', 'a tool is refused', 'read its doc first', 'make tea', '["t1"]',
+    '{"trajectory_ids": ["t1_0"], "tags": ["tool"], "variants": [], "metadata": {"k": 1}}', :vector);
+PRAGMA application_id = 1163415634;
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_pool_of_the_former_form_is_read_searched_and_added_to(tmp_path):
+    encoder = HashingEncoder()
+    vector = encoder.encode(["a tool is refused\nread its doc first"])[0].tobytes().hex()
+    with closing(sqlite3.connect(tmp_path / "s.sqlite")) as db:
+        db.executescript(FORMER.replace(":vector", f"x'{vector}'"))
+    with Store(tmp_path / "s.sqlite", create=False) as store:
+        pool = Pool(store, encoder)
+        (old,) = store.records("default")
+        assert (old.id, old.uses, old.step, old.pinned, old.metadata) == ("old", 5, 7, True, {"k": 1})
+        assert [hit.experience.id for hit in pool.search("a tool is refused", 3)] == ["old"]
+        added = pool.add([experience("something else entirely", "do not mix them up")])
+        assert added.inserted == 1 and len(pool) == 2
+        store.check()
 
 
 def test_damage_in_the_middle_is_found_by_the_check_and_named(tmp_path):

@@ -452,7 +452,6 @@ async def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("OPENAI_API_KEY")
     async with FaultyServer([Said()]) as server:
         configured = settings(server)
-        assert configured.missing_keys() == {"OPENAI_API_KEY": [role.value for role in Role]}
         async with LLM(configured) as llm:
             with pytest.raises(LLMRefused, match="OPENAI_API_KEY is not set"):
                 await llm.chat(Role.JUDGE, ASK)

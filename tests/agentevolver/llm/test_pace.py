@@ -207,8 +207,10 @@ def test_one_that_is_killed_while_it_writes_holds_nobody_up(path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_said_and_the_process_keeps_its_own_pace(
     tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "missing" / "pace.sqlite" if content is None else tmp_path / "pace.sqlite"
-    if content is not None:
+    path = tmp_path / "file" / "pace.sqlite" if content is None else tmp_path / "pace.sqlite"
+    if content is None:
+        path.parent.write_text("no folder")
+    else:
         path.write_bytes(content)
     pace = Pace("a", path)
     pace.refused(2e9, 5.0, 60.0)

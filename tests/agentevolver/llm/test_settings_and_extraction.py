@@ -35,16 +35,15 @@ def test_a_role_has_the_defaults_keys_and_its_own_over_them() -> None:
     assert made.endpoint(Role.JUDGE).model == "big"
     assert made.endpoint(Role.JUDGE).sampling == {"temperature": 0.0}
     assert made.endpoint(Role.EXPLORER).sampling == {"temperature": 0.5, "max_tokens": 100}
-    assert made.needs_policy
     assert not made.needs_teacher
-    assert made.missing_keys({}) == {"OPENAI_API_KEY": ["explorer", "synthesiser", "judge", "attributor", "summariser"]}
-    assert made.missing_keys({"OPENAI_API_KEY": "k"}) == {}
+    variables = {role: made.endpoint(role).key_variable for role in Role}
+    assert variables == {**dict.fromkeys(Role, "OPENAI_API_KEY"), Role.VERIFIER: None}
 
 
 def test_the_default_is_the_built_in_teacher_without_a_key() -> None:
     made = LLMSettings()
     assert made.needs_teacher
-    assert made.missing_keys({}) == {}
+    assert {made.endpoint(role).key_variable for role in Role} == {None}
     assert made.teacher.arguments()[:4] == ["-m", "agentevolver.builtin.teacher", "--host=127.0.0.1", "--port=8093"]
     assert "--wrong-labels=0.1" in made.teacher.arguments()
     assert made.teacher.health_url == "http://127.0.0.1:8093/healthz"

@@ -33,8 +33,11 @@ sys.path[:] = [ROOT, *(entry for entry in sys.path if Path(entry or ".").resolve
 import numpy as np  # noqa: E402
 
 from agentevolver.embeddings import MiniLM, Vectors  # noqa: E402
-from task_manager.filters.lexical import lexical_duplicates, pairwise_duplicates  # noqa: E402
-from task_manager.filters.semantic import semantic_duplicates  # noqa: E402
+from task_manager.dedup import (  # noqa: E402
+    lexical_duplicates,
+    pairwise_duplicates,
+    semantic_duplicates,
+)
 
 T = TypeVar("T")
 

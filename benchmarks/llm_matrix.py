@@ -59,13 +59,13 @@ from experience_manager.attempts import read_attempts  # noqa: E402
 from experience_manager.distill import Distiller  # noqa: E402
 from experience_manager.settings import DistillationSettings  # noqa: E402
 from task_manager.actions import format_of  # noqa: E402
-from task_manager.configuration import Configuration  # noqa: E402
 from task_manager.graders.base import GradingError  # noqa: E402
 from task_manager.graders.judge import JudgeGrader  # noqa: E402
 from task_manager.pipeline import QuestioningFailed  # noqa: E402
 from task_manager.services import running  # noqa: E402
+from task_manager.settings import Configuration  # noqa: E402
+from task_manager.synthetic import open_run  # noqa: E402
 from task_manager.tasks import seed_of, solution_of  # noqa: E402
-from task_manager.workshop import open_workshop  # noqa: E402
 from task_manager.world import World, execute  # noqa: E402
 from tests.llm.hostile_server import HostileServer  # noqa: E402
 from tests.llm.minds import Minds, world_of_type  # noqa: E402
@@ -192,16 +192,16 @@ async def question(configuration: Configuration, kept: list[Task]) -> Cell:
     world = world_of_type(configuration.env_service.env_type)
     async with (
         LLM(configuration.llm) as llm,
-        open_workshop(configuration, llm) as workshop,
+        open_run(configuration, llm) as run,
     ):
-        cell = Cell(units=sum(1 for _ in workshop.plan.jobs()))
+        cell = Cell(units=sum(1 for _ in run.plan.jobs()))
         try:
-            await workshop.make_tasks()
+            await run.make_tasks()
         except QuestioningFailed as error:
             cell.failures.append(str(error))
-        kept += workshop.questioner.tasks
-        cell.failures += workshop.questioner.failures
-        plan, journal = workshop.plan, workshop.journal
+        kept += run.pipeline.tasks
+        cell.failures += run.pipeline.failures
+        plan, journal = run.plan, run.journal
         asked = (plan.synthesis(plan.exploration(seed, number)) for seed, number in plan.jobs())
         cell.survived = sum(journal.get("synthesis", key) is not None for key in asked)
     cell.kept = len(kept)

@@ -50,18 +50,19 @@ from env_service.environments.pocket.env import PocketEnv  # noqa: E402
 from env_service.environments.pocket.families import FAMILIES, Draft  # noqa: E402
 from env_service.environments.pocket.quirks import adapt  # noqa: E402
 from env_service.environments.pocket.tasks import open_world  # noqa: E402
-from task_manager.configuration import Configuration  # noqa: E402
 from task_manager.explore import Exploration  # noqa: E402
-from task_manager.funnel import Funnel, Record, proposals  # noqa: E402
 from task_manager.graders import Graders  # noqa: E402
-from task_manager.graders.agreement import agreement_metrics  # noqa: E402
-from task_manager.graders.registry import Bench  # noqa: E402
-from task_manager.journal import read_journal  # noqa: E402
-from task_manager.plan import Plan  # noqa: E402
+from task_manager.graders.registry import GraderContext, agreement_metrics  # noqa: E402
+from task_manager.journal import Plan, read_journal  # noqa: E402
+from task_manager.report import Funnel, Record, proposals  # noqa: E402
 from task_manager.services import running  # noqa: E402
-from task_manager.settings import MAX_OBSERVATION_CHARS, GraderSettings  # noqa: E402
+from task_manager.settings import (  # noqa: E402
+    MAX_OBSERVATION_CHARS,
+    Configuration,
+    GraderSettings,
+)
+from task_manager.synthetic import open_run  # noqa: E402
 from task_manager.tasks import read_objectives, seed_of, solution_of  # noqa: E402
-from task_manager.workshop import open_workshop  # noqa: E402
 
 DRAWS = 20_000
 Name = tuple[str, str, tuple[str, ...]]
@@ -98,7 +99,7 @@ async def graded_alike(configuration: Configuration, tasks: list[Task]) -> dict[
     settings = GraderSettings(compare_with="llm-binary-gt-no_constraint", compare_share=1.0)
     records = []
     async with LLM(configuration.llm) as llm, AsyncEnvClient(configuration.env_service.env_url) as client:
-        graders = Graders(Bench(settings, llm))
+        graders = Graders(GraderContext(settings, llm))
         for number, task in enumerate(tasks):
             for name, actions in variants(task).items():
                 trajectory = await rolled_out(client, task, actions, f"graded-{number}-{name}")
@@ -144,12 +145,12 @@ async def question(configuration: Configuration) -> tuple[Plan, Funnel, float]:
         update={"ledger": configuration.task_manager.store_path / "llm_usage.sqlite"}
     )
     started = time.perf_counter()
-    async with LLM(settings) as llm, open_workshop(configuration, llm) as workshop:
-        await workshop.make_tasks()
-        funnel = workshop.questioner.funnel()
+    async with LLM(settings) as llm, open_run(configuration, llm) as run:
+        await run.make_tasks()
+        funnel = run.pipeline.funnel()
         spent = llm.ledger.spent()
         funnel.tokens, funnel.cost = spent.tokens, spent.cost
-        return workshop.plan, funnel, time.perf_counter() - started
+        return run.plan, funnel, time.perf_counter() - started
 
 
 def replays(task: Task) -> bool:

@@ -36,13 +36,16 @@ from agentevolver.types import Task  # noqa: E402
 from benchmarks.dedup import queries  # noqa: E402
 from task_manager.actions import format_of  # noqa: E402
 from task_manager.dataset import MixedTasks  # noqa: E402
-from task_manager.journal import Journal, read_journal  # noqa: E402
-from task_manager.known_queries import Pool  # noqa: E402
-from task_manager.pipeline import Questioner  # noqa: E402
-from task_manager.plan import Plan  # noqa: E402
+from task_manager.explore import make_strategy  # noqa: E402
+from task_manager.journal import (  # noqa: E402
+    Journal,
+    Plan,
+    read_journal,
+)
+from task_manager.known_queries import KnownQueries  # noqa: E402
+from task_manager.pipeline import TaskPipeline  # noqa: E402
 from task_manager.profile import shipped_profile  # noqa: E402
 from task_manager.settings import TaskManagerSettings  # noqa: E402
-from task_manager.strategies import make_strategy  # noqa: E402
 from task_manager.tasks import read_objectives, write_objectives  # noqa: E402
 
 PROPOSALS = 5
@@ -143,10 +146,10 @@ def start_again(options: argparse.Namespace) -> dict[str, float]:
     """The same command is started again and finds everything done: kept tasks and known queries are taken up, no job is
     left."""
     settings, fmt = settings_of(), format_of("pocket")
-    pool = Pool(settings.deduplication, HashingEncoder())
+    pool = KnownQueries(settings.deduplication, HashingEncoder())
     nobody: Any = None
     with Journal(options.folder) as journal:
-        run = Questioner(
+        run = TaskPipeline(
             plan_of(options.tasks),
             settings,
             journal,
@@ -169,7 +172,7 @@ def known_queries(options: argparse.Namespace) -> dict[str, float]:
     texts = queries(count + sample, seed=1)
     out: dict[str, float] = {}
     for name, encoder in (("words", None), ("words and vectors", HashingEncoder())):
-        pool = Pool(settings_of().deduplication, encoder)
+        pool = KnownQueries(settings_of().deduplication, encoder)
         asyncio.run(pool.load(texts[:count], [""] * count))
         for what in ("take", "neighbours"):
             began = time.process_time()
@@ -178,14 +181,14 @@ def known_queries(options: argparse.Namespace) -> dict[str, float]:
     return out
 
 
-async def _ask(pool: Pool, what: str, texts: list[str]) -> None:
+async def _ask(pool: KnownQueries, what: str, texts: list[str]) -> None:
     for text in texts:
         await (pool.take(text, "") if what == "take" else pool.neighbours(text, "", 8))
 
 
 def report(options: argparse.Namespace) -> dict[str, float]:
     """The funnel is counted from the journal (`stats`)."""
-    from task_manager.funnel import tally
+    from task_manager.report import tally
 
     return {"kept": tally(read_journal(options.folder), plan_of(options.tasks)).kept}
 

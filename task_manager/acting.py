@@ -11,9 +11,8 @@ from agentevolver.llm.asking import Asker, Prompt
 from agentevolver.llm.errors import LLMReplyError, Reply
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
-from task_manager.action_reply import NoAction, Said, as_action, read_action
 from task_manager.actions import PlainFormat
-from task_manager.models import ActReply
+from task_manager.replies import ActReply, NoAction, Said, as_action, read_action
 from task_manager.settings import ReplyFormat
 
 # Useless replies to one prompt before the step is given up; those of a cache do not count.

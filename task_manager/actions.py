@@ -10,13 +10,14 @@ the group `agentevolver.action_formats` under the environment's name, or named b
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Protocol
 
+from agentevolver.errors import ConfigError
+from agentevolver.utils.names import load_class
 from env_service.protocol import EnvRequestError
 from task_manager.state import WorldState, flatten
 
@@ -33,10 +34,6 @@ BUILT_IN = {
     "gymnasium": "task_manager.known_formats:GymnasiumFormat",
 }
 _CALL = re.compile(r'<tool_call>\s*\{\s*"name"\s*:\s*"([^"]+)"')
-
-
-class FormatError(ValueError):
-    """An action format that cannot be used; one line that names it."""
 
 
 class StateClient(Protocol):
@@ -151,7 +148,7 @@ def format_of(env_type: str, spec: str | None = None) -> PlainFormat:
     """Return the action format of an environment: the class that `spec` (`package.module:Class`) names, else the one
     registered for it.
 
-    Raises FormatError for a class that cannot be imported or is none.
+    Raises ConfigError for a class that cannot be imported or is none.
     """
     if spec is None and env_type in _registered:
         return _registered[env_type](env_type)
@@ -178,13 +175,7 @@ def shortened(action: str) -> str:
 
 
 def _load(spec: str) -> type[PlainFormat]:
-    module, colon, name = spec.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name, None) if colon else None
-    except ImportError as error:
-        raise FormatError(f"the action format {spec!r} cannot be imported: {error}") from error
-    if not isinstance(found, type) or not issubclass(found, PlainFormat):
-        raise FormatError(
-            f"the action format {spec!r} is no subclass of task_manager.actions.PlainFormat; write package.module:Class"
-        )
-    return found
+        return load_class(spec, PlainFormat, ())
+    except ValueError as error:
+        raise ConfigError(f"task_manager.action_format: the action format {spec!r}: {error}") from error

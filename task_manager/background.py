@@ -16,8 +16,8 @@ import yaml
 
 from agentevolver.types import Task
 from agentevolver.utils.files import move, write_text
-from task_manager.configuration import Configuration
 from task_manager.profile import TaskPreference, profile_for, save_profile
+from task_manager.settings import Configuration
 from task_manager.tasks import read_objectives
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from torch.utils.data import Dataset, Sampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from agentevolver.types import Task
-from task_manager.curriculum import Curriculum
-from task_manager.mixture import Mixture
+from task_manager.mixture import Curriculum, Mixture
 from task_manager.settings import TaskManagerSettings
 from task_manager.tasks import read_tasks
 

@@ -2,7 +2,7 @@
 and 9).
 
 In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones, so that it
-goes on from where it is instead of from where it began. Every step is kept in the exploration's `Flight` before the
+goes on from where it is instead of from where it began. Every step is kept in the exploration's `StepLog` before the
 next one is asked for: an exploration that was broken off goes on in a fresh instance in which its steps are taken
     again. Where the world then answers otherwise, it begins anew.
 
@@ -14,32 +14,200 @@ environment, the endpoint or the budget did, raises what failed (`EnvServiceErro
 from __future__ import annotations
 
 import logging
+import re
 import time
 import zlib
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import orjson
 
 from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
-from agentevolver.llm.errors import LLMRefused, LLMReplyError
+from agentevolver.llm.errors import (
+    BudgetExceeded,
+    LLMContextOverflow,
+    LLMFiltered,
+    LLMRefused,
+    LLMReplyError,
+    LLMTimeout,
+    LLMUnavailable,
+)
 from agentevolver.llm.prompts import Messages, StepText, cut
 from agentevolver.llm.settings import Role
+from env_service.protocol import EnvServiceError
 from task_manager import prompts
 from task_manager.acting import Actor, Tools
-from task_manager.action_reply import Said
 from task_manager.actions import PlainFormat
-from task_manager.failures import kind_of
-from task_manager.flights import ExploredStep, Flight, Phase
 from task_manager.profile import EnvProfile
+from task_manager.replies import Said
 from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings
-from task_manager.strategies import Strategy
 from task_manager.world import World, WorldClient, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
-
 logger = logging.getLogger(__name__)
+
+Phase = Literal["breadth", "depth"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExploredStep:
+    """One action of an explorer and its answer; `refused` says that the environment did not carry it out."""
+
+    action: str
+    observation: str
+    phase: Phase
+    refused: bool = False
+    thought: str = ""
+
+
+class StepLog:
+    """What one exploration has come to so far. Without a path it is kept in memory alone."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.opening: str | None = None
+        self.steps: list[ExploredStep] = []
+        if path is not None and path.exists():
+            self._read(path)
+
+    def begin(self, opening: str) -> None:
+        """Forget what there was and begin with what the environment says first."""
+        self.opening, self.steps = opening, []
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_bytes(orjson.dumps({"opening": opening}) + b"\n")
+
+    def add(self, step: ExploredStep) -> None:
+        """Append a step. It survives the death of this process from here on."""
+        self.steps.append(step)
+        if self._path is not None:
+            with self._path.open("ab", buffering=0) as file:
+                file.write(orjson.dumps(asdict(step)) + b"\n")
+
+    def forget(self) -> None:
+        """Forget what there was."""
+        self.opening, self.steps = None, []
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the file: the exploration is recorded."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> None:
+        text = path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        try:
+            lines: list[Any] = [orjson.loads(line) for line in whole.splitlines()]
+            if lines:
+                self.opening, self.steps = str(lines[0]["opening"]), [ExploredStep(**line) for line in lines[1:]]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            logger.warning("%s holds no exploration under way (%s); it is begun anew", path, error)
+            return
+        if len(whole) < len(text):
+            path.write_bytes(whole)
+
+
+class Strategy(Protocol):
+    """Steers explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded
+    matters to it."""
+
+    @property
+    def remembers(self) -> bool: ...
+
+    def record(self, world: World, action: str, *, refused: bool) -> None:
+        """Take note of an action."""
+        ...
+
+    def tried(self, world: World) -> list[str]:
+        """Return what the explorer of a world is to be shown of earlier tries, one line each."""
+        ...
+
+
+class RandomStrategy:
+    """Every exploration for itself; variety comes from the temperature and from the worlds."""
+
+    remembers = False
+
+    def record(self, world: World, action: str, *, refused: bool) -> None:
+        """Keep nothing."""
+
+    def tried(self, world: World) -> list[str]:
+        """Show nothing."""
+        return []
+
+
+class CuriousStrategy:
+    """Steers towards actions that nobody tried.
+
+    Two memories: of a world, the very actions taken there, since their answers are known; of the environment, how often
+        each kind of
+    action was taken in any world. A line reads `ACTION` or `KIND (n times)`. The most frequent kinds come first, then
+    the latest actions of this world; `memory_size` bounds both together. A refused action is not counted as a try of
+    its kind: it may work elsewhere.
+    """
+
+    remembers = True
+
+    def __init__(self, fmt: PlainFormat, memory_size: int) -> None:
+        self._format = fmt
+        self._memory_size = memory_size
+        self._kinds: Counter[str] = Counter()
+        self._worlds: defaultdict[str, dict[str, None]] = defaultdict(dict)
+
+    def record(self, world: World, action: str, *, refused: bool) -> None:
+        """Take note of an action in a world."""
+        line = re.sub(r"\s+", " ", action).strip()
+        seen = self._worlds[world.seed_task_id]
+        seen.pop(line, None)
+        seen[line] = None
+        if len(seen) > self._memory_size:
+            del seen[next(iter(seen))]
+        if not refused:
+            self._kinds[self._format.signature(action)] += 1
+
+    def tried(self, world: World) -> list[str]:
+        """Return the kinds that are tried more than the average, and this world's actions."""
+        kinds = [f"{kind} ({count} times)" for kind, count in self._overdone()][: self._memory_size // 2]
+        actions = list(self._worlds[world.seed_task_id])[-(self._memory_size - len(kinds)) :]
+        return [*kinds, *actions]
+
+    def _overdone(self) -> list[tuple[str, int]]:
+        if not self._kinds:
+            return []
+        average = self._kinds.total() / len(self._kinds)
+        return [(kind, count) for kind, count in self._kinds.most_common() if count > average]
+
+
+def make_strategy(name: str, fmt: PlainFormat, settings: StrategySettings) -> Strategy:
+    """Return the strategy of that name; raises ValueError if there is none."""
+    if name == "random":
+        return RandomStrategy()
+    if name == "curious":
+        return CuriousStrategy(fmt, settings.memory_size)
+    raise ValueError(f"there is no exploration strategy {name!r}; strategies are random, curious")
+
+
+_KINDS: tuple[tuple[type[Exception], str], ...] = (
+    (LLMContextOverflow, "overflow"),
+    (LLMFiltered, "filtered"),
+    (LLMRefused, "refused"),
+    (LLMTimeout, "timeout"),
+    (LLMUnavailable, "unavailable"),
+    (LLMReplyError, "reply"),
+    (BudgetExceeded, "budget"),
+    (EnvServiceError, "environment"),
+)
+
+
+def kind_of(error: Exception) -> str:
+    """Return the name of a failure's kind; `llm` where the model failed otherwise."""
+    return next((name for kind, name in _KINDS if isinstance(error, kind)), "llm")
 
 
 @dataclass(slots=True)
@@ -122,11 +290,11 @@ class Explorer:
         self._max_chars = max_chars
         self._breadth, self._depth = settings.steps(fmt.env_type)
 
-    async def explore(self, world: World, number: int, flight: Flight | None = None) -> Exploration:
-        """Explore a world once, from where `flight` stands; `number` tells the explorations of one world apart."""
-        flight = flight or Flight()
-        started, taken = time.perf_counter(), len(flight.steps)
-        found = await self._go_on(world, number, flight)
+    async def explore(self, world: World, number: int, log: StepLog | None = None) -> Exploration:
+        """Explore a world once, from where `log` stands; `number` tells the explorations of one world apart."""
+        log = log or StepLog()
+        started, taken = time.perf_counter(), len(log.steps)
+        found = await self._go_on(world, number, log)
         if found is None:
             logger.warning(
                 "exploration %d of %s begins anew: its world does not answer the %d steps again as it did",
@@ -134,25 +302,25 @@ class Explorer:
                 world.seed_task_id,
                 taken,
             )
-            flight.forget()
-            found = await self._go_on(world, number, flight)
-        assert found is not None, "a flight without steps has nothing to be answered otherwise"
+            log.forget()
+            found = await self._go_on(world, number, log)
+        assert found is not None, "a log without steps has nothing to be answered otherwise"
         found.seconds = round(time.perf_counter() - started, 3)
         return found
 
-    async def _go_on(self, world: World, number: int, flight: Flight) -> Exploration | None:
-        """Take a flight's steps again in a fresh instance and go on behind them; returns None if they are not answered
+    async def _go_on(self, world: World, number: int, log: StepLog) -> Exploration | None:
+        """Take a log's steps again in a fresh instance and go on behind them; returns None if they are not answered
         as they were."""
         total = self._breadth + self._depth
         params = {**self._format.explore_params(total), **self._env_params}
         async with open_world(self._client, world, params) as (instance_id, opened):
             opening = opened.context
-            found = Exploration(world, number, opening, flight.steps)
-            if flight.steps and (opening != flight.opening or not await self._retaken(found, instance_id)):
+            found = Exploration(world, number, opening, log.steps)
+            if log.steps and (opening != log.opening or not await self._retaken(found, instance_id)):
                 return None
-            if not flight.steps:
-                flight.begin(opening)
-                found.steps = flight.steps
+            if not log.steps:
+                log.begin(opening)
+                found.steps = log.steps
             tools = Tools.of(await self._client.get_tools_info(instance_id)) if self._reply_format == "tools" else None
             for index in range(len(found.steps), total):
                 if found.ended:
@@ -169,7 +337,7 @@ class Explorer:
                     found.stopped = kind_of(error)
                     break
                 step, found.ended = await self._step(instance_id, index, said, phase)
-                flight.add(step)
+                log.add(step)
                 self._strategy.record(world, step.action, refused=step.refused)
         return found
 

@@ -24,16 +24,12 @@ from agentevolver.types import Task
 from agentevolver.utils import seeds
 from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable
 from task_manager.actions import PlainFormat
-from task_manager.explore import Exploration, Explorer, replayed
-from task_manager.failures import kind_of
-from task_manager.flights import Flight
-from task_manager.funnel import Funnel, tally
-from task_manager.graders.state import CHECK_KEY
-from task_manager.journal import Journal
-from task_manager.known_queries import Pool
-from task_manager.plan import Plan
+from task_manager.explore import Exploration, Explorer, StepLog, Strategy, kind_of, replayed
+from task_manager.graders.environment import CHECK_KEY
+from task_manager.journal import Journal, Plan
+from task_manager.known_queries import KnownQueries
+from task_manager.report import Funnel, tally
 from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSettings
-from task_manager.strategies import Strategy
 from task_manager.synthesize import Proposal, Synthesis, Synthesiser
 from task_manager.tasks import seed_of
 from task_manager.verify import Verifier
@@ -62,7 +58,7 @@ class QuestioningFailed(RuntimeError):
     """No tasks can be made; the message says why, with the last failure. What was done is recorded."""
 
 
-class Questioner:
+class TaskPipeline:
     """Carries a plan out.
 
     Args:
@@ -90,7 +86,7 @@ class Questioner:
         verifier: Verifier,
         strategy: Strategy,
         fmt: PlainFormat,
-        pool: Pool,
+        pool: KnownQueries,
         env_params: Mapping[str, Any] | None = None,
         known: Sequence[Task] = (),
     ) -> None:
@@ -114,7 +110,7 @@ class Questioner:
         self._failures: list[str] = []
         self._kinds: Counter[str] = Counter()
         self._fatal: QuestioningFailed | None = None
-        self._is_broke = False
+        self._budget_spent = False
 
     @property
     def tasks(self) -> list[Task]:
@@ -122,9 +118,9 @@ class Questioner:
         return list(self._tasks)
 
     @property
-    def is_broke(self) -> bool:
+    def budget_spent(self) -> bool:
         """Whether the run stopped early because the budget is spent."""
-        return self._is_broke
+        return self._budget_spent
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -153,7 +149,7 @@ class Questioner:
                     self._prepared(*job, task, explore_only) for job, task in zip(block, explorations, strict=True)
                 ]
                 for candidates in await asyncio.gather(*prepared):
-                    await self._decided(candidates)
+                    await self._keep_new(candidates)
                     told += 1
                     if on_progress is not None:
                         on_progress(told, len(jobs), len(self._tasks))
@@ -195,7 +191,7 @@ class Questioner:
         return [asyncio.create_task(self._explored(seed, number)) for block in blocks for seed, number in block]
 
     def _is_done(self) -> bool:
-        return self._fatal is not None or self._is_broke or self._is_enough()
+        return self._fatal is not None or self._budget_spent or self._is_enough()
 
     def _is_enough(self) -> bool:
         target = self._settings.target_tasks
@@ -212,7 +208,7 @@ class Questioner:
                 await self._questioned(explored, self._plan.exploration(seed, number), candidates)
         except BudgetExceeded as error:
             logger.warning("stopped early: %s", error)
-            self._is_broke = True
+            self._budget_spent = True
         except (EnvServiceError, LLMError) as error:
             self._fail(f"exploration {number} of {seed}", error)
         finally:
@@ -239,12 +235,12 @@ class Questioner:
         if recorded is not None:
             return Exploration.from_dict(recorded)
         world = World(self._plan.env_type, seed, self._env_params)
-        flight = Flight(self._journal.folder / "under_way" / f"{key}.jsonl")
-        replayed(self._strategy, world, flight.steps)
+        log = StepLog(self._journal.folder / "under_way" / f"{key}.jsonl")
+        replayed(self._strategy, world, log.steps)
         async with self._exploring:
-            exploration = await self._patiently(lambda: self._explorer.explore(world, number, flight))
+            exploration = await self._with_env_retries(lambda: self._explorer.explore(world, number, log))
         self._journal.put("exploration", key, exploration.to_dict())
-        flight.land()
+        log.remove()
         return exploration
 
     async def _questioned(self, exploration: Exploration, exploration_key: str, candidates: list[_Candidate]) -> None:
@@ -300,7 +296,9 @@ class Questioner:
                     self._decide(decision_key, str(clash), None)
                     return
                 with seeds.drawing(0, "verify", world.seed_task_id, exploration.number, index):
-                    verdict = await self._patiently(lambda: self._verifier.verify(world, proposal, exploration.opening))
+                    verdict = await self._with_env_retries(
+                        lambda: self._verifier.verify(world, proposal, exploration.opening)
+                    )
                 recorded = verdict.to_dict()
                 self._journal.put("verdict", verdict_key, recorded)
         if recorded["dropped_by"] is None:
@@ -312,7 +310,7 @@ class Questioner:
             }
             candidates.append(_Candidate(index, exploration, proposal, recorded, keys))
 
-    async def _decided(self, candidates: Sequence[_Candidate]) -> None:
+    async def _keep_new(self, candidates: Sequence[_Candidate]) -> None:
         """Keep those that are no duplicate of what is kept, until there are enough."""
         for one in candidates:
             if self._is_enough():
@@ -356,7 +354,7 @@ class Questioner:
             },
         )
 
-    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _with_env_retries(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do something with the environment: again if it failed, later if its service is away, never more than
         `ENV_TRIES` times."""
         for attempt in range(1, ENV_TRIES + 1):

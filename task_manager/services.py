@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from agentevolver.utils.health import ServiceIdentity, read_identity
 from agentevolver.utils.processes import RUN_ID, die_with_parent
-from task_manager.configuration import Configuration
+from task_manager.settings import Configuration
 
 logger = logging.getLogger(__name__)
 

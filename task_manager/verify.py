@@ -12,25 +12,33 @@ Who solves the task again in fewer actions, to the same end, gives it its refere
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from agentevolver.errors import ConfigError
 from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
 from agentevolver.llm.errors import LLMContextOverflow, LLMFiltered, LLMReplyError
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
+from agentevolver.types import Task
+from env_service.client import AsyncEnvClient
 from task_manager import prompts
 from task_manager.acting import Actor
-from task_manager.actions import PlainFormat
-from task_manager.models import AcceptReply
-from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, VerificationSettings
+from task_manager.actions import PlainFormat, format_of
+from task_manager.graders.environment import CHECK_KEY, check_of
+from task_manager.replies import AcceptReply
+from task_manager.report import print_recheck, progress_bar
+from task_manager.settings import MAX_OBSERVATION_CHARS, Configuration, ReplyFormat, VerificationSettings
 from task_manager.state import StateCheck, WorldState
 from task_manager.synthesize import Proposal
+from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
 from task_manager.world import Execution, World, WorldClient, execute, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
-
 
 Stage = Literal["execute", "resolve", "judge"]
 # Whether a solution was carried out and the environment said what became of it, was carried out and it did not say, or
@@ -289,3 +297,76 @@ def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
 def numbered(steps: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
     """Return steps as prompts take them."""
     return [(index, action, observation) for index, (action, observation) in enumerate(steps)]
+
+
+Tell = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A task, and what is wrong with its reference; None if it holds."""
+
+    task: Task
+    flaw: str | None
+
+
+async def recheck(configuration: Configuration, path: Path | None, out: Path | None) -> int:
+    """Recheck a file (the configuration's if none is given); returns the exit status: 1 if a task does not hold."""
+    path = path or configuration.task_manager.train_data_path
+    try:
+        tasks = read_objectives(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    service = configuration.env_service
+    async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
+        with progress_bar("checking") as tell:
+            settings = configuration.task_manager
+            findings = await recheck_tasks(
+                client, tasks, service.env_params, settings.num_verify_threads, tell, settings.action_format
+            )
+    if out is not None:
+        write_objectives(out, [finding.task for finding in findings if finding.flaw is None])
+    print_recheck([(finding.task, finding.flaw) for finding in findings])
+    return 0 if all(finding.flaw is None for finding in findings) else 1
+
+
+async def recheck_tasks(
+    client: WorldClient,
+    tasks: Sequence[Task],
+    env_params: Mapping[str, Any],
+    at_once: int,
+    tell: Tell | None = None,
+    action_format: str | None = None,
+) -> list[Finding]:
+    """Return the findings of tasks, in their order; raises what the client raises, and ConfigError for an action format
+    that is none."""
+    slots = asyncio.Semaphore(at_once)
+    done = 0
+
+    async def check(task: Task) -> Finding:
+        nonlocal done
+        async with slots:
+            finding = Finding(task, await _flaw(client, task, env_params, format_of(task.env_type, action_format)))
+        done += 1
+        if tell is not None:
+            tell(done, len(tasks), done)
+        return finding
+
+    return list(await asyncio.gather(*(check(task) for task in tasks)))
+
+
+async def _flaw(client: WorldClient, task: Task, env_params: Mapping[str, Any], fmt: PlainFormat) -> str | None:
+    if not fmt.executable:
+        return f"the action format of the environment {task.env_type!r} says that its actions must not be repeated"
+    actions = solution_of(task)
+    if not actions:
+        return "it has no reference solution"
+    execution = await execute(client, World(task.env_type, seed_of(task), dict(env_params)), fmt, actions)
+    if not execution.told and execution.after is None:
+        return f"the environment {task.env_type!r} does not say what an action did"
+    if (flaw := flaw_of(execution, fmt)) is not None:
+        return flaw
+    if task.metadata.get(CHECK_KEY) is None or execution.after is None:
+        return None
+    missed = [name for name, holds in check_of(task).judge(execution.after) if not holds]
+    return f"does not hold: {'; '.join(missed)}" if missed else None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
-    from task_manager.configuration import Configuration
+    from task_manager.settings import Configuration
 
 Run = Callable[[argparse.Namespace, "Configuration"], Coroutine[Any, Any, int]]
 
@@ -58,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from agentevolver.config.parts import from_experiment, from_settings_file
-    from task_manager.configuration import Configuration
     from task_manager.services import running
+    from task_manager.settings import Configuration
 
     if options.conf is not None:
         configuration = from_experiment(options.conf, options.overrides)
@@ -152,8 +152,8 @@ def _add_own(commands: dict[str, argparse.ArgumentParser]) -> None:
 
 async def _profile(options: argparse.Namespace, configuration: Configuration) -> int:
     from env_service.client import AsyncEnvClient
-    from task_manager.drafting import draft_profile
     from task_manager.profile import save_profile
+    from task_manager.synthesize import draft_profile
     from task_manager.world import World
 
     service = configuration.env_service
@@ -195,29 +195,29 @@ async def _synthesize(options: argparse.Namespace, configuration: Configuration)
 
 async def _question(configuration: Configuration, *, explore_only: bool) -> int:
     from task_manager.report import print_funnel, progress_bar
-    from task_manager.workshop import open_workshop
+    from task_manager.synthetic import open_run
 
-    async with _language_model(configuration) as llm, open_workshop(configuration, llm) as workshop:
-        if workshop.plan.n == 0:
+    async with _language_model(configuration) as llm, open_run(configuration, llm) as run:
+        if run.plan.n == 0:
             return _fail("configuration: task_manager.n is 0, so nothing is explored; set it to 1 or more", 2)
         with progress_bar("exploring" if explore_only else "making tasks") as on_progress:
             try:
                 if explore_only:
-                    await workshop.questioner.run(on_progress, explore_only=True)
+                    await run.pipeline.run(on_progress, explore_only=True)
                 else:
-                    await workshop.make_tasks(on_progress)
+                    await run.make_tasks(on_progress)
             finally:
-                funnel = workshop.questioner.funnel()
+                funnel = run.pipeline.funnel()
                 spent = llm.ledger.spent()
                 funnel.tokens, funnel.cost = spent.tokens, spent.cost
         print_funnel(funnel)
         if not explore_only:
-            print(f"tasks: {workshop.target}")
+            print(f"tasks: {run.target}")
     return 0
 
 
 async def _verify(options: argparse.Namespace, configuration: Configuration) -> int:
-    from task_manager.recheck import recheck
+    from task_manager.verify import recheck
 
     return await recheck(configuration, options.tasks, options.out)
 
@@ -235,9 +235,8 @@ async def _show(options: argparse.Namespace, configuration: Configuration) -> in
 
 
 async def _evaluate(options: argparse.Namespace, configuration: Configuration) -> int:
-    from agentevolver.golden.asking import GoldenAsker
     from agentevolver.golden.cases import read_cases, shipped_cases
-    from agentevolver.golden.report import evaluate, print_quality, write_quality
+    from agentevolver.golden.report import GoldenAsker, evaluate, print_quality, write_quality
     from agentevolver.llm.client import LLM
     from agentevolver.llm.settings import Role
 

@@ -19,8 +19,8 @@ from agentevolver.config.load import read_overrides, read_yaml
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
 from experience_manager.pool import Configuration as Experience
-from task_manager.configuration import Configuration as Questioning
-from task_manager.configuration import Service, Splits
+from task_manager.settings import Configuration as Questioning
+from task_manager.settings import Service, Splits
 
 
 def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning:

@@ -6,21 +6,191 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agentevolver.golden.asking import GoldenAsker
 from agentevolver.golden.cases import Case
+from agentevolver.llm.asking import Asker
 from agentevolver.llm.client import LLM
-from agentevolver.llm.errors import LLMError
+from agentevolver.llm.errors import LLMError, LLMReplyError, Reply
+from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import OFFLINE, Role
 from agentevolver.utils.files import write_json
+from task_manager import prompts
+from task_manager.acting import Actor
+from task_manager.actions import format_of
+from task_manager.profile import EnvProfile, ProfileError, shipped_profile
+from task_manager.replies import AcceptReply, GradeReply, TasksReply
+from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat
+
+if TYPE_CHECKING:
+    from agentevolver.llm.client import LLM
+
+_UNKNOWN_WORLD = EnvProfile.model_validate(
+    {
+        "name": "An environment",
+        "background": "Its opening says what there is.",
+        "entities": [{"name": "Things", "description": "See the opening.", "attrs": {}, "opts": []}],
+        "task_preference": {"num_entities": 1, "num_opts": 2, "relation_difficulty": 2},
+    }
+)
+
+
+class GoldenAsker:
+    """Asks a language model's roles the cases; safe for many at once on one event loop."""
+
+    def __init__(self, llm: LLM, reply_format: ReplyFormat = "text", max_chars: int = MAX_OBSERVATION_CHARS) -> None:
+        """Take the models, and how explorer and verifier reply (`task_manager.reply_format`; `tools` are asked as
+        `text`)."""
+        self._llm = llm
+        self._asker = Asker(llm)
+        self._format: ReplyFormat = "text" if reply_format == "tools" else reply_format
+        self._max_chars = max_chars
+        self._ways: dict[str, Callable[[Case, int], Awaitable[Any]]] = {
+            "explorer/act": self._act,
+            "verifier/solve": self._act,
+            "synthesiser/tasks": self._tasks,
+            "synthesiser/profile": self._profile,
+            "judge/accept": self._accept,
+            "judge/grade": self._grade,
+            "attributor/steps": self._label,
+        }
+
+    async def ask(self, case: Case, seed: int = 0) -> Any:
+        """Return what a role replies, as JSON-ready data; raises LLMError. Another `seed` is another reply, also with a
+        cache."""
+        return await self._ways.get(case.asked, self._distil)(case, seed)
+
+    async def _act(self, case: Case, seed: int) -> Any:
+        steps, left, chars, form = numbered(case.steps), case.steps_left, self._max_chars, self._format
+
+        def prompt(room: int | None) -> Messages:
+            if case.role is Role.VERIFIER:
+                return prompts.solve(
+                    case.opening, case.task, steps, steps_left=left, max_chars=chars, reply_format=form, room=room
+                )
+            return prompts.explore(
+                *(case.opening, profile_of(case), case.phase, steps),
+                steps_left=left,
+                tried=case.tried,
+                max_chars=chars,
+                reply_format=form,
+                room=room,
+            )
+
+        actor = Actor(self._asker, case.role, format_of(case.world), self._format)
+        said = await actor.next(prompt, opening=case.opening, seed=seed)
+        return {"thought": said.thought, "action": said.action}
+
+    async def _tasks(self, case: Case, seed: int) -> Any:
+        def prompt(room: int | None) -> Messages:
+            return prompts.synthesise(
+                *(case.opening, profile_of(case) or _UNKNOWN_WORLD, "", numbered(case.steps)),
+                existing=case.existing,
+                count=case.count,
+                max_chars=self._max_chars,
+                room=room,
+            )
+
+        reply = await self._asker.structured(Role.SYNTHESISER, prompt, TasksReply, seed=seed)
+        return reply.model_dump()
+
+    async def _profile(self, case: Case, seed: int) -> Any:
+        def prompt(room: int | None) -> Messages:
+            return prompts.draft_profile(
+                case.opening, case.tools, numbered(case.steps), max_chars=self._max_chars, room=room
+            )
+
+        reply = await self._asker.structured(Role.SYNTHESISER, prompt, EnvProfile, temperature=0.3, seed=seed)
+        return reply.model_dump()
+
+    async def _accept(self, case: Case, seed: int) -> Any:
+        attempt = None if case.attempt is None else numbered(case.attempt)
+
+        def prompt(room: int | None) -> Messages:
+            return prompts.accept(
+                case.opening, case.task, numbered(case.steps), attempt, max_chars=self._max_chars, room=room
+            )
+
+        reply = await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=0.0, seed=seed)
+        return reply.model_dump()
+
+    async def _grade(self, case: Case, seed: int) -> Any:
+        def prompt(room: int | None) -> Messages:
+            steps = numbered(case.steps)
+            return prompts.grade(
+                case.opening, case.task, steps, reference=case.reference, mean_and_target=None, room=room
+            )
+
+        reply = await self._asker.structured(Role.JUDGE, prompt, GradeReply, temperature=0.0, seed=seed)
+        return reply.model_dump()
+
+    async def _label(self, case: Case, seed: int) -> Any:
+        from advantage_processor.labels import LabelError, label_messages, read_some
+
+        record = {
+            "messages": [{"role": "system", "content": case.opening}, {"role": "user", "content": case.task}],
+            "task": {"query": case.task},
+            "steps": [{"action": action, "observation": observation} for action, observation in case.steps],
+            "outcome": {"score": float(case.success)},
+        }
+        window = range(len(case.steps))
+        messages = label_messages(record, window, success=case.success, max_chars=self._max_chars)
+        reply: Reply = await self._llm.chat(Role.ATTRIBUTOR, messages, temperature=0.0, seed=seed)
+        try:
+            found = read_some(reply.answer, window)
+        except LabelError as error:
+            raise LLMReplyError(str(error), reply.answer) from error
+        labels = [found.labels.get(index) for index in window]
+        return {"labels": [label and ("GOOD" if label.good else "BAD") for label in labels], "problem": found.problem}
+
+    async def _distil(self, case: Case, seed: int) -> Any:
+        from experience_manager import prompts as asked
+        from experience_manager.attempts import Attempt
+        from experience_manager.experience import Experience
+
+        limits, kind = asked.Limits(self._max_chars, 3 * self._max_chars), case.asked.partition("/")[2]
+        one = Attempt(
+            "golden",
+            "golden_0",
+            case.opening,
+            case.task,
+            tuple(numbered(case.steps)),
+            float(case.success),
+            case.success,
+        )
+        shown = [Experience(advice.when_to_use, advice.content) for advice in case.experiences]
+        if kind in ("success", "failure", "comparative"):
+            other = Attempt("golden", "golden_1", case.opening, case.task, tuple(numbered(case.worse)), 0.0, False)
+            messages = asked.compare(one, other, 3, limits) if kind == "comparative" else asked.extract(one, 3, limits)
+            return (await self._llm.structured(Role.SUMMARISER, messages, asked.Proposals, seed=seed)).model_dump()
+        if kind == "validate":
+            messages = asked.validate(shown, one, limits)
+            judged = (await self._llm.structured(Role.SUMMARISER, messages, asked.Judgements, seed=seed)).of(len(shown))
+            return {"judgements": [judgement and judgement.model_dump() for judgement in judged]}
+        schema = asked.Order if kind == "rerank" else asked.Rewritten
+        messages = (asked.rerank if kind == "rerank" else asked.rewrite)(case.opening, case.task, shown)
+        return (await self._llm.structured(Role.SUMMARISER, messages, schema, seed=seed)).model_dump()
+
+
+def numbered(steps: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
+    """Return steps as prompts take them."""
+    return [(index, action, observation) for index, (action, observation) in enumerate(steps)]
+
+
+def profile_of(case: Case) -> EnvProfile | None:
+    """Return the profile that comes with a case's world, None if none does."""
+    try:
+        return shipped_profile(case.world)
+    except ProfileError:
+        return None
+
 
 # What the stand-in knows of the worlds.
 _TEACHERS_WORLD = "pocket"

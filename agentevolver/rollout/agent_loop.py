@@ -35,7 +35,7 @@ from agentevolver.utils.inflight import BOARD, Waiting, Watched
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
-from task_manager.graders.registry import Bench, Graders
+from task_manager.graders.registry import GraderContext, Graders
 
 # Calls of the environment service that an episode waits for.
 ENV_CALLS = ("create_instance", "step", "evaluate", "release_instance")
@@ -151,7 +151,7 @@ def make_graders(settings: Settings, policy: PolicySource | None = None) -> Grad
         else None
     )
     section = settings.task_manager
-    return Graders(Bench(section.grader, llm, settings.rollout.sparse, section.max_observation_chars))
+    return Graders(GraderContext(section.grader, llm, settings.rollout.sparse, section.max_observation_chars))
 
 
 def make_summariser(settings: Settings, policy: PolicySource | None = None) -> Summariser | None:

@@ -82,7 +82,7 @@ def prepare(config: DictConfig, settings: Settings) -> None:
     check_episodes(settings, [*trained, *unmade, *validation], renderer)
     synthetic: list[Task] = []
     if section.draws_epochs:
-        from agentevolver import questioning
+        from agentevolver.run import questioning
 
         synthetic = questioning.prepare(settings, originals)
         check_episodes(settings, synthetic, renderer)

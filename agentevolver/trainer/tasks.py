@@ -10,11 +10,11 @@ from typing import Any
 
 from agentevolver.config.parts import from_settings
 from agentevolver.config.schema import Settings
-from agentevolver.synthetic import graded_by, synthetic_tasks
 from agentevolver.trainer.metrics import task_metrics
 from task_manager.background import BackgroundQuestioning
 from task_manager.dataset import MixedTasks
 from task_manager.profile import profile_for
+from task_manager.synthetic import graded_by, synthetic_tasks
 from task_manager.tasks import read_tasks
 
 logger = logging.getLogger(__name__)

@@ -35,7 +35,6 @@ from agentevolver.config.schema import of_verl
 from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
 from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits, watched
 from agentevolver.rollout.rows import group_name
-from agentevolver.synthetic import funnel_metrics
 from agentevolver.trainer.batch import (
     Places,
     ordered,
@@ -67,6 +66,7 @@ from agentevolver.types import Task
 from agentevolver.utils.files import whole, write_jsonl
 from experience_manager.guide import validation_rollouts
 from task_manager.dataset import ROLLOUTS_KEY, row_of
+from task_manager.synthetic import funnel_metrics
 from task_manager.tasks import read_tasks
 
 logger = logging.getLogger(__name__)
@@ -428,7 +428,7 @@ class EvolverTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
         metrics.update(self._rollout_metrics | self._watchdog.metrics())
         if self._tasks is not None and self.global_steps == 1:
-            metrics.update(funnel_metrics(self.settings))
+            metrics.update(funnel_metrics(self.settings.experiment_dir))
         if self._navigation is not None:
             metrics.update(self._navigation.collect())
 

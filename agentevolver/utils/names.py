@@ -33,7 +33,8 @@ def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{error}; write one of {', '.join(names)}, or package.module:Class") from error
+        others = f"one of {', '.join(names)}, or " if names else ""
+        raise ValueError(f"{error}; write {others}package.module:Class") from error
     assert isinstance(base, type)  # typed as a callable, so that an abstract class may be given
     fits = isinstance(found, type) and issubclass(found, base)
     if not fits:

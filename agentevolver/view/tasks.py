@@ -14,9 +14,8 @@ from typing import Any
 from agentevolver.utils.files import GrowingFile, read_at, signature
 from agentevolver.view.experiment import NotThere, Unreadable
 from task_manager.background import round_files
-from task_manager.funnel import STAGES, Record, proposals, tally
-from task_manager.journal import Records
-from task_manager.plan import Plan
+from task_manager.journal import Plan, Records
+from task_manager.report import STAGES, Record, proposals, tally
 
 PAGE = 50
 FATES = ("kept", "dropped", "open")

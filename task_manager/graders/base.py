@@ -17,7 +17,7 @@ class GradingError(Exception):
     """A rollout could not be graded; the message says by whom and why."""
 
 
-class GraderMisuse(ValueError):
+class GraderConfigError(ValueError):
     """The configuration asks a grader for something it cannot do; says what to change."""
 
 

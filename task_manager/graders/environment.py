@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from agentevolver.types import Outcome, Task
-from task_manager.graders.base import GradedWorld, GradingError, Transcript
+from task_manager.actions import read_state
+from task_manager.graders.base import GradedWorld, Grader, GradingError, Transcript
+from task_manager.state import StateCheck
 
 
 class EnvGrader:
@@ -31,3 +33,60 @@ class EnvGrader:
         ):
             raise GradingError(f"task {task.task_id}: the environment graded {score!r}, expected a number in 0..1")
         return Outcome(score=float(score), success=score >= 1.0, reason="graded by the environment")
+
+
+CHECK_KEY = "state_check"
+
+
+class StateGrader:
+    """Compares states."""
+
+    name = "state"
+
+    def __init__(self, sparse: bool = True) -> None:
+        self._sparse = sparse
+
+    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+        """Return the score of the instance's state; raises GradingError for a task without a check."""
+        check = check_of(task)
+        state = await read_state(client, instance_id)
+        if state is None:
+            raise GradingError(f"task {task.task_id}: the environment {task.env_type!r} does not tell its state")
+        results = check.judge(state)
+        missed = [name for name, holds in results if not holds]
+        if not missed:
+            return Outcome(1.0, True, "the state is the reference's")
+        score = 0.0 if self._sparse else _dense(check, len(results), len(missed))
+        return Outcome(score, False, "does not hold: " + "; ".join(missed))
+
+
+class StateThenJudge:
+    """Compares states, and lets a judge decide about a rollout whose state is right."""
+
+    name = "state-llm"
+
+    def __init__(self, state: StateGrader, judge: Grader) -> None:
+        self._state = state
+        self._judge = judge
+
+    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+        """Return the state's score if it is wrong, else the judge's; raises GradingError if either cannot say."""
+        outcome = await self._state.grade(task, trajectory, client, instance_id)
+        return await self._judge.grade(task, trajectory, client, instance_id) if outcome.success else outcome
+
+
+def check_of(task: Task) -> StateCheck:
+    """Return a task's machine check; raises GradingError if it has none."""
+    data = task.metadata.get(CHECK_KEY)
+    if data is None:
+        raise GradingError(f"task {task.task_id} has no state check; grade it with a judge")
+    try:
+        return StateCheck.from_dict(data)
+    except ValueError as error:
+        raise GradingError(f"task {task.task_id}: {error}") from error
+
+
+def _dense(check: StateCheck, total: int, missed: int) -> float:
+    # Ending at once passes `finished` and `nothing else changed`.
+    free = 1 + check.must_finish
+    return max(0.0, (total - missed - free) / (total - free))

@@ -32,7 +32,7 @@ from agentevolver.types import Outcome, Task
 from agentevolver.utils.openings import without_query
 from task_manager import prompts
 from task_manager.graders.base import GradedWorld, GradingError, StepLike, Transcript, bare_query, opening_of
-from task_manager.models import GradeReply
+from task_manager.replies import GradeReply
 from task_manager.settings import MAX_OBSERVATION_CHARS
 from task_manager.tasks import solution_of
 

@@ -8,28 +8,88 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
-from task_manager.graders.agreement import ComparedOutcome
-from task_manager.graders.base import GradedWorld, Grader, GraderMisuse, GradingError, Transcript
-from task_manager.graders.environment import EnvGrader
+from task_manager.graders.base import GradedWorld, Grader, GraderConfigError, GradingError, Transcript
+from task_manager.graders.environment import EnvGrader, StateGrader, StateThenJudge
 from task_manager.graders.judge import KINDS, JudgeGrader
-from task_manager.graders.state import StateGrader, StateThenJudge
 from task_manager.settings import MAX_OBSERVATION_CHARS, GraderSettings
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedOutcome(Outcome):
+    """An outcome beside which another grader's stands: `compared` is {"grader", "score", "success"}. Only the first one
+    counts."""
+
+    compared: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, outcome: Outcome, grader: str, other: Outcome) -> Self:
+        """Return `outcome` with another grader's verdict beside it."""
+        return cls(
+            **asdict(outcome),
+            compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason},
+        )
+
+
+def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, float]:
+    """Return how far a second grader agrees with a first one.
+
+    Args:
+        pairs: (success, score) of the first grader, then of the second, per rollout.
+
+    Returns:
+        n; agreement: the share of equal success; kappa: Cohen's, beyond chance (1 if there is nothing to agree beyond
+        chance and all are equal); false_success and false_failure: the share of the first's failures that the second
+        calls successes, and the other way round; score_gap: mean absolute difference of the scores. Empty without
+        pairs.
+    """
+    if not pairs:
+        return {}
+    n = len(pairs)
+    observed = sum(first == second for first, _, second, _ in pairs) / n
+    share_first, share_second = sum(p[0] for p in pairs) / n, sum(p[2] for p in pairs) / n
+    by_chance = share_first * share_second + (1 - share_first) * (1 - share_second)
+    failures = [second for first, _, second, _ in pairs if not first]
+    successes = [second for first, _, second, _ in pairs if first]
+    return {
+        "n": float(n),
+        "agreement": observed,
+        "kappa": (observed - by_chance) / (1 - by_chance) if by_chance < 1 else float(observed == 1),
+        "false_success": sum(failures) / len(failures) if failures else 0.0,
+        "false_failure": sum(not second for second in successes) / len(successes) if successes else 0.0,
+        "score_gap": statistics.fmean(abs(a - b) for _, a, _, b in pairs),
+    }
+
+
+def agreement_metrics(trajectories: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return `grader/<first>_vs_<second>/<name>` for trajectory records (`Trajectory.to_dict()`) whose outcome was
+    compared."""
+    pairs: dict[str, list[tuple[bool, float, bool, float]]] = {}
+    for record in trajectories:
+        outcome = record["outcome"] or {}
+        compared = outcome.get("compared")
+        if compared:
+            key = f"{record['task']['evaluator']}_vs_{compared['grader']}"
+            pairs.setdefault(key, []).append(
+                (outcome["success"], outcome["score"], compared["success"], compared["score"])
+            )
+    return {f"grader/{key}/{name}": value for key, found in pairs.items() for name, value in agreement(found).items()}
+
+
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class GraderContext:
     """What graders are made from. `llm` is None where no judge is configured."""
 
     settings: GraderSettings
@@ -38,50 +98,54 @@ class Bench:
     max_observation_chars: int = MAX_OBSERVATION_CHARS
 
 
-GRADERS: dict[str, Callable[[Bench], Grader]] = {}
+GRADERS: dict[str, Callable[[GraderContext], Grader]] = {}
 
 
-def register(name: str) -> Callable[[Callable[[Bench], Grader]], Callable[[Bench], Grader]]:
+def register(name: str) -> Callable[[Callable[[GraderContext], Grader]], Callable[[GraderContext], Grader]]:
     """Make a grader known under a name."""
 
-    def keep(make: Callable[[Bench], Grader]) -> Callable[[Bench], Grader]:
+    def keep(make: Callable[[GraderContext], Grader]) -> Callable[[GraderContext], Grader]:
         GRADERS[name] = make
         return make
 
     return keep
 
 
-def make_grader(name: str, bench: Bench) -> Grader:
-    """Return a grader; raises GraderMisuse for a name that is none, or for a judge without a model."""
+def make_grader(name: str, context: GraderContext) -> Grader:
+    """Return a grader; raises GraderConfigError for a name that is none, or for a judge without a model."""
     if name not in GRADERS:
-        raise GraderMisuse(f"there is no grader {name!r}; graders are {', '.join(sorted(GRADERS))}")
-    return GRADERS[name](bench)
+        raise GraderConfigError(f"there is no grader {name!r}; graders are {', '.join(sorted(GRADERS))}")
+    return GRADERS[name](context)
 
 
 def _register_own() -> None:
-    GRADERS["env"] = lambda bench: EnvGrader(bench.sparse)
-    GRADERS["state"] = lambda bench: StateGrader(bench.sparse)
+    GRADERS["env"] = lambda context: EnvGrader(context.sparse)
+    GRADERS["state"] = lambda context: StateGrader(context.sparse)
     GRADERS["state-llm"] = _state_then_judge
     for name in KINDS:
         GRADERS[name] = _judge(name)
 
 
-def _state_then_judge(bench: Bench) -> Grader:
-    judge = bench.settings.fallback_grader
+def _state_then_judge(context: GraderContext) -> Grader:
+    judge = context.settings.fallback_grader
     if judge not in KINDS:
-        raise GraderMisuse(
+        raise GraderConfigError(
             f"grader state-llm needs a judge beside the state, and task_manager.grader.fallback_grader is {judge}"
         )
-    return StateThenJudge(StateGrader(bench.sparse), make_grader(judge, bench))
+    return StateThenJudge(StateGrader(context.sparse), make_grader(judge, context))
 
 
-def _judge(name: str) -> Callable[[Bench], Grader]:
-    def make(bench: Bench) -> Grader:
-        if bench.llm is None:
-            raise GraderMisuse(f"grader {name} needs a language model: configure the role judge in the section llm")
-        settings = bench.settings
-        chars = bench.max_observation_chars
-        return JudgeGrader(name, bench.llm, samples=settings.samples, temperature=settings.temperature, max_chars=chars)
+def _judge(name: str) -> Callable[[GraderContext], Grader]:
+    def make(context: GraderContext) -> Grader:
+        if context.llm is None:
+            raise GraderConfigError(
+                f"grader {name} needs a language model: configure the role judge in the section llm"
+            )
+        settings = context.settings
+        chars = context.max_observation_chars
+        return JudgeGrader(
+            name, context.llm, samples=settings.samples, temperature=settings.temperature, max_chars=chars
+        )
 
     return make
 
@@ -92,15 +156,15 @@ _register_own()
 class Graders:
     """Grades each task by the grader that it names."""
 
-    def __init__(self, bench: Bench, rng: random.Random | None = None) -> None:
-        self._bench = bench
+    def __init__(self, context: GraderContext, rng: random.Random | None = None) -> None:
+        self._context = context
         self._made: dict[str, Grader] = {}
         self._rng = rng
 
     async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
-        """Return the outcome; raises GradingError, GraderMisuse, and what the client raises."""
+        """Return the outcome; raises GradingError, GraderConfigError, and what the client raises."""
         outcome = await self._grader(task.evaluator).grade(task, trajectory, client, instance_id)
-        settings = self._bench.settings
+        settings = self._context.settings
         second = settings.compare_with
         if second is None or second == task.evaluator or self._chance() >= settings.compare_share:
             return outcome
@@ -120,5 +184,5 @@ class Graders:
 
     def _grader(self, name: str) -> Grader:
         if name not in self._made:
-            self._made[name] = make_grader(name, self._bench)
+            self._made[name] = make_grader(name, self._context)
         return self._made[name]

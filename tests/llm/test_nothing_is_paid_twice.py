@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from task_manager.configuration import Configuration
 from task_manager.services import running
+from task_manager.settings import Configuration
 from task_manager.tasks import read_objectives
 from tests.llm.hostile_server import paid_twice
 from tests.llm.serving import served

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from questioning_fakes import LocalDesk, LocalPocket, Tutor
-from test_pipeline import questioner, settings_of
+from test_pipeline import pipeline, settings_of
 
 from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings
@@ -48,7 +48,7 @@ async def over_http(journal, folder, url):
     settings = LLMSettings(base_url=url, model="m", api_key_env=None, cache=folder / "cache.sqlite")
     async with LLM(settings) as llm:
         section = settings_of(num_verify_threads=2, verification={"resolve": True})
-        return await questioner(journal, llm, LocalPocket(), settings=section, seeds=SEEDS).run()
+        return await pipeline(journal, llm, LocalPocket(), settings=section, seeds=SEEDS).run()
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
             tasks = asyncio.run(over_http(journal, folder, how))
         else:
             tutor = SlowTutor(folder / "calls", float(how))
-            tasks = asyncio.run(questioner(journal, tutor, LocalDesk(), settings=settings_of(), seeds=SEEDS).run())
+            tasks = asyncio.run(pipeline(journal, tutor, LocalDesk(), settings=settings_of(), seeds=SEEDS).run())
     write_objectives(folder / "tasks.jsonl", tasks)
     print(len(tasks), time.process_time())
 

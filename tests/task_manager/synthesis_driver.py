@@ -10,10 +10,10 @@ from typing import Any
 from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
 from env_service.registry import BUILT_IN
-from task_manager.configuration import Configuration
-from task_manager.funnel import Funnel
-from task_manager.recheck import recheck_tasks
-from task_manager.workshop import open_workshop
+from task_manager.report import Funnel
+from task_manager.settings import Configuration
+from task_manager.synthetic import open_run
+from task_manager.verify import recheck_tasks
 
 sys.path.append(str(Path(__file__).parents[1] / "env_service"))
 
@@ -46,9 +46,9 @@ async def kept_tasks(
         }
         data = {"train_filter": list_params or {}, "val_splits": list(val_splits), "val_filter": list_params or {}}
         tree = {"env_service": {"env_type": env_type, "env_url": service.url}, "data": data, "task_manager": section}
-        async with open_workshop(Configuration.model_validate(tree), mind) as workshop:
-            tasks = await workshop.make_tasks()
-            funnel = workshop.questioner.funnel()
+        async with open_run(Configuration.model_validate(tree), mind) as run:
+            tasks = await run.make_tasks()
+            funnel = run.pipeline.funnel()
         found = await check(service.url, tasks) if check is not None else None
         assert not service.service.instances, "every instance was released"
         return tasks, funnel, found

@@ -6,8 +6,9 @@ from importlib.metadata import EntryPoint
 import pytest
 from questioning_fakes import LocalDesk
 
+from agentevolver.errors import ConfigError
 from env_service.protocol import EnvCrashed, EnvRequestError
-from task_manager.actions import FormatError, PlainFormat, format_of, read_state, register_format
+from task_manager.actions import PlainFormat, format_of, read_state, register_format
 from task_manager.known_formats import AppworldFormat, GymnasiumFormat, PocketFormat, PythonFormat, ToolCallFormat
 from task_manager.verify import flaw_of
 from task_manager.world import World, execute
@@ -147,7 +148,7 @@ def test_a_format_is_found_by_its_entry_point(monkeypatch):
     "spec", ["nowhere.at_all:Format", "task_manager.actions:StateClient", "task_manager.actions:Nothing", "formats"]
 )
 def test_a_class_that_is_no_format_is_refused(spec):
-    with pytest.raises(FormatError, match=spec):
+    with pytest.raises(ConfigError, match=spec):
         format_of("moon", spec)
 
 

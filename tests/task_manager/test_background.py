@@ -10,10 +10,10 @@ from questioning_fakes import LocalPocket
 from test_end_to_end import FaultyEndpoint, served
 
 from task_manager.background import BackgroundQuestioning, all_synthetic_tasks
-from task_manager.configuration import Configuration
 from task_manager.profile import shipped_profile
-from task_manager.recheck import recheck_tasks
+from task_manager.settings import Configuration
 from task_manager.tasks import write_objectives
+from task_manager.verify import recheck_tasks
 
 sys.path.append(str(Path(__file__).parents[1] / "env_service"))
 

@@ -12,9 +12,8 @@ import task_manager.settings
 from agentevolver.commands.task_manager import main
 from agentevolver.config.parts import from_settings_file
 from agentevolver.errors import ConfigError
-from task_manager.configuration import Configuration
-from task_manager.settings import TaskManagerSettings
-from task_manager.workshop import seeds_of_round
+from task_manager.settings import Configuration, TaskManagerSettings
+from task_manager.synthetic import seeds_of_round
 
 
 def write(tmp_path, **sections):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from task_manager.curriculum import Curriculum
+from task_manager.mixture import Curriculum
 from task_manager.profile import shipped_profile
 from task_manager.settings import CurriculumSettings
 

@@ -11,9 +11,9 @@ import yaml
 from agentevolver.commands.task_manager import _COMMANDS, _parser
 from agentevolver.config.parts import from_settings_file
 from agentevolver.types import Task
-from task_manager.funnel import STAGES
 from task_manager.graders.registry import GRADERS
 from task_manager.profile import shipped_profile
+from task_manager.report import STAGES
 from task_manager.settings import TaskManagerSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "task_manager.md").read_text(encoding="utf-8")

@@ -14,17 +14,17 @@ import pytest
 import yaml
 from aiohttp import web
 from questioning_fakes import HashEncoder, LocalPocket
-from test_pipeline import questioner, settings_of
+from test_pipeline import pipeline, settings_of
 
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm.client import LLM
 from agentevolver.llm.settings import LLMSettings
-from task_manager.configuration import Configuration
-from task_manager.drafting import draft_profile
 from task_manager.profile import load_profile
-from task_manager.recheck import recheck_tasks
+from task_manager.settings import Configuration
+from task_manager.synthesize import draft_profile
+from task_manager.synthetic import open_run
 from task_manager.tasks import read_objectives
-from task_manager.workshop import open_workshop
+from task_manager.verify import recheck_tasks
 from task_manager.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ async def test_an_endpoint_with_every_fault_neither_hangs_nor_lets_anything_thro
     seeds = tuple(f"note_add.k{site}.{site}" for site in range(10))
     settings = settings_of(num_explore_threads=5, max_failed_share=1.0, verification={"judge": True})
     async with served(endpoint) as llm:
-        run = questioner(tmp_path, llm, LocalPocket(), settings=settings, seeds=seeds)
+        run = pipeline(tmp_path, llm, LocalPocket(), settings=settings, seeds=seeds)
         tasks = await asyncio.wait_for(run.run(), 240)
     assert all(endpoint.done.values()), "each fault happened"
     assert len(tasks) >= 10
@@ -126,13 +126,13 @@ async def test_over_the_service_tasks_are_made_and_a_second_run_finds_them(tmp_p
         section = {"n": 1, "max_seed_tasks": 6, "train_data_path": str(tmp_path / "t.jsonl"), "num_explore_threads": 3}
         tree = {"env_service": {"env_url": service.url}, "data": {"val_filter": {"n": 24}}, "task_manager": section}
         configuration = Configuration.model_validate(tree)
-        async with open_workshop(configuration, llm, encoder=HashEncoder()) as workshop:
-            tasks = await workshop.make_tasks()
+        async with open_run(configuration, llm, encoder=HashEncoder()) as run:
+            tasks = await run.make_tasks()
         assert read_objectives(tmp_path / "t.jsonl") == tasks and len(tasks) >= 8
-        assert {task.metadata["origin"]["run"] for task in tasks} == {workshop.plan.run}
+        assert {task.metadata["origin"]["run"] for task in tasks} == {run.plan.run}
         before = endpoint.teacher.served.total()
-        async with open_workshop(configuration, llm, encoder=HashEncoder()) as workshop:
-            assert await workshop.make_tasks() == tasks
+        async with open_run(configuration, llm, encoder=HashEncoder()) as run:
+            assert await run.make_tasks() == tasks
         assert endpoint.teacher.served.total() == before
 
 

@@ -17,11 +17,18 @@ from agentevolver.llm.errors import (
 from agentevolver.llm.prompts import read_steps
 from env_service.protocol import EnvCrashed
 from task_manager.actions import format_of
-from task_manager.explore import Exploration, Explorer, replayed
-from task_manager.flights import ExploredStep, Flight
+from task_manager.explore import (
+    CuriousStrategy,
+    Exploration,
+    ExploredStep,
+    Explorer,
+    RandomStrategy,
+    StepLog,
+    make_strategy,
+    replayed,
+)
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings
-from task_manager.strategies import CuriousStrategy, RandomStrategy, make_strategy
 from task_manager.world import World
 
 WORLD = World("pocket", "note_add.k3.7")
@@ -219,33 +226,33 @@ async def test_an_exploration_goes_on_behind_its_last_step(tmp_path):
     path = tmp_path / "x" / "flight.jsonl"
     with pytest.raises(LLMUnavailable):
         says = [step.action for step in whole.steps[:4]]
-        await explorer(Tutor(says={"explorer/act": [*says, LLMUnavailable("away")]})).explore(WORLD, 0, Flight(path))
+        await explorer(Tutor(says={"explorer/act": [*says, LLMUnavailable("away")]})).explore(WORLD, 0, StepLog(path))
     with path.open("a") as file:
         file.write('{"action": "note.li')
     tutor, client = Tutor(), LocalDesk()
-    found = await explorer(tutor, client).explore(WORLD, 0, Flight(path))
+    found = await explorer(tutor, client).explore(WORLD, 0, StepLog(path))
     assert found.steps == whole.steps and len(tutor.prompts) == 2 and not client.open
-    assert Flight(path).steps == whole.steps and client.counts["/create"] == 1
+    assert StepLog(path).steps == whole.steps and client.counts["/create"] == 1
 
 
 async def test_where_the_world_answers_otherwise_the_exploration_begins_anew_and_says_so(tmp_path, caplog):
     path = tmp_path / "flight.jsonl"
-    flight = Flight(path)
-    flight.begin("You are at site k3")
-    flight.add(ExploredStep("note.list home", "a note that was there before", "breadth"))
+    log = StepLog(path)
+    log.begin("You are at site k3")
+    log.add(ExploredStep("note.list home", "a note that was there before", "breadth"))
     tutor, client = Tutor(), LocalDesk()
     with caplog.at_level(logging.WARNING):
-        found = await explorer(tutor, client).explore(WORLD, 0, Flight(path))
+        found = await explorer(tutor, client).explore(WORLD, 0, StepLog(path))
     assert "begins anew: its world does not answer the 1 steps again" in caplog.text
-    assert found.steps == (await explorer(Tutor()).explore(WORLD, 0)).steps == Flight(path).steps
+    assert found.steps == (await explorer(Tutor()).explore(WORLD, 0)).steps == StepLog(path).steps
     assert client.counts["/create"] == 2 and not client.open
 
 
 async def test_a_file_that_holds_no_exploration_is_begun_anew(tmp_path, caplog):
     path = tmp_path / "flight.jsonl"
     path.write_text("[]\n")
-    assert Flight(path).steps == [] and "begun anew" in caplog.text
-    assert len((await explorer(Tutor()).explore(WORLD, 0, Flight(path))).steps) == 6 == len(Flight(path).steps)
+    assert StepLog(path).steps == [] and "begun anew" in caplog.text
+    assert len((await explorer(Tutor()).explore(WORLD, 0, StepLog(path))).steps) == 6 == len(StepLog(path).steps)
 
 
 @pytest.mark.parametrize("error", [LLMUnavailable("down"), EnvCrashed("broke")])

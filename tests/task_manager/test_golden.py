@@ -17,10 +17,8 @@ from agentevolver.builtin.teacher.prompt import Rates
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.commands.task_manager import main
 from agentevolver.errors import ConfigError
-from agentevolver.golden.asking import GoldenAsker
-from agentevolver.golden.cases import read_cases, shipped_cases
-from agentevolver.golden.checks import Check, values_at
-from agentevolver.golden.report import FORM, Answered, Quality, evaluate, print_quality, write_quality
+from agentevolver.golden.cases import Check, read_cases, shipped_cases, values_at
+from agentevolver.golden.report import FORM, Answered, GoldenAsker, Quality, evaluate, print_quality, write_quality
 from agentevolver.llm.errors import LLMFiltered, LLMReplyError, Reply
 from agentevolver.llm.reply import NoAnswer, read_reply
 from agentevolver.llm.settings import LLMSettings, Role

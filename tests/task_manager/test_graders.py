@@ -12,10 +12,9 @@ from agentevolver.llm.prompts import read_steps
 from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
 from env_service.protocol import EnvCrashed
 from task_manager.graders import GRADERS, Graders, GradingError, make_grader, register
-from task_manager.graders.agreement import ComparedOutcome, agreement, agreement_metrics
-from task_manager.graders.base import GraderMisuse, bare_query
+from task_manager.graders.base import GraderConfigError, bare_query
 from task_manager.graders.judge import KINDS, JudgeGrader, RunningMean
-from task_manager.graders.registry import Bench
+from task_manager.graders.registry import ComparedOutcome, GraderContext, agreement, agreement_metrics
 from task_manager.settings import GraderSettings
 
 TASK = Task(
@@ -55,7 +54,7 @@ def verdict(score, achieved=None, relevant=True):
 
 async def grade(name, *says, task=TASK, trajectory=DONE, **settings):
     tutor = Tutor({"judge/grade": says})
-    grader = make_grader(name, Bench(GraderSettings(**settings), tutor))
+    grader = make_grader(name, GraderContext(GraderSettings(**settings), tutor))
     return await grader.grade(task, trajectory, None, "i"), tutor
 
 
@@ -198,7 +197,7 @@ async def test_the_constraint_tells_the_running_mean_and_moves_with_it():
 async def test_the_environments_own_task_is_graded_by_the_environment():
     client = LocalDesk()
     await client.create_instance("pocket", "note_add.k3.7", "i")
-    grader = make_grader("env", Bench(GraderSettings(), None))
+    grader = make_grader("env", GraderContext(GraderSettings(), None))
     assert await grader.grade(Task("note_add.k3.7", "pocket"), DONE, client, "i") == Outcome(
         0.0, False, "graded by the environment"
     )
@@ -215,19 +214,19 @@ async def test_a_score_that_is_none_is_no_grade(score):
             return score
 
     with pytest.raises(GradingError, match="expected a number"):
-        await make_grader("env", Bench(GraderSettings(), None)).grade(Task("a", "pocket"), DONE, Odd(), "i")
+        await make_grader("env", GraderContext(GraderSettings(), None)).grade(Task("a", "pocket"), DONE, Odd(), "i")
 
 
 async def test_a_task_without_a_check_is_not_graded_by_state():
     with pytest.raises(GradingError, match="has no state check"):
-        await make_grader("state", Bench(GraderSettings(), None)).grade(TASK, DONE, LocalDesk(), "i")
+        await make_grader("state", GraderContext(GraderSettings(), None)).grade(TASK, DONE, LocalDesk(), "i")
 
 
 def test_an_unknown_grader_and_a_judge_without_a_model_are_refused():
-    with pytest.raises(GraderMisuse, match="there is no grader 'moon'"):
-        make_grader("moon", Bench(GraderSettings(), None))
-    with pytest.raises(GraderMisuse, match="needs a language model"):
-        make_grader("llm", Bench(GraderSettings(), None))
+    with pytest.raises(GraderConfigError, match="there is no grader 'moon'"):
+        make_grader("moon", GraderContext(GraderSettings(), None))
+    with pytest.raises(GraderConfigError, match="needs a language model"):
+        make_grader("llm", GraderContext(GraderSettings(), None))
 
 
 async def test_a_grader_of_ones_own_can_be_registered():
@@ -239,7 +238,9 @@ async def test_a_grader_of_ones_own_can_be_registered():
 
     register("generous")(lambda bench: Generous())
     try:
-        assert (await make_grader("generous", Bench(GraderSettings(), None)).grade(TASK, DONE, None, "i")).success
+        assert (
+            await make_grader("generous", GraderContext(GraderSettings(), None)).grade(TASK, DONE, None, "i")
+        ).success
     finally:
         del GRADERS["generous"]
 
@@ -247,7 +248,7 @@ async def test_a_grader_of_ones_own_can_be_registered():
 async def test_each_task_is_graded_by_its_own_and_compared_by_another_if_wanted():
     settings = GraderSettings(compare_with="llm-gt", compare_share=1.0)
     tutor = Tutor({"judge/grade": [verdict(90), verdict(30), "gibberish"]})
-    graders = Graders(Bench(settings, tutor), random.Random(0))
+    graders = Graders(GraderContext(settings, tutor), random.Random(0))
     outcome = await graders.grade(TASK, DONE, None, "i")
     assert isinstance(outcome, ComparedOutcome) and (outcome.score, outcome.success) == (0.9, True)
     assert outcome.compared == {"grader": "llm-gt", "score": 0.3, "success": False, "reason": "r30"}
@@ -281,7 +282,10 @@ def test_the_bare_query_is_what_was_asked_before_anything_was_injected():
 
 async def test_the_judge_sees_as_much_of_an_observation_as_is_configured():
     seen = []
-    for bench in (Bench(GraderSettings(), Tutor(), max_observation_chars=1_000), Bench(GraderSettings(), Tutor())):
+    for bench in (
+        GraderContext(GraderSettings(), Tutor(), max_observation_chars=1_000),
+        GraderContext(GraderSettings(), Tutor()),
+    ):
         await make_grader("llm", bench).grade(TASK, LONG, None, "i")
         (sections,) = bench.llm.asked("judge/grade")
         seen.append(len(read_steps(sections["transcript"])[0].observation))

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from questioning_fakes import HashEncoder
 
-from task_manager.filters.lexical import words
-from task_manager.known_queries import Pool
+from task_manager.dedup import words
+from task_manager.known_queries import KnownQueries
 from task_manager.settings import DeduplicationSettings
 
 LONG = "buy three pieces of the red soap and pay for them now"
 
 
 def pool(evaluation=(), encoder=None, **settings):
-    return Pool(DeduplicationSettings(**settings), encoder or HashEncoder(), evaluation)
+    return KnownQueries(DeduplicationSettings(**settings), encoder or HashEncoder(), evaluation)
 
 
 async def test_the_first_is_kept_and_its_double_is_not():

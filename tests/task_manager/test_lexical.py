@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_manager.filters.lexical import LexicalIndex, jaccard, lexical_duplicates, pairwise_duplicates, words
+from task_manager.dedup import LexicalIndex, jaccard, lexical_duplicates, pairwise_duplicates, words
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefghijkl"), max_size=9).map(" ".join), max_size=40)
 

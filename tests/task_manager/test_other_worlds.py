@@ -15,13 +15,12 @@ from env_service.environments.gymnasium.env import GymnasiumEnv
 from env_service.environments.mcp_tools.env import McpEnv
 from env_service.environments.python_tool.env import PythonEnv
 from task_manager.actions import format_of
-from task_manager.funnel import Funnel
-from task_manager.graders.registry import Bench, make_grader
-from task_manager.graders.state import CHECK_KEY
-from task_manager.recheck import recheck_tasks
+from task_manager.graders.environment import CHECK_KEY
+from task_manager.graders.registry import GraderContext, make_grader
+from task_manager.report import Funnel
 from task_manager.settings import GraderSettings, VerificationSettings
 from task_manager.synthesize import Proposal
-from task_manager.verify import Verifier, flaw_of
+from task_manager.verify import Verifier, flaw_of, recheck_tasks
 from task_manager.world import World, execute
 
 LAKE = "FrozenLake-v1:seed=0"
@@ -181,7 +180,7 @@ async def test_references_are_carried_out_checked_and_graded_by_state(world, env
                 CHECK_KEY: done.check.to_dict()})  # fmt: skip
     (finding,) = await recheck_tasks(client, [task], {}, 1)
     assert finding.flaw is None
-    grader = make_grader("state", Bench(GraderSettings(), None))
+    grader = make_grader("state", GraderContext(GraderSettings(), None))
     for actions, score in ((same, 1.0), (list(wrong)[-1], 0.0)):
         outcome = await graded(grader, client, world, task, fmt.complete(actions, None))
         assert outcome.score == score
@@ -270,7 +269,7 @@ async def test_a_task_that_changes_and_asks_in_prose_is_graded_by_state_and_judg
             self.asked += 1
             return Outcome(0.2, False, "it rang four times")
 
-    from task_manager.graders.state import StateGrader, StateThenJudge
+    from task_manager.graders.environment import StateGrader, StateThenJudge
 
     judge = Judge()
     grader = StateThenJudge(StateGrader(), judge)

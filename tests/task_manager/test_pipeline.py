@@ -11,16 +11,14 @@ from agentevolver.llm.errors import BudgetExceeded, LLMFiltered, LLMRefused, LLM
 from agentevolver.types import Task
 from env_service.protocol import EnvCrashed, EnvRequestError, EnvUnavailable
 from task_manager.actions import format_of
-from task_manager.explore import Explorer
-from task_manager.funnel import tally
-from task_manager.graders.state import StateGrader
-from task_manager.journal import Journal
-from task_manager.known_queries import Pool
-from task_manager.pipeline import Questioner, QuestioningFailed
-from task_manager.plan import Plan
+from task_manager.explore import Explorer, make_strategy
+from task_manager.graders.environment import StateGrader
+from task_manager.journal import Journal, Plan
+from task_manager.known_queries import KnownQueries
+from task_manager.pipeline import QuestioningFailed, TaskPipeline
 from task_manager.profile import shipped_profile
+from task_manager.report import tally
 from task_manager.settings import TaskManagerSettings
-from task_manager.strategies import make_strategy
 from task_manager.synthesize import Synthesiser
 from task_manager.verify import Verifier
 
@@ -56,12 +54,12 @@ def plan_of(settings, seeds=SEEDS, evaluation=(), models=MODELS, profile=PROFILE
     )
 
 
-def questioner(folder, llm, client=None, *, settings=None, evaluation=(), seeds=SEEDS):
+def pipeline(folder, llm, client=None, *, settings=None, evaluation=(), seeds=SEEDS):
     settings, client, fmt = settings or settings_of(), client or LocalDesk(), format_of("pocket")
     strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
     journal = folder if isinstance(folder, Journal) else Journal(folder)
     _opened.append(journal)
-    return Questioner(
+    return TaskPipeline(
         plan_of(settings, seeds, evaluation),
         settings,
         journal,
@@ -71,7 +69,7 @@ def questioner(folder, llm, client=None, *, settings=None, evaluation=(), seeds=
         verifier=Verifier(client, llm, fmt, settings.verification),
         strategy=strategy,
         fmt=fmt,
-        pool=Pool(settings.deduplication, HashEncoder(), evaluation),
+        pool=KnownQueries(settings.deduplication, HashEncoder(), evaluation),
     )
 
 
@@ -81,7 +79,7 @@ def journal_of(folder):
 
 
 async def test_each_kept_task_has_an_id_a_world_a_reference_and_a_check_of_its_own(tmp_path):
-    tasks = await questioner(tmp_path, Tutor()).run()
+    tasks = await pipeline(tmp_path, Tutor()).run()
     assert len(tasks) >= 8
     assert len({task.task_id for task in tasks}) == len({task.query for task in tasks}) == len(tasks)
     for task in tasks:
@@ -95,7 +93,7 @@ async def test_each_kept_task_has_an_id_a_world_a_reference_and_a_check_of_its_o
 
 async def test_the_state_grader_passes_the_reference_and_nothing_else(tmp_path):
     client = LocalDesk()
-    tasks = await questioner(tmp_path, Tutor(), client).run()
+    tasks = await pipeline(tmp_path, Tutor(), client).run()
     for task in tasks[:6]:
         for actions, success in (
             (task.metadata["solution"], True),
@@ -116,7 +114,7 @@ async def test_the_funnel_narrows_and_says_why(tmp_path):
     wrong = {"query": "file soap under home", "solution": ["note.tag n2 fun"], "confidence": 0.9}
     good = {"query": "file soap under fun", "solution": ["note.tag n2 fun"], "confidence": 0.9}
     tutor.says["synthesiser/tasks"] = [json.dumps({"tasks": [bad, wrong, good, good, {"query": "x"}]})]
-    run = questioner(tmp_path, tutor, seeds=("note_add.k3.7",))
+    run = pipeline(tmp_path, tutor, seeds=("note_add.k3.7",))
     assert [task.query for task in await run.run()] == ["file soap under fun"]
     funnel = run.funnel()
     assert (funnel.explored, funnel.proposed, funnel.parsed, funnel.deduplicated, funnel.kept) == (1, 5, 4, 1, 1)
@@ -130,10 +128,10 @@ async def test_the_funnel_narrows_and_says_why(tmp_path):
 
 async def test_a_second_start_does_nothing_again_and_finds_the_same_tasks(tmp_path):
     with Journal(tmp_path) as journal:
-        tasks = await questioner(journal, Tutor()).run()
+        tasks = await pipeline(journal, Tutor()).run()
     tutor, client = Tutor(), LocalDesk()
     with Journal(tmp_path) as journal:
-        assert await questioner(journal, tutor, client).run() == tasks
+        assert await pipeline(journal, tutor, client).run() == tasks
     assert tutor.prompts == [] and client.counts["/create"] == 0
 
 
@@ -156,16 +154,16 @@ async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
         settings = settings_of(
             n=2, num_explore_threads=3, num_verify_threads=4, deduplication={"jaccard": 0.7, "scope": "all"}
         )
-        run = questioner(tmp_path / str(patience), Slow(patience), settings=settings)
+        run = pipeline(tmp_path / str(patience), Slow(patience), settings=settings)
         kept.append([(task.task_id, task.query, task.metadata["solution"]) for task in await run.run()])
     assert len(kept[0]) > 3 and all(other == kept[0] for other in kept)
 
 
 async def test_more_explorations_go_on_with_new_numbers(tmp_path):
     with Journal(tmp_path) as journal:
-        before = await questioner(journal, Tutor(), settings=settings_of(strategy="curious")).run()
+        before = await pipeline(journal, Tutor(), settings=settings_of(strategy="curious")).run()
     with Journal(tmp_path) as journal:
-        after = await questioner(journal, Tutor(), settings=settings_of(strategy="curious", n=2)).run()
+        after = await pipeline(journal, Tutor(), settings=settings_of(strategy="curious", n=2)).run()
     assert after[: len(before)] == before and len({task.task_id for task in after}) == len(after)
 
 
@@ -183,10 +181,10 @@ async def test_more_explorations_go_on_with_new_numbers(tmp_path):
 )
 async def test_a_changed_setting_redoes_what_follows_from_it_and_no_more(tmp_path, change, again):
     with Journal(tmp_path) as journal:
-        await questioner(journal, Tutor()).run()
+        await pipeline(journal, Tutor()).run()
     tutor = Tutor()
     with Journal(tmp_path) as journal:
-        assert await questioner(journal, tutor, settings=settings_of(**change)).run()
+        assert await pipeline(journal, tutor, settings=settings_of(**change)).run()
     assert {task for task, _, _ in tutor.prompts} == again
 
 
@@ -206,21 +204,21 @@ def test_keys_follow_environment_profile_models_and_prompts():
 
 
 async def test_evaluation_tasks_are_never_kept(tmp_path):
-    tasks = await questioner(tmp_path / "a", Tutor()).run()
+    tasks = await pipeline(tmp_path / "a", Tutor()).run()
     held_out = (tasks[0].query.upper() + "!",)
-    kept = await questioner(tmp_path / "b", Tutor(), evaluation=held_out).run()
+    kept = await pipeline(tmp_path / "b", Tutor(), evaluation=held_out).run()
     assert tasks[0].query not in {task.query for task in kept} and kept
 
 
 async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
     tutor = Tutor()
     with Journal(tmp_path) as journal:
-        some = await questioner(
+        some = await pipeline(
             journal, tutor, settings=settings_of(target_tasks=3, num_explore_threads=1, num_verify_threads=1)
         ).run()
     assert len(some) == 3 and len(tutor.asked("synthesiser/tasks")) < len(SEEDS)
     with Journal(tmp_path) as journal:
-        more = await questioner(journal, Tutor(), settings=settings_of()).run()
+        more = await pipeline(journal, Tutor(), settings=settings_of()).run()
     assert more[:3] == some and len(more) > 3
 
 
@@ -236,12 +234,12 @@ async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
 )
 async def test_what_a_model_says_wrongly_is_lost_and_the_rest_is_kept_and_tried_again_later(tmp_path, says):
     with Journal(tmp_path) as journal:
-        run = questioner(journal, Tutor(says))
+        run = pipeline(journal, Tutor(says))
         some = await asyncio.wait_for(run.run(), 30)
         assert some and 1 <= run.funnel().failed <= 3
     with Journal(tmp_path) as journal:
-        everything = await questioner(journal, Tutor()).run()
-    complete = await questioner(tmp_path / "other", Tutor()).run()
+        everything = await pipeline(journal, Tutor()).run()
+    complete = await pipeline(tmp_path / "other", Tutor()).run()
     assert {task.query for task in everything} == {task.query for task in complete} > {task.query for task in some}
 
 
@@ -252,9 +250,9 @@ async def test_a_world_that_breaks_is_tried_again_and_an_instance_never_left_ope
         ("/create", EnvCrashed("broke")),
         ("/get_info", EnvCrashed("broke")),
     ]
-    run = questioner(tmp_path, Tutor(), client)
+    run = pipeline(tmp_path, Tutor(), client)
     tasks = await run.run()
-    assert {task.query for task in tasks} == {task.query for task in await questioner(tmp_path / "x", Tutor()).run()}
+    assert {task.query for task in tasks} == {task.query for task in await pipeline(tmp_path / "x", Tutor()).run()}
     assert run.funnel().failed == 0 and not client.open and not client.failures
 
 
@@ -267,18 +265,18 @@ async def test_a_service_that_stays_away_ends_the_run_with_one_line_and_what_was
             return await super()._said(role, messages, sampling)
 
     with Journal(tmp_path) as journal:
-        run = questioner(journal, Leaving(), client)
+        run = pipeline(journal, Leaving(), client)
         with pytest.raises(QuestioningFailed, match="service went away"):
             await asyncio.wait_for(run.run(), 30)
         assert run.funnel().explored > 0
     with Journal(tmp_path) as journal:
-        assert await questioner(journal, Tutor()).run()
+        assert await pipeline(journal, Tutor()).run()
 
 
 async def test_a_service_that_comes_back_is_waited_for(tmp_path):
     client = LocalDesk()
     client.failures = [("/step", EnvUnavailable("away")), ("/create", EnvUnavailable("away"))]
-    run = questioner(tmp_path, Tutor(), client, settings=settings_of(unavailable_timeout_s=5))
+    run = pipeline(tmp_path, Tutor(), client, settings=settings_of(unavailable_timeout_s=5))
     assert await run.run() and run.funnel().failed == 0
 
 
@@ -288,7 +286,7 @@ async def test_a_run_in_which_everything_fails_ends_early(tmp_path, error):
     seeds = tuple(f"note_add.k3.{i}" for i in range(60))
     tutor = Tutor({"explorer/act": [error] * 60} if isinstance(error, LLMRefused) else {})
     client.failures = [("/create", error)] * 60 if isinstance(error, EnvRequestError) else []
-    run = questioner(tmp_path, tutor, client, seeds=seeds)
+    run = pipeline(tmp_path, tutor, client, seeds=seeds)
     with pytest.raises(QuestioningFailed, match="max_failed_share"):
         await run.run()
     assert run.funnel().failed < 15
@@ -299,7 +297,7 @@ async def test_failures_are_counted_by_kind(tmp_path):
         "synthesiser/tasks": [LLMUnavailable("503"), LLMFiltered("a word"), LLMFiltered("a word")],
         "judge/accept": [LLMTimeout("slow")],
     }
-    run = questioner(tmp_path, Tutor(says), settings=settings_of(num_explore_threads=1))
+    run = pipeline(tmp_path, Tutor(says), settings=settings_of(num_explore_threads=1))
     assert await run.run()
     funnel = run.funnel()
     assert funnel.failures == {"unavailable": 1, "filtered": 1, "timeout": 1} and funnel.failed == 3
@@ -310,7 +308,7 @@ async def test_an_endpoint_that_is_wrong_stops_the_run_with_one_line_that_says_h
     seeds = tuple(f"note_add.k3.{i}" for i in range(30))
     tutor = Tutor({"explorer/act": [LLMRefused("HTTP 401: no such key")] * 30})
     with pytest.raises(QuestioningFailed) as failed:
-        await questioner(tmp_path, tutor, seeds=seeds).run()
+        await pipeline(tmp_path, tutor, seeds=seeds).run()
     line = str(failed.value)
     assert (
         "\n" not in line
@@ -322,7 +320,7 @@ async def test_an_endpoint_that_is_wrong_stops_the_run_with_one_line_that_says_h
 
 async def test_what_a_stopped_exploration_found_is_made_into_tasks(tmp_path):
     says = ["note.list home", "note.list work", LLMRefused("too much")]
-    run = questioner(
+    run = pipeline(
         tmp_path, Tutor({"explorer/act": says}), seeds=SEEDS[:1], settings=settings_of(num_explore_threads=1)
     )
     assert {task.query for task in await run.run()} == {
@@ -335,7 +333,7 @@ async def test_what_a_stopped_exploration_found_is_made_into_tasks(tmp_path):
 async def test_a_crashed_world_costs_no_call_again(tmp_path):
     client, tutor = LocalDesk(), Tutor()
     client.failures = [("/step", EnvCrashed("broke"))]
-    run = questioner(tmp_path, tutor, client, seeds=SEEDS[:1])
+    run = pipeline(tmp_path, tutor, client, seeds=SEEDS[:1])
     real = client._called
 
     def called(route):
@@ -360,7 +358,7 @@ async def test_the_shorter_solution_is_the_tasks_reference(tmp_path):
         }
     )
     tutor.says["verifier/solve"] = ["note.tag n2 fun", "done"]
-    (task,) = await questioner(
+    (task,) = await pipeline(
         tmp_path, tutor, settings=settings_of(verification={"resolve": True}), seeds=("note_add.k3.7",)
     ).run()
     assert task.metadata["solution"] == ["note.tag n2 fun", "done"] and task.ground_truth == "note.tag n2 fun\ndone"
@@ -380,14 +378,14 @@ async def test_failures_are_compared_with_every_job_that_has_ended_also_those_of
             return await super().create_instance(env_type, task_id, *arguments, **named)
 
     seeds = tuple(f"note_add.k3.{i}" for i in range(16))
-    run = questioner(tmp_path, Tutor(), Halves(), seeds=seeds, settings=settings_of(num_explore_threads=16))
+    run = pipeline(tmp_path, Tutor(), Halves(), seeds=seeds, settings=settings_of(num_explore_threads=16))
     await asyncio.wait_for(run.run(explore_only=True), 30)
     assert run.funnel().failed == 8, "half of them, which is what max_failed_share allows"
 
 
 async def test_a_spent_budget_stops_cleanly(tmp_path):
     tutor = Tutor({"judge/accept": [BudgetExceeded("spent")]})
-    run = questioner(tmp_path, tutor, settings=settings_of(num_explore_threads=1))
+    run = pipeline(tmp_path, tutor, settings=settings_of(num_explore_threads=1))
     await run.run()
     assert run.funnel().failed == 0 and run.funnel().explored <= 2  # the next one is under way when the first is judged
 
@@ -395,13 +393,13 @@ async def test_a_spent_budget_stops_cleanly(tmp_path):
 async def test_progress_is_told_and_exploring_alone_makes_no_tasks(tmp_path):
     told = []
     tutor = Tutor()
-    assert await questioner(tmp_path, tutor).run(lambda *numbers: told.append(numbers), explore_only=True) == []
+    assert await pipeline(tmp_path, tutor).run(lambda *numbers: told.append(numbers), explore_only=True) == []
     assert sorted(told) == [(i, 4, 0) for i in (1, 2, 3, 4)]
     assert {task for task, _, _ in tutor.prompts} == {"explorer/act"}
 
 
 async def test_stats_can_be_read_from_the_journal_alone(tmp_path):
     with Journal(tmp_path) as journal:
-        run = questioner(journal, Tutor())
+        run = pipeline(journal, Tutor())
         await run.run()
         assert tally(journal.records, plan_of(settings_of())).metrics() == run.funnel().metrics()

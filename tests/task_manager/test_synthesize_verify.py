@@ -10,8 +10,8 @@ from agentevolver.llm.prompts import read_steps
 from env_service.protocol import EnvCrashed
 from task_manager.actions import format_of
 from task_manager.explore import Exploration, ExploredStep
-from task_manager.models import TasksReply, read_task
 from task_manager.profile import shipped_profile
+from task_manager.replies import TasksReply, read_task
 from task_manager.settings import SynthesisSettings, VerificationSettings
 from task_manager.synthesize import Proposal, Synthesis, Synthesiser
 from task_manager.verify import Verifier

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentevolver.llm import prompts
 from agentevolver.llm.prompts import NO_STEPS, PromptError
 from agentevolver.llm.reply import read_reply
-from task_manager.models import ActReply
+from task_manager.replies import ActReply
 
 _EVIL = st.sampled_from(
     [

@@ -27,13 +27,11 @@ from experience_manager.attempts import read_attempts
 from experience_manager.distill import Distilled, Distiller
 from experience_manager.settings import DistillationSettings
 from task_manager.actions import format_of
-from task_manager.explore import Exploration, Explorer
-from task_manager.flights import ExploredStep
+from task_manager.explore import Exploration, ExploredStep, Explorer, RandomStrategy
 from task_manager.graders.base import GradingError
 from task_manager.graders.judge import JudgeGrader
 from task_manager.profile import shipped_profile
 from task_manager.settings import StrategySettings, SynthesisSettings, VerificationSettings
-from task_manager.strategies import RandomStrategy
 from task_manager.synthesize import Proposal, Synthesis, Synthesiser
 from task_manager.verify import Verdict as Verification
 from task_manager.verify import Verifier

@@ -7,10 +7,9 @@ from typing import ClassVar
 import pytest
 from omegaconf import OmegaConf
 
-from agentevolver import questioning
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
-from agentevolver.run import main
+from agentevolver.run import main, questioning
 from agentevolver.run import probe as probing
 from agentevolver.types import Task
 from context_manager.chat import ChatRenderer

@@ -8,16 +8,16 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.checks import for_verl, load
 from agentevolver.config.parts import from_settings
-from agentevolver.questioning import prepare
-from agentevolver.synthetic import synthetic_tasks
+from agentevolver.run.questioning import prepare
 from agentevolver.trainer import tasks as training
 from agentevolver.trainer.failures import FailureGuard
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task
 from task_manager.background import round_files
-from task_manager.graders.agreement import ComparedOutcome
+from task_manager.graders.registry import ComparedOutcome
 from task_manager.services import running
+from task_manager.synthetic import synthetic_tasks
 from task_manager.tasks import write_objectives, write_tasks
 from tests.agentevolver.launcher.fakes import free_port
 

@@ -21,8 +21,7 @@ from experience_manager.experience import Category, Experience
 from experience_manager.guide import Guidance, inject
 from experience_manager.pool import Pool
 from experience_manager.store import Store
-from task_manager.journal import Journal
-from task_manager.plan import Plan
+from task_manager.journal import Journal, Plan
 from task_manager.tasks import write_objectives, write_tasks
 
 HOSTILE = '<img src=x onerror="document.title=1"><script>alert(1)</script>'

@@ -10,15 +10,15 @@ from agentevolver.errors import ConfigError
 from agentevolver.types import Task
 from agentevolver.utils.health import ServiceIdentity
 from env_service.protocol import EnvUnavailable
-from task_manager import services, workshop
-from task_manager.configuration import Configuration
-from task_manager.drafting import draft_profile
-from task_manager.held_out import held_out_queries
+from task_manager import services, synthetic
 from task_manager.journal import Journal
 from task_manager.known_formats import PocketFormat
+from task_manager.known_queries import held_out_queries
 from task_manager.pipeline import QuestioningFailed
+from task_manager.settings import Configuration
+from task_manager.synthesize import draft_profile
+from task_manager.synthetic import existing_tasks, open_run
 from task_manager.tasks import write_objectives
-from task_manager.workshop import existing_tasks, open_workshop
 from task_manager.world import World
 
 
@@ -59,7 +59,7 @@ def configuration_of(tmp_path, **section):
 @pytest.fixture
 def local(monkeypatch):
     client = LocalDesk()
-    monkeypatch.setattr(workshop, "AsyncEnvClient", lambda *args, **kwargs: client)
+    monkeypatch.setattr(synthetic, "AsyncEnvClient", lambda *args, **kwargs: client)
     return client
 
 
@@ -74,7 +74,7 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
     plain, named = configuration_of(tmp_path), configuration_of(tmp_path, action_format=f"{__name__}:Brisk")
     runs = set()
     for configuration, steps in ((plain, {3}), (named, {99})):
-        async with open_workshop(configuration, Tutor(), encoder=HashEncoder()) as run:
+        async with open_run(configuration, Tutor(), encoder=HashEncoder()) as run:
             tasks = await run.make_tasks()
             runs.add(run.plan.run)
         assert {task.metadata["env_params"]["explore_steps"] for task in tasks} == steps
@@ -83,22 +83,22 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
     wrong = configuration_of(tmp_path, action_format="task_manager.actions:StateClient")
     with pytest.raises(
         ConfigError,
-        match=r"task_manager.action_format: the action format 'task_manager.actions:StateClient' is no subclass",
+        match=r"task_manager.action_format: the action format 'task_manager.actions:StateClient': .* is not a subclass",
     ):
-        async with open_workshop(wrong, Tutor(), encoder=HashEncoder()):
+        async with open_run(wrong, Tutor(), encoder=HashEncoder()):
             pytest.fail("it is refused")
-    with pytest.raises(ConfigError, match=r"task_manager.action_format: .*cannot be imported"):
+    with pytest.raises(ConfigError, match=r"task_manager.action_format: .*No module named"):
         await draft_profile(local, Tutor(), World("pocket", "note_add.k3.7"), action_format="no.such:Format")
 
 
 async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_path, local):
     configuration = configuration_of(tmp_path)
     assert existing_tasks(configuration) == []
-    async with open_workshop(configuration, Tutor(), encoder=HashEncoder()) as run:
+    async with open_run(configuration, Tutor(), encoder=HashEncoder()) as run:
         tasks = await run.make_tasks()
         assert existing_tasks(configuration, run.plan) == tasks
     other = configuration_of(tmp_path, verification={"min_judge_confidence": 0.5})
-    async with open_workshop(other, Tutor(), encoder=HashEncoder()) as run:
+    async with open_run(other, Tutor(), encoder=HashEncoder()) as run:
         with pytest.raises(ConfigError, match="made by another configuration"):
             existing_tasks(other, run.plan)
     write_objectives(tmp_path / "t.jsonl", [Task("a#0", "bfcl", True, "q", "x", "llm", {"seed_task_id": "a"})])
@@ -111,11 +111,11 @@ async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_pa
 
 async def test_known_tasks_are_not_made_again_and_ids_go_on(tmp_path, local):
     configuration = configuration_of(tmp_path)
-    async with open_workshop(configuration, Tutor(), encoder=HashEncoder()) as run:
+    async with open_run(configuration, Tutor(), encoder=HashEncoder()) as run:
         first = await run.make_tasks()
     write_objectives(tmp_path / "known.jsonl", first[:3])
     section = {"known_data_paths": [str(tmp_path / "known.jsonl")], "store": str(tmp_path / "again")}
-    async with open_workshop(configuration_of(tmp_path, **section), Tutor(), encoder=HashEncoder()) as run:
+    async with open_run(configuration_of(tmp_path, **section), Tutor(), encoder=HashEncoder()) as run:
         rest = await run.make_tasks()
     assert {task.query for task in rest} == {task.query for task in first[3:]}
     assert not {task.task_id for task in rest} & {task.task_id for task in first[:3]}
@@ -123,7 +123,7 @@ async def test_known_tasks_are_not_made_again_and_ids_go_on(tmp_path, local):
 
 async def test_a_run_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, local):
     tutor = Tutor({"synthesiser/tasks": ['{"tasks": []}'] * 3})
-    async with open_workshop(configuration_of(tmp_path), tutor, encoder=HashEncoder()) as run:
+    async with open_run(configuration_of(tmp_path), tutor, encoder=HashEncoder()) as run:
         with pytest.raises(QuestioningFailed, match="no task was kept"):
             await run.make_tasks()
     assert not (tmp_path / "t.jsonl").exists()
@@ -138,7 +138,7 @@ async def test_what_was_kept_is_written_also_when_the_run_is_broken_off(tmp_path
     configuration = configuration_of(
         tmp_path, num_explore_threads=1, unavailable_timeout_s=0, strategy_args={"breadth_steps": 3, "depth_steps": 0}
     )
-    async with open_workshop(configuration, Leaving(), encoder=HashEncoder()) as run:
+    async with open_run(configuration, Leaving(), encoder=HashEncoder()) as run:
         with pytest.raises(QuestioningFailed, match="went away"):
             await run.make_tasks()
     kept = existing_tasks(configuration)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from agentevolver.llm.errors import Reply, ToolCall
-from task_manager.action_reply import LONGEST, NoAction, read_action
 from task_manager.actions import PlainFormat
+from task_manager.replies import LONGEST, NoAction, read_action
 
 
 class Written(PlainFormat):

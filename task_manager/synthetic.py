@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,15 @@ from agentevolver.embeddings import CachedEncoder, Encoder, make_encoder
 from agentevolver.errors import ConfigError
 from agentevolver.types import Task
 from env_service.client import AsyncEnvClient, RetryPolicy
-from task_manager.actions import FormatError, PlainFormat, format_of
-from task_manager.configuration import Configuration
-from task_manager.explore import Explorer
-from task_manager.held_out import held_out_queries
-from task_manager.journal import Journal, fingerprint
-from task_manager.known_queries import Pool
-from task_manager.pipeline import Questioner, QuestioningFailed
-from task_manager.plan import Plan
+from task_manager.actions import format_of
+from task_manager.background import round_files
+from task_manager.explore import Explorer, make_strategy
+from task_manager.graders.environment import CHECK_KEY
+from task_manager.journal import Journal, Plan, fingerprint
+from task_manager.known_queries import KnownQueries, held_out_queries
+from task_manager.pipeline import QuestioningFailed, TaskPipeline, evaluator_for
 from task_manager.profile import EnvProfile, profile_for
-from task_manager.settings import TaskManagerSettings
-from task_manager.strategies import make_strategy
+from task_manager.settings import Configuration, TaskManagerSettings
 from task_manager.synthesize import Synthesiser
 from task_manager.tasks import read_objectives, write_objectives
 from task_manager.verify import Verifier
@@ -31,20 +30,19 @@ from task_manager.verify import Verifier
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
-
 logger = logging.getLogger(__name__)
 
 HICCUP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class PipelineRun:
     """A run that is ready to go."""
 
     configuration: Configuration
     plan: Plan
     journal: Journal
-    questioner: Questioner
+    pipeline: TaskPipeline
 
     @property
     def target(self) -> Path:
@@ -57,14 +55,14 @@ class Workshop:
         What was kept is written whatever happens to the rest, cancellation included.
         """
         try:
-            await self.questioner.run(on_progress)
+            await self.pipeline.run(on_progress)
         finally:
-            tasks = self.questioner.tasks
+            tasks = self.pipeline.tasks
             if tasks:
                 write_objectives(self.target, tasks)
-        if not tasks and self.questioner.is_broke:
+        if not tasks and self.pipeline.budget_spent:
             raise QuestioningFailed("the budget was spent before a task was kept; raise llm.budget")
-        if not tasks and (failures := self.questioner.failures):
+        if not tasks and (failures := self.pipeline.failures):
             raise QuestioningFailed(
                 f"no task was kept and {len(failures)} explorations failed; the last one: {failures[-1]}"
             )
@@ -76,13 +74,13 @@ class Workshop:
 
 
 @asynccontextmanager
-async def open_workshop(
+async def open_run(
     configuration: Configuration,
     llm: LLM,
     *,
     encoder: Encoder | None = None,
     profile: EnvProfile | None = None,
-) -> AsyncIterator[Workshop]:
+) -> AsyncIterator[PipelineRun]:
     """Open journal and connections of a configuration's run, list seeds and evaluation tasks, and close everything in
     the end.
 
@@ -91,7 +89,7 @@ async def open_workshop(
     """
     settings, service, data = configuration.task_manager, configuration.env_service, configuration.data
     profile = profile or profile_for(service.env_type, settings.env_profile)
-    # Waiting for a service that went away is the questioner's, which knows how long; the client only bridges hiccups.
+    # Waiting for a service that went away is the pipeline's, which knows how long; the client only bridges hiccups.
     retry = RetryPolicy(budget_s=min(HICCUP_S, settings.unavailable_timeout_s))
     client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s, retry=retry)
     cache: CachedEncoder | None = None
@@ -139,7 +137,7 @@ def _assemble(
     seeds: tuple[str, ...],
     held_out: Sequence[str],
     encoder: Encoder | None,
-) -> Workshop:
+) -> PipelineRun:
     settings, service = configuration.task_manager, configuration.env_service
     known = [task for path in settings.known_data_paths for task in _tasks_of(path, service.env_type)]
     plan = Plan.of(
@@ -155,7 +153,7 @@ def _assemble(
     key = fingerprint(plan.to_dict())
     if journal.get("plan", key) is None:
         journal.put("plan", key, plan.to_dict())
-    fmt = configured_format(service.env_type, settings.action_format)
+    fmt = format_of(service.env_type, settings.action_format)
     strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
     reply_format, max_chars = settings.reply_format, settings.max_observation_chars
     explorer = Explorer(
@@ -169,7 +167,7 @@ def _assemble(
         reply_format=reply_format,
         max_chars=max_chars,
     )
-    questioner = Questioner(
+    pipeline = TaskPipeline(
         plan,
         settings,
         journal,
@@ -179,20 +177,11 @@ def _assemble(
         verifier=Verifier(client, llm, fmt, settings.verification, reply_format=reply_format, max_chars=max_chars),
         strategy=strategy,
         fmt=fmt,
-        pool=Pool(settings.deduplication, encoder, held_out),
+        pool=KnownQueries(settings.deduplication, encoder, held_out),
         env_params=service.env_params,
         known=known,
     )
-    return Workshop(configuration, plan, journal, questioner)
-
-
-def configured_format(env_type: str, action_format: str | None) -> PlainFormat:
-    """Return the action format of an environment, `action_format` if one is configured; raises ConfigError for a class
-    that is none."""
-    try:
-        return format_of(env_type, action_format)
-    except FormatError as error:
-        raise ConfigError(f"task_manager.action_format: {error}") from error
+    return PipelineRun(configuration, plan, journal, pipeline)
 
 
 def existing_tasks(configuration: Configuration, plan: Plan | None = None) -> list[Task]:
@@ -224,3 +213,41 @@ def _tasks_of(path: Path, env_type: str) -> list[Task]:
         if task.env_type != env_type:
             raise ConfigError(f"{path}: its tasks are for {task.env_type!r}, not {env_type!r}; give another path")
     return tasks
+
+
+def record_path(experiment_dir: Path) -> Path:
+    """Return where an experiment keeps how its tasks were made."""
+    return experiment_dir / "tasks" / "questioning.json"
+
+
+def funnel_metrics(experiment_dir: Path) -> dict[str, float]:
+    """Return how the run's tasks were made (`questioning/...`), nothing where it made none."""
+    path = record_path(experiment_dir)
+    return dict(json.loads(path.read_text(encoding="utf-8"))["metrics"]) if path.exists() else {}
+
+
+def synthetic_tasks(section: TaskManagerSettings) -> tuple[list[Task], list[Task]]:
+    """Return the synthetic tasks of the first file, and those of later rounds, each with the grader that the
+    configuration wants.
+
+    Raises ConfigError for a file that cannot be read.
+    """
+    path = section.train_data_path
+    try:
+        first = read_objectives(path) if path.exists() else []
+        later = [task for file in round_files(path) for task in read_objectives(file)]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"task_manager.train_data_path: {error}") from error
+    return [graded_by(section, task) for task in first], [graded_by(section, task) for task in later]
+
+
+def graded_by(section: TaskManagerSettings, task: Task) -> Task:
+    """Return a synthetic task with the grader that the configuration names, whoever made the task."""
+    check = task.metadata.get(CHECK_KEY)
+    evaluator = evaluator_for(section.grader, check)
+    if evaluator in ("state", "state-llm") and check is None:
+        raise ConfigError(
+            f"task_manager.grader.synthetic_grader = {evaluator}, but the task {task.task_id!r} has no state check: "
+            "write auto, or a judge's name"
+        )
+    return replace(task, evaluator=evaluator, open_query=True)

@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentevolver import questioning
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.llm.errors import BudgetExceeded, LLMUnavailable
-from agentevolver.questioning import prepare
-from agentevolver.synthetic import funnel_metrics, record_path, synthetic_tasks
+from agentevolver.run import questioning
+from agentevolver.run.questioning import prepare
 from agentevolver.types import Task
-from task_manager import workshop
+from task_manager import synthetic as task_synthetic
+from task_manager.synthetic import funnel_metrics, record_path, synthetic_tasks
 from task_manager.tasks import read_objectives, write_objectives
 from tests.task_manager.questioning_fakes import LocalDesk, Tutor
 
-BASIC = Path(__file__).parents[2] / "examples" / "basic.yaml"
+BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 ORIGINALS = [Task(f"note_add.k1.{i}", "pocket") for i in range(8)]
 
 
@@ -47,7 +47,7 @@ class Model(Tutor):
 def model(monkeypatch):
     made = type("Model", (Model,), {})
     monkeypatch.setattr(questioning, "LLM", made)
-    monkeypatch.setattr(workshop, "AsyncEnvClient", lambda *args, **kwargs: LocalDesk())
+    monkeypatch.setattr(task_synthetic, "AsyncEnvClient", lambda *args, **kwargs: LocalDesk())
     return made
 
 
@@ -68,7 +68,7 @@ def test_tasks_are_made_once_and_found_again(tmp_path, model):
     settings = settings_of(tmp_path)
     tasks = prepare(settings, ORIGINALS)
     assert len(tasks) >= 4 and all(task.evaluator == "state" and task.open_query for task in tasks)
-    assert funnel_metrics(settings)["questioning/kept"] == len(tasks)
+    assert funnel_metrics(settings.experiment_dir)["questioning/kept"] == len(tasks)
     phase = json.loads((settings.experiment_dir / "status.json").read_text())["phase"]
     assert phase == f"making tasks: 4 of 4 explorations, {len(tasks)} tasks kept"
     asked = model.prompted
@@ -78,14 +78,14 @@ def test_tasks_are_made_once_and_found_again(tmp_path, model):
 def test_what_failed_is_made_up_for_until_training_has_begun(tmp_path, model):
     settings = settings_of(tmp_path)
     tasks = prepare(settings, ORIGINALS)
-    made = json.loads(record_path(settings).read_text())
-    record_path(settings).write_text(json.dumps({**made, "complete": False, "metrics": {}}))
+    made = json.loads(record_path(settings.experiment_dir).read_text())
+    record_path(settings.experiment_dir).write_text(json.dumps({**made, "complete": False, "metrics": {}}))
     (settings.experiment_dir / "metrics.jsonl").write_text("{}\n")
     prepare(settings, ORIGINALS)
-    assert funnel_metrics(settings) == {}, "training has begun: nothing is made"
+    assert funnel_metrics(settings.experiment_dir) == {}, "training has begun: nothing is made"
     (settings.experiment_dir / "metrics.jsonl").unlink()
     assert prepare(settings, ORIGINALS) == tasks
-    assert funnel_metrics(settings)["questioning/kept"] == len(tasks)
+    assert funnel_metrics(settings.experiment_dir)["questioning/kept"] == len(tasks)
 
 
 def test_a_model_that_stays_away_is_one_line(tmp_path, model):

@@ -21,16 +21,15 @@ from agentevolver.llm import LLM, LLMError
 from agentevolver.monitor.console import Console
 from agentevolver.monitor.log import Status
 from agentevolver.monitor.watchdog import Watchdog
-from agentevolver.synthetic import record_path, synthetic_tasks
 from agentevolver.types import Task
 from agentevolver.utils.files import write_json
 from agentevolver.utils.inflight import BOARD, described
-from task_manager.configuration import Configuration
 from task_manager.journal import JournalError, fingerprint
 from task_manager.mixture import Mixture
 from task_manager.pipeline import QuestioningFailed
 from task_manager.profile import ProfileError
-from task_manager.workshop import Workshop, existing_tasks, open_workshop
+from task_manager.settings import Configuration
+from task_manager.synthetic import PipelineRun, existing_tasks, open_run, record_path, synthetic_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -89,12 +88,12 @@ def _make(settings: Settings, configuration: Configuration) -> None:
 
 
 async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
-    path, target = record_path(settings), configuration.task_manager.train_data_path
-    async with LLM(configuration.llm) as llm, open_workshop(configuration, llm) as workshop:
+    path, target = record_path(settings.experiment_dir), configuration.task_manager.train_data_path
+    async with LLM(configuration.llm) as llm, open_run(configuration, llm) as run:
         plan = fingerprint(
-            {**workshop.plan.to_dict(), "target": str(target), "target_tasks": configuration.task_manager.target_tasks}
+            {**run.plan.to_dict(), "target": str(target), "target_tasks": configuration.task_manager.target_tasks}
         )
-        existing = existing_tasks(configuration, workshop.plan)
+        existing = existing_tasks(configuration, run.plan)
         if any("origin" not in task.metadata for task in existing):
             raise ConfigError(
                 f"task_manager.train_data_path = {target} has tasks that were made elsewhere: set task_manager.n to 0 "
@@ -113,19 +112,19 @@ async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
         )
         watchdog.start()
         try:
-            tasks = await workshop.make_tasks(_progress(status, watchdog))
+            tasks = await run.make_tasks(_progress(status, watchdog))
         finally:
             watchdog.close()
-        questioner = workshop.questioner
-        complete = not questioner.is_broke and not questioner.failures
-        if questioner.is_broke:
+        pipeline = run.pipeline
+        complete = not pipeline.budget_spent and not pipeline.failures
+        if pipeline.budget_spent:
             logger.warning("the budget is spent; training goes on with the %d tasks that were made", len(tasks))
         spent = llm.ledger.spent()
-        write_json(path, {"plan": plan, "complete": complete, "metrics": _metrics(workshop, spent.tokens, spent.cost)})
+        write_json(path, {"plan": plan, "complete": complete, "metrics": _metrics(run, spent.tokens, spent.cost)})
 
 
-def _metrics(workshop: Workshop, tokens: int, cost: float) -> dict[str, float]:
-    funnel = workshop.questioner.funnel()
+def _metrics(run: PipelineRun, tokens: int, cost: float) -> dict[str, float]:
+    funnel = run.pipeline.funnel()
     funnel.tokens, funnel.cost = tokens, cost
     return funnel.metrics()
 

@@ -1,1 +1,0 @@
-"""Filters that keep a pool of tasks free of duplicates and of evaluation tasks."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from agentevolver.types import StopReason
 from context_manager.samples import DROPPED
-from task_manager.graders.agreement import agreement_metrics
+from task_manager.graders.registry import agreement_metrics
 
 Record = Mapping[str, Any]
 

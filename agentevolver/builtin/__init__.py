@@ -1,1 +1,1 @@
-"""The built-in stand-ins: the seed policy, and the rule-based teacher of offline runs."""
+"""Built-in stand-ins: the seed policy in place of a downloaded model, the rule-based teacher in place of an LLM API."""

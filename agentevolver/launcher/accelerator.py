@@ -1,7 +1,7 @@
-"""Checks of a machine with GPUs before Ray starts: the GPUs, the driver, the attention, the policy's files, the memory.
+"""GPU preflight: GPUs, driver, attention kernel, the policy's files and memory, checked before Ray starts.
 
-Each answers without importing torch. What would fail minutes later is refused in one line; what may fail is a line of
-warning.
+Each answers without importing torch, within milliseconds but for a question to the hub. What would fail minutes later
+is refused in one line; what may fail is a line of warning. What cannot be found out is None, never a guess.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ DEFAULT_ATTENTION = "flash_attention_2"
 
 @dataclass(frozen=True)
 class Report:
-    """What was found: why a start would fail, first things first, and lines worth knowing."""
+    """GPU preflight report: why a start would fail, first things first, and lines worth knowing."""
 
     problems: list[LaunchError]
     lines: list[str]

@@ -1,4 +1,4 @@
-"""From the command line to an exit code. The only module of the package that prints."""
+"""Command line of the launcher: from arguments to an exit code. The only module of the package that prints."""
 
 from __future__ import annotations
 

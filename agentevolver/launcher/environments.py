@@ -1,5 +1,4 @@
-"""Whether the environments that a run wants can be imported and have the splits that it names; asked before anything is
-started."""
+"""Environment preflight: the environments of a run can be imported and have the splits that it names."""
 
 from __future__ import annotations
 

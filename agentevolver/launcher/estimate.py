@@ -1,4 +1,4 @@
-"""What a configuration asks of language models, as activities of `agentevolver.llm.estimate`: for `--dry-run`."""
+"""Estimate of a run's calls to language models, as activities of `agentevolver.llm.estimate`: for `--dry-run`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One experiment, one configuration: what an experiment's folder holds already, and whether a launch would mix
-something else into it.
+"""Checks of an experiment's folder and of the machine before a launch: each answers within seconds, a problem is one
+line that says what to do.
 
-Two configurations differ where a key that decides what is learned, on what, or how it is measured has two values. Keys
-that only say how long, how fast, where and how often are left out (`NEUTRAL`); so are keys that one of the two does not
-have at all (a release may add some), unless they stand where any key is taken.
+One experiment has one configuration. Two configurations differ where a key that decides what is learned, on what, or
+how it is measured has two values. Keys that only say how long, how fast, where and how often are left out (`NEUTRAL`);
+so are keys that one of the two does not have at all (a release may add some), unless they stand where any key is taken.
 """
 
 from __future__ import annotations
@@ -277,8 +277,8 @@ OTHER_PORT = "choose another port with env_service.env_url=http://127.0.0.1:PORT
 
 @dataclass(frozen=True)
 class Presence:
-    """What is to be done about the environment service: start one (`START`), or use the one that runs, which `whose`
-    describes."""
+    """Presence of the environment service: none, so that one is started (`START`), or one that runs and is used, which
+    `whose` describes."""
 
     whose: str | None = None
 

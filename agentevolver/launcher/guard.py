@@ -1,10 +1,10 @@
-"""The guard: a small process beside each launcher that notes the run's shared memory, and ends the run when its
-launcher was killed.
+"""Guard process: notes the run's shared memory, and ends the run when its launcher was killed.
 
-It holds the reading end of a pipe of which the launcher alone has the other end, so that the kernel tells it of any
-death of the launcher's within milliseconds. It has a session of its own and is no process of the run, so that nothing
-that ends the run ends it. A guard that dies is started again. Should both die at once, the kernel ends what the
-launcher itself started (`die_with_parent`), and the next launch, or `--kill`, what is left.
+There is one beside each launcher. It holds the reading end of a pipe of which the launcher alone has the other end, so
+that the kernel tells it of any death of the launcher's within milliseconds. It has a session of its own and is no
+process of the run, so that nothing that ends the run ends it. A guard that dies is started again. Should both die at
+once, the kernel ends what the launcher itself started (`die_with_parent`), and the next launch, or `--kill`, what is
+left.
 """
 
 from __future__ import annotations

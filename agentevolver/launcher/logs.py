@@ -1,9 +1,13 @@
-"""Logs of a run within bounds, whoever writes them: a long one is copied aside and emptied in place, and only the
-newest pieces are kept.
+"""Log rotation and the last output of failed Ray workers: a run's logs within bounds, whoever writes them.
 
-Every log of an experiment is appended to (`O_APPEND`), so that its writer, which holds it open, goes on at the new end.
-What is written between the last read and the emptying, microseconds, is lost. Ray's own files of its workers may be
-written at an offset instead: they are then sparse, and are measured by what they take on the disk.
+A long log is copied aside and emptied in place, and only the newest pieces are kept. Every log of an experiment is
+appended to (`O_APPEND`), so that its writer, which holds it open, goes on at the new end. What is written between the
+last read and the emptying, microseconds, is lost. Ray's own files of its workers may be written at an offset instead:
+they are then sparse, and are measured by what they take on the disk.
+
+Of a failed run's workers, the end of their output is kept in the experiment, since Ray's own folder goes with the run:
+of a worker whose output holds a traceback or a crash of its interpreter, or whose end Ray reported as no intended one
+(an exception in an actor's constructor, a signal, no memory left).
 """
 
 from __future__ import annotations

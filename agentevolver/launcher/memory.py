@@ -1,8 +1,7 @@
-"""How much memory a GPU needs while the policy learns and while it is rolled out: an estimate from config.json and the
-configuration.
+"""Memory estimate of a GPU, from a model's config.json and the configuration: while the policy learns, and while it is
+rolled out.
 
-It is an estimate: states (parameters, gradients, Adam's two moments) are exact, activations are the formula below,
-    measured on Qwen2 of
+States (parameters, gradients, Adam's two moments) are exact, activations are the formula below, measured on Qwen2 of
 0.5 and 1.5 B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes of each token in bf16
 (57 and 103 kB), and with checkpointing its input alone, 2 x hidden. Logits are there twice, as themselves and as their
 gradient, and in chunks of 2,048 rows in fp32; they are gone before a checkpointed layer is computed again.
@@ -19,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 @dataclass(frozen=True)
 class Decoder:
-    """Numbers of elements; biases and norms, a thousandth of the whole, are left out."""
+    """Sizes of a decoder model, in numbers of elements; biases and norms, a thousandth of the whole, are left out."""
 
     hidden: int
     intermediate: int
@@ -110,7 +109,7 @@ UTILISATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 @dataclass(frozen=True)
 class Demand:
-    """Bytes on each GPU, by what they are for.
+    """Memory demand in bytes on each GPU, by what it is for.
 
     Args:
         learning: at the peak of an update.

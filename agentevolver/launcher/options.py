@@ -1,4 +1,5 @@
-"""The command line. Imports nothing but the standard library, so that `--help` answers at once."""
+"""Arguments of the launcher, parsed and checked. Imports the standard library alone, so that `--help` answers at
+once."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ Without --conf, --with-NAME starts the services alone, until Ctrl-C."""
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for."""
+    """Parsed arguments of a launch."""
 
     conf: Path | None = None
     overrides: tuple[str, ...] = ()

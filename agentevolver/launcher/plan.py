@@ -1,5 +1,4 @@
-"""What a launch will do, decided before it is done: from the options and the configuration to services and the main
-job.
+"""Launch plan: services and main job, decided from the options and the configuration before anything is started.
 
 Making a plan starts nothing and writes nothing; `--dry-run` prints it.
 """
@@ -52,7 +51,7 @@ HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 @dataclass(frozen=True)
 class Plan:
-    """One launch."""
+    """Plan of one launch: its services and main job, and what the launcher writes for them."""
 
     run_id: str
     device: str

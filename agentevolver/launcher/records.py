@@ -1,10 +1,14 @@
-"""What launchers of this checkout have started: one JSON file per run under `.agentevolver/run/`, and a lock per
-experiment.
+"""Records of runs and launches: what is running, so that it can be ended, and what ran, so that it can be repeated.
 
-A run's file is there before its first process is, so that a launcher killed at any moment leaves enough to find
-everything again (`reap`): the run's guard does that at once, else the next launch or `--kill`. Files are replaced
-    atomically. A lock is the kernel's
-(flock): it ends with its holder, however that ends.
+A run's record, `.agentevolver/run/<run id>.json`, is there before its first process is, so that a launcher killed at
+any moment leaves enough to find everything again (`reap`): the run's guard does that at once, else the next launch or
+`--kill`. Files are replaced atomically. An experiment's lock is the kernel's (flock): it ends with its holder, however
+that ends.
+
+A launch's record, `launches/<run id>.json` in the experiment's folder, holds the code's commit, the installed packages
+and the machine; beside it the uncommitted changes as `<run id>.diff`, the resolved configuration as `<run id>.yaml`,
+and all installed packages in a file that is named by their hash. Secrets are masked, in the changes too. A fact that
+cannot be found out is null; recording never stops a run.
 """
 
 from __future__ import annotations
@@ -63,7 +67,7 @@ class Started:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is needed to find and end everything of one run."""
+    """Run record: what is needed to find and end everything of one run."""
 
     run_id: str
     experiment_dir: str
@@ -133,7 +137,7 @@ class Cleared:
 
 
 class RunRegistry:
-    """The records of one checkout."""
+    """Run records of one checkout, a JSON file each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -343,7 +347,7 @@ MAX_DIFF_BYTES = 2_000_000
 
 
 class LaunchRecord:
-    """The record of one launch; `finish` adds how it ended."""
+    """Provenance of one launch: code, packages, machine, configuration; `finish` adds how it ended."""
 
     def __init__(
         self, experiment_dir: Path, run_id: str, argv: Sequence[str], root: Path, config_text: str = ""

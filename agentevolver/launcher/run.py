@@ -1,8 +1,10 @@
-"""Carries out a plan: services one after the other, then the main job; whatever happens, everything is stopped in
-reverse order.
+"""Run of a plan: services one after the other, then the main job; whatever happens, all is stopped in reverse order.
 
 One task per service watches it, and the main job, the watching and the signals are waited for together: the first that
 ends decides. The first Ctrl-C or SIGTERM stops in order, the second kills at once.
+
+The main job's output goes byte for byte into a file and, as long as it takes them, onto the console (`Tee`). Standard
+output and standard error stay apart on the console and share the file, in the order in which they arrive.
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Tee:
-    """A context manager; `out` and `err` are the descriptors that a child writes to."""
+    """Copies a child's output to a file and the console; `out` and `err` are the descriptors that the child writes to.
+
+    A thread of its own copies, so that a console which blocks (a paused terminal, a pager) holds up the job's output
+    and not the watching of the services. A console that is closed is given up; the file is written on.
+    """
 
     def __init__(self, log: Path, console_out: int, console_err: int) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,8 @@
-"""The services a run is made of: one Ray head, the environment service, and services of the user's own from .env."""
+"""Service descriptions: the Ray head, the environment service, the teacher, the page, and services of the user's own
+from .env.
+
+A description is data; making one starts nothing.
+"""
 
 from __future__ import annotations
 

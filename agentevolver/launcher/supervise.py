@@ -1,7 +1,8 @@
-"""The life of one service: started, waited for, watched, started again after a death a bounded number of times.
+"""Service supervision: started, waited for, watched, started again after a death a bounded number of times.
 
 States and their transitions are the table `NEXT`. `watch` ends only by raising: a service is not expected to end while
-a run goes on.
+a run goes on. Every child is in a session of its own, marked as the run's, and ended with everything it started; it is
+waited for by the event loop, so its end is known at once and never leaves a zombie.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ TAIL_BYTES = 16_384
 
 
 class Child:
-    """A running child; made by `start`."""
+    """A running child process, made by `start`; `stop` returns only when it and all marked processes that came from it
+    are gone, or nothing more can be done."""
 
     def __init__(self, spec: JobSpec, run_id: str, process: asyncio.subprocess.Process, identity: ProcessId) -> None:
         self.spec = spec
@@ -167,7 +169,7 @@ class ServiceDied(LaunchError):
 
 
 class Service:
-    """One service of a run; `on_start` is told each process that is started for it."""
+    """One supervised service of a run; `on_start` is told each process that is started for it."""
 
     def __init__(self, spec: ServiceSpec, run_id: str, on_start: Callable[[str, ProcessId], None]) -> None:
         self.spec = spec

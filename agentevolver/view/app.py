@@ -1,4 +1,10 @@
-"""The routes. Handlers are plain functions, which run in threads: a large file keeps nobody else waiting."""
+"""HTTP routes of the page, who may use them, and the server until it is told to stop.
+
+Handlers are plain functions, which run in threads: a large file keeps nobody else waiting. The page is meant for one
+person at one machine. On loopback, everybody on the machine may look; what changes something needs the token that only
+the page itself can read. Beyond loopback, everything needs it: `?token=...` once, a cookie from then on. A web page of
+somebody else's can do neither (`agentevolver.utils.web`).
+"""
 
 from __future__ import annotations
 

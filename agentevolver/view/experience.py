@@ -1,4 +1,4 @@
-"""The experience pool of a run: looked through, searched, edited, through the store's own API.
+"""Experience pool of a run on the page: listed, searched and edited through the store's own API.
 
 The store is opened when there is one, never made. Reading takes no lock, so that a run in training is not kept waiting;
 what is changed here is one transaction each, and the run sees it with its next search. A model is loaded only when one

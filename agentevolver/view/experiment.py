@@ -1,4 +1,5 @@
-"""The folder of one run: whether it is one, where its files are, what the run is doing."""
+"""Experiment folder of one run as the page reads it: configuration, status, launches, processes; and the errors of the
+page, each with a status of HTTP and one line."""
 
 from __future__ import annotations
 

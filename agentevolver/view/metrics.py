@@ -1,4 +1,7 @@
-"""The numbers of `metrics.jsonl`, by name, read once each and kept as columns of 8-byte numbers."""
+"""Metrics and costs of a run: the numbers of `metrics.jsonl` by name, and what the language models took by role.
+
+The file is read once, and kept as columns of 8-byte numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a rollout as the optimiser saw them: every token with its mask, step, log-prob and advantage.
+"""Training samples of a rollout: every token with its mask, step, log-prob and advantage, as the optimiser saw it.
 
 They are there if the run was made with `trainer.dump_samples`. Tokens are turned into text by the tokenizer of a
 checkpoint of the run, or of the model that the configuration names; without one, they are shown as numbers.

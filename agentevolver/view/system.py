@@ -1,4 +1,4 @@
-"""How busy the machine of the page is, and what the processes of the run take of it."""
+"""Load of the machine, the run's processes, and its logs as they grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How synthetic tasks came about: the funnel of each questioning run, its proposals with their fate, the exploration
+"""Synthetic tasks of a run: the funnel of each self-questioning run, its proposals with their fate, the exploration
 behind one.
 
 Journals are read by offset; explorations, which are the bulk of them, stay in the file until one is asked for.

@@ -1,8 +1,9 @@
-"""The rollouts of a run: what each came to, by step, and one of them whole.
+"""Trajectories of a run: a summary of each rollout by step, and one of them whole.
 
 A step's file is read once, line by line, and kept as one summary a rollout with the offset of its line; it is read
-again when it has been replaced (step credit is written into it later). Searching all steps stops after so many bytes
-and says where to go on, so that a run of gigabytes does not keep the page waiting.
+again when it has been replaced (step credit is written into it later). Files without a schema version, of older runs,
+are read as well. Searching all steps stops after so many bytes and says where to go on, so that a run of gigabytes does
+not keep the page waiting.
 """
 
 from __future__ import annotations
@@ -95,11 +96,10 @@ Mark = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rollouts are wanted; None or "" means that it does not matter.
+    """Filter of rollouts; None or "" means that it does not matter.
 
     `outcome`: success, failure, failed (the rollout did not happen, so nobody graded it). `origin`: original or
-        synthetic. `guidance`:
-    guided or unguided. `text` stands in the task's id or its wording, whatever the case.
+    synthetic. `guidance`: guided or unguided. `text` stands in the task's id or its wording, whatever the case.
     """
 
     step: int | None = None

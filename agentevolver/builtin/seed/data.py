@@ -1,5 +1,9 @@
-"""Training data of the seed policy: demonstrations as token ids with a mask, and the tokenizer's corpus. A seed
-reproduces both."""
+"""Training data and tokenizer of the seed policy: demonstrations as token ids with a mask, byte-level BPE with ChatML.
+
+A seed reproduces both. Any text round-trips byte for byte; a digit is always a token of its own, and so is a line
+break. Since no token reaches across a line break or a special token, the ids of a conversation are the ids of its turns
+put one after the other (`open_turn`).
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,13 @@
-"""A noisy demonstrator of PocketWorld: it knows the format and the tools, but not what is peculiar to a site.
+"""Noisy demonstrator of PocketWorld, and the hints it may be shown: it knows the format and the tools, but not what is
+peculiar to a site.
 
 What it does at each call, with probabilities in `Habits`: follow its plan as far as it believes to know the site; slip
 (a random call, a changed argument, an early `done`); after an error, take the lesson or not. A hint, if shown, mostly
 becomes what it believes. It reads values it needs (ids, prices, PIN) only after the call that shows them, since its
 plan asks for them first.
+
+At run time guidance is whatever was summarised from real failures, so hints are drawn in other words, other orders, in
+part, and beside advice that does not matter.
 """
 
 from __future__ import annotations

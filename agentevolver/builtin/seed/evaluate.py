@@ -1,6 +1,6 @@
-"""Measures a policy on PocketWorld by sampling: avg@n (mean success) and best@n (tasks with a success among n), by
-level and family.
+"""Evaluation of a policy on PocketWorld by sampling: avg@n and best@n, by level and family.
 
+avg@n is the mean success, best@n the share of tasks with a success among n episodes.
 `python -m agentevolver.builtin.seed.evaluate --model DIR --split dev --n 4 [--hint]`. One thread, no server.
 """
 

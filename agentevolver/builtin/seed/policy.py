@@ -1,4 +1,4 @@
-"""Builds the seed policy: a small Qwen2 that has imitated noisy demonstrations of PocketWorld.
+"""Seed policy, built from nothing: a small Qwen2 that has imitated noisy demonstrations of PocketWorld.
 
 `python -m agentevolver.builtin.seed.policy --out DIR` writes what `from_pretrained` reads (config, generation config,
 weights in safetensors, tokenizer) and build.json with the command, the settings and what was measured. The same seed on

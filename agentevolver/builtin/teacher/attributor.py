@@ -1,10 +1,9 @@
-"""The attributor: GOOD or BAD for each step of a trajectory, from the task, the observations and the outcome.
+"""Attributor role: GOOD or BAD for each step of a trajectory, from the task, the observations and the outcome.
 
 GOOD is a change towards the goal, a first look-up that the goal needs, what the site wants before such a change, and
-closing with
-everything done. BAD is everything else: refusals, repeats, look-ups nobody needed, changes nobody asked for, closing a
-    failure. Of a
-failed trajectory only steps count whose result was used later, or changes that the task did ask for.
+closing with everything done. BAD is everything else: refusals, repeats, look-ups nobody needed, changes nobody asked
+for, closing a failure. Of a failed trajectory only steps count whose result was used later, or changes that the task
+did ask for.
 """
 
 from __future__ import annotations

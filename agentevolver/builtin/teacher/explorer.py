@@ -1,4 +1,4 @@
-"""The roles that act: an explorer that finds out what is there, and a verifier that solves a task step by step."""
+"""Explorer and verifier roles: one finds out what is there, the other solves a task step by step."""
 
 from __future__ import annotations
 

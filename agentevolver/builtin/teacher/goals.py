@@ -1,5 +1,4 @@
-"""What a task comes to in a world that is partly known: the changes it asks for, its answer, and the next call on the
-way there.
+"""Goal of a task in a world that is partly known: the changes it asks for, its answer, and the next call on the way.
 
 `goal` raises NeedLook where a look-up is missing and Impossible where the world has not what the task speaks of.
 `next_call` needs nothing but what was seen in the episode, so that it acts, and learns from errors, like somebody who

@@ -1,4 +1,4 @@
-"""The judge: whether a transcript did what a task asks for, from what the transcript itself shows.
+"""Judge role: whether a transcript did what a task asks for, from what the transcript itself shows.
 
 A change counts if it was answered with `ok`; a claim counts for nothing. What the task comes to is worked out from the
 look-ups of the transcript (and of the verifier's attempt, which has the same start). Where they do not tell, a

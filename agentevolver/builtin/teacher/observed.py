@@ -1,5 +1,5 @@
-"""What a prompt shows of a pocket world: its tools and words, what was looked up, what was changed, and what is
-peculiar to the site.
+"""Observed state of a pocket world: tools and words, what was looked up, what was changed, what is peculiar to the
+site.
 
 `Facts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a solution
 relies on holds in a fresh instance. Nothing is known that no text showed; asking for it raises `NeedLook` with the call
@@ -56,8 +56,7 @@ class Facts:
     """Rows by table and id, and which look-ups were answered in full.
 
     Rows: note (id, thing, tag), cal (id, person, day, hour), mail (id, person, text), order (id, thing). A product is
-        (price, left) by
-    thing, or None if the shop does not have it.
+    (price, left) by thing, or None if the shop does not have it.
     """
 
     rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {"note": {}, "cal": {}, "mail": {}, "order": {}})

@@ -1,4 +1,4 @@
-"""A role's prompt as the teacher reads it, and what it may draw on while it answers.
+"""Prompt of a role as the teacher reads it, and the draws that it may make while it answers.
 
 Whatever the teacher does not understand becomes `NotUnderstood`, which the service answers with HTTP 400 and the
 message.

@@ -1,4 +1,4 @@
-"""The teacher as an HTTP service: `/v1/chat/completions`, `/v1/models`, `/healthz`.
+"""HTTP service of the teacher: `/v1/chat/completions`, `/v1/models`, `/healthz`.
 
 A reply follows from the seed, the prompt, and the request's `seed` or, without one, how often this prompt was sent
 before; at temperature 0 from the seed and the prompt alone. Whatever is asked that it does not understand is HTTP 400

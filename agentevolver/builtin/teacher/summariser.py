@@ -1,8 +1,9 @@
-"""The summariser: what a site wants, distilled from transcripts into short lines, then checked, ranked and put together
-for a task.
+"""Summariser role: lessons about a site out of transcripts, and notes of an agent whose context is too small.
 
-The lines are worded as the seed policy was taught to follow them. A lesson is only drawn from what an observation
-shows: an error and the rule it states, a manual, a call that worked.
+Lessons are short lines that are checked, ranked and put together for a task. They are worded as the seed policy was
+taught to follow them. A lesson is only drawn from what an observation shows: an error and the rule it states, a manual,
+a call that worked. Notes are `tip` and what the site wants, `so far`
+and the calls that worked for the present task with their answers, and at the end the task itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The synthesiser: tasks out of an exploration's transcript.
+"""Synthesiser role: tasks out of an exploration's transcript, and a first profile of an environment out of its tools.
 
 Every value of a task's solution stands in the transcript, or is free to choose, and whatever the site wants of the
-calls in it was learnt there. A seeded share of the tasks is hallucinated.
+calls in it was learnt there. A seeded share of the tasks is hallucinated: the solution does not do what the
+query asks for, in one of six ways.
 """
 
 from __future__ import annotations

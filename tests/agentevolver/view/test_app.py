@@ -55,6 +55,19 @@ def test_no_markup_is_ever_made_of_data() -> None:
         ), path
 
 
+def test_an_experiment_from_before_records_had_a_schema_is_shown(run: Path, client: TestClient) -> None:
+    old = (Path(__file__).parent / "before_schema.jsonl").read_bytes()
+    (run / "trajectories" / "step_1.jsonl").write_bytes(old)
+    graded, failed = client.get("/api/trajectories/training", params={"step": 1}).json()["rows"]
+    assert graded["success"] and graded["guided"] and not graded["kept"] and not graded["synthetic"]
+    assert graded["labels"] == [True, True] and graded["advantages"] == [0.5, 1.25]
+    assert graded["query"] == "delete the note milk", "without the guidance before it"
+    assert failed["success"] is None and failed["synthetic"] and failed["error"] == "the instance is gone"
+    one = client.get("/api/trajectories/training/1/0").json()
+    assert one["record"]["messages"][2]["content"] == "note.find milk" and len(one["rows"]) == 1
+    assert client.get("/api/trajectories/training", params={"step": 1, "text": "K1.1"}).json()["rows"] == [failed]
+
+
 PARTS = (
     *(
         "/api/state",

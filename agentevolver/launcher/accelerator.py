@@ -66,8 +66,10 @@ def gpus(environment: Mapping[str, str], run: Run = run_tool) -> list[Gpu] | Non
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """Read `--query-gpu=index,uuid,name,memory.total,memory.used --format=csv,noheader,nounits` (MiB); other lines are
-    left out."""
+    """Read `--query-gpu=index,uuid,name,memory.total,memory.used --format=csv,noheader,nounits` (MiB).
+
+    Other lines are left out.
+    """
     found = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
@@ -113,8 +115,10 @@ def parse_smi(text: str) -> Driver | None:
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version that the installed torch was built for, read in its files; None for a build without CUDA, or no
-    torch."""
+    """The CUDA version that the installed torch was built for, read in its files.
+
+    None for a build without CUDA, or no torch.
+    """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -155,8 +159,10 @@ def looks_local(path: str) -> bool:
 
 
 def folder_of(path: str) -> Path | None:
-    """The folder that a model is read from without a network: the path itself, or the newest of it in the hub's cache;
-    None: neither."""
+    """The folder that a model is read from without a network: the path itself, or the newest of it in the hub's cache.
+
+    None: neither.
+    """
     folder = Path(path).expanduser()
     if looks_local(path) or folder.is_dir():
         return folder if folder.is_dir() else None
@@ -267,8 +273,10 @@ def check_accelerator(config: DictConfig, environment: Mapping[str, str]) -> lis
 
 
 def examine(config: DictConfig, environment: Mapping[str, str], *, ask_hub: bool = True, run: Run = run_tool) -> Report:
-    """Look at everything, whatever is found. The machine itself is looked at only where the run starts a cluster of its
-    own on it."""
+    """Look at everything, whatever is found.
+
+    The machine itself is looked at only where the run starts a cluster of its own on it.
+    """
     problems: list[LaunchError] = []
     memory: int | None = None
     path = str(config.actor_rollout_ref.model.path)
@@ -358,8 +366,10 @@ def attention_problem(config: DictConfig) -> str | None:
 
 
 def _may_name(module: str, name: str) -> bool:
-    """Whether a module, or one beside it, has `name` as a text in it; read without importing. True where the module
-    cannot be found so."""
+    """Whether a module, or one beside it, has `name` as a text in it; read without importing.
+
+    True where the module cannot be found so.
+    """
     top, *rest = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None:

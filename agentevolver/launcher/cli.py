@@ -25,8 +25,10 @@ logger = logging.getLogger("agentevolver.launcher")
 
 
 def main(arguments: Sequence[str], root: Path) -> int:
-    """Do what the command line says; `root` is the checkout, where `.env` and the records of runs lie. Returns the exit
-    code."""
+    """Do what the command line says; `root` is the checkout, where `.env` and the records of runs lie.
+
+    Returns the exit code.
+    """
     try:
         options = parse(arguments)
         _set_up_logging()

@@ -161,8 +161,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
 
 
 def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """Return the line that says why a resolved configuration may not be run in an experiment's folder, None if it
-    may."""
+    """Return why a resolved configuration may not be run in an experiment's folder, None if it may."""
     path = folder / "config.yaml"
     if not path.is_file() or not has_learned(folder):
         return None
@@ -222,8 +221,10 @@ def find_experiment(name: str, root: Path = Path("experiments")) -> Path:
 
 
 def last_launch(folder: Path) -> dict[str, Any]:
-    """Return the record of an experiment's last launch that trained; raises UsageError if there is none that can be
-    read."""
+    """Return the record of an experiment's last launch that trained.
+
+    Raises UsageError if there is none that can be read.
+    """
     for path in sorted((folder / "launches").glob("*.json"), reverse=True):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -252,8 +253,7 @@ def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _comparable(key: str, value: Any) -> Any:
-    """Return what is compared of a value: of an address that it is one, of the shipped policy its name, of numbers
-    their value."""
+    """Return what is compared: of an address that it is one, of the shipped policy its name, of numbers their value."""
     if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
         return "http"
     if isinstance(value, str) and value.endswith("/seed_policy_files"):
@@ -277,8 +277,7 @@ OTHER_PORT = "choose another port with env_service.env_url=http://127.0.0.1:PORT
 
 @dataclass(frozen=True)
 class Presence:
-    """Presence of the environment service: none, so that one is started (`START`), or one that runs and is used, which
-    `whose` describes."""
+    """Presence of the environment service: none, so that one is started (`START`), or that of `whose`, which is used."""
 
     whose: str | None = None
 

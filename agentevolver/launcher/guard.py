@@ -42,8 +42,7 @@ def environment() -> dict[str, str]:
 
 
 def pause_after(last: float, lived_s: float) -> float:
-    """Return the seconds to wait before a guard that lived so long is started again, after `last` seconds the time
-    before."""
+    """Return the pause in seconds before a guard that lived so long is started again; `last` is the previous pause."""
     return AGAIN_AFTER_S if lived_s >= STEADY_S else min(max(AGAIN_AFTER_S, 2 * last), LONGEST_PAUSE_S)
 
 

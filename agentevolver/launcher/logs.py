@@ -117,8 +117,10 @@ def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
 
 
 def ray_folder(temp_dir: Path) -> Path:
-    """Where the run's Ray keeps its files: below the run's own folder, for Ray opens the folder that it is given to
-    everybody."""
+    """Return the folder of the run's Ray.
+
+    Below the run's own folder, for Ray opens the folder that it is given to everybody.
+    """
     return temp_dir / "ray"
 
 

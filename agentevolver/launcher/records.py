@@ -181,8 +181,7 @@ class RunRegistry:
         return [record for record in self.records() if record.experiment_dir == str(experiment_dir.resolve())]
 
     def serving(self, port: int, launch_id: str | None) -> RunRecord | None:
-        """Return the run that the server on this port says has started it, if that is so: by its record, and that
-        process still runs."""
+        """Return the run of this launch if a process of it that still runs serves the port."""
         record = self.of_run(launch_id) if launch_id is not None and launch_id == Path(launch_id).name else None
         if not isinstance(record, RunRecord) or not record.here:
             return None
@@ -308,8 +307,10 @@ def experiment_lock(experiment_dir: Path, registry: RunRegistry) -> Iterator[Non
 
 
 def temp_dir_for(run_id: str) -> Path:
-    """Return where all processes of a run keep temporary files; short, because the path of a socket in it may have 107
-    bytes."""
+    """Return where all processes of a run keep temporary files.
+
+    Short, because the path of a socket in it may have 107 bytes.
+    """
     parent = tempfile.gettempdir()
     return Path(parent if len(parent) <= 16 else "/tmp") / f"{TEMP_PREFIX}{run_id}"
 

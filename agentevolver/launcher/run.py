@@ -178,8 +178,7 @@ def _clear_away(plan: Plan, registry: RunRegistry) -> None:
 
 @contextmanager
 def private_files(plan: Plan) -> Iterator[None]:
-    """Make what this process and all that it starts write readable by their owner alone, unless the plan shares the
-    run's files."""
+    """Context in which files of the run are readable by their owner alone, unless the plan shares them."""
     # Experiments of others may come to lie in the folders above.
     plan.experiment_dir.parent.mkdir(parents=True, exist_ok=True)
     before = os.umask(0o077)

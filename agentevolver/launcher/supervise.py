@@ -39,8 +39,10 @@ TAIL_BYTES = 16_384
 
 
 class Child:
-    """A running child process, made by `start`; `stop` returns only when it and all marked processes that came from it
-    are gone, or nothing more can be done."""
+    """A running child process, made by `start`.
+
+    `stop` returns only when it and all marked processes that came from it are gone, or nothing more can be done.
+    """
 
     def __init__(self, spec: JobSpec, run_id: str, process: asyncio.subprocess.Process, identity: ProcessId) -> None:
         self.spec = spec
@@ -102,8 +104,10 @@ class Child:
         return await asyncio.to_thread(end_carriers, self._run_id, grace_s, self.spec.name)
 
     async def _ends_within(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
-        """Wait for its end; False when the time is over. `hurry` ends the waiting early, which is no reason to
-        complain."""
+        """Wait for its end; False when the time is over.
+
+        `hurry` ends the waiting early, which is no reason to complain.
+        """
         tasks: set[asyncio.Task[object]] = {asyncio.create_task(self._process.wait())}
         if hurry is not None:
             tasks.add(asyncio.create_task(hurry.wait()))

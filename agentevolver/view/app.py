@@ -56,8 +56,10 @@ HEADERS = (
 
 
 def page_access(host: str, token: str = "") -> Access:
-    """Return the rules of a page bound to `host`; a token is made up if none is given. Raises ValueError for one that
-    cannot be sent."""
+    """Return the rules of a page bound to `host`; a token is made up if none is given.
+
+    Raises ValueError for one that cannot be sent.
+    """
     return Access(host, token or secrets.token_urlsafe(24), TOKEN_VARIABLE, open_reading=True, cookie=COOKIE)
 
 
@@ -77,8 +79,7 @@ class Json(Response):
 
 
 class WholeFiles(StaticFiles):
-    """Static files that are always sent whole: an impossible `Range` would be answered with an error that is not
-    JSON."""
+    """Static files, always sent whole: the error of an impossible `Range` would not be JSON."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -79,8 +79,10 @@ class Experiment:
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     def config(self) -> dict[str, Any]:
-        """Return the resolved configuration, nothing if it cannot be read. What comes from environment variables stays
-        a reference."""
+        """Return the resolved configuration, nothing if it cannot be read.
+
+        What comes from environment variables stays a reference.
+        """
         try:
             return self._read_config()
         except Unreadable:

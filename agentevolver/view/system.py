@@ -59,8 +59,10 @@ class System:
             }
 
     def _busy(self) -> float:
-        """Return the share of all cores that was busy since the last call, in percent (psutil's own counts for each
-        thread apart)."""
+        """Return the busy share of all cores since the last call, in percent.
+
+        psutil's own counts for each thread apart.
+        """
         before, self._times = self._times, psutil.cpu_times()
         spent = {
             name: getattr(self._times, name) - getattr(before, name)
@@ -86,8 +88,10 @@ class System:
 
 
 def _name(process: psutil.Process) -> str:
-    """Return what a process calls itself (Ray's workers do), or the module that it runs. Never its whole command
-    line."""
+    """Return what a process calls itself (Ray's workers do), or the module that it runs.
+
+    Never its whole command line.
+    """
     line = process.cmdline()
     if not line:
         return process.name()

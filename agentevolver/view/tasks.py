@@ -56,8 +56,10 @@ class Journal:
             return known[1]
 
     def exploration(self, run: str, index: int) -> list[dict[str, Any]]:
-        """Return the steps of the exploration from which proposal number `index` of a plan was made; raises
-        NotThere."""
+        """Return the steps of the exploration from which proposal number `index` of a plan was made.
+
+        Raises NotThere.
+        """
         rows = self.rows(run)
         if not 0 <= index < len(rows):
             raise NotThere(f"there is no proposal number {index}")

@@ -207,8 +207,10 @@ class Trajectories:
         return mark[1] * (UNPACKED if path.suffix == COMPRESSED else 1)
 
     def _index(self, step: int) -> _Index:
-        """Return what is known of a step, also of one whose file gets its compressed name meanwhile; raises
-        NotThere."""
+        """Return what is known of a step, also of one whose file gets its compressed name meanwhile.
+
+        Raises NotThere.
+        """
         with self._lock:
             for _ in range(2):
                 path = self._files.path(step)

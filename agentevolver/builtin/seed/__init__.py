@@ -12,8 +12,10 @@ _FILES = Path(__file__).parent / "seed_policy_files"
 
 
 def seed_policy_path() -> Path:
-    """The folder of the shipped seed policy, in the form `from_pretrained` takes; raises FileNotFoundError if it is not
-    installed."""
+    """The folder of the shipped seed policy, in the form `from_pretrained` takes.
+
+    Raises FileNotFoundError if it is not installed.
+    """
     if not (_FILES / "config.json").is_file():
         raise FileNotFoundError(
             f"the seed policy is not in {_FILES}; build it with `python -m agentevolver.builtin.seed.policy --out "

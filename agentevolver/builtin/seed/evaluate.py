@@ -24,8 +24,7 @@ from env_service.environments.pocket.oracle import hint as true_hint
 
 @dataclass(slots=True)
 class Rollout:
-    """One sampled episode: `ids` and, for each, whether it was sampled and its log-probability under the sampling
-    distribution."""
+    """Sampled episode: token ids, and for each whether it was sampled and its log-probability."""
 
     task_id: str
     ids: list[int]
@@ -67,8 +66,10 @@ class Sampler:
         params: dict[str, Any] | None = None,
         generator: torch.Generator | None = None,
     ) -> list[Rollout]:
-        """One episode for each task id, in order; temperature 0 takes the likeliest token. Log-probabilities are at
-        `temperature`."""
+        """One episode for each task id, in order; temperature 0 takes the likeliest token.
+
+        Log-probabilities are at `temperature`.
+        """
         rows = [self._start(t, h, params) for t, h in zip(task_ids, hints or [""] * len(task_ids), strict=True)]
         alive = list(rows)
         first = min(len(row.out.ids) for row in rows)

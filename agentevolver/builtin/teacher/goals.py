@@ -151,8 +151,10 @@ TOOLS_OF: dict[str, frozenset[str]] = {
 
 
 def goal(intent: Intent, facts: Facts) -> Goal:
-    """Return what an intent comes to; raises NeedLook for the first look-up that is missing, Impossible if the world
-    lacks it."""
+    """Return what an intent comes to.
+
+    Raises NeedLook for the first look-up that is missing, Impossible if the world lacks it.
+    """
     view = _View(facts)
     made = _GOALS[intent.kind](view, intent.slots)
     made.looked = view.looked
@@ -160,8 +162,10 @@ def goal(intent: Intent, facts: Facts) -> Goal:
 
 
 def next_call(intent: Intent, episode: Seen) -> Call:
-    """Return the next call of somebody who does a task with what the episode showed so far; raises Impossible if it
-    cannot be done."""
+    """Return the next call of somebody who does a task with what the episode showed so far.
+
+    Raises Impossible if it cannot be done.
+    """
     try:
         wanted = goal(intent, episode.facts)
     except NeedLook as missing:

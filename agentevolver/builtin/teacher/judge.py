@@ -21,8 +21,7 @@ from agentevolver.llm.prompts import read_actions
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a transcript came to: the share of the wanted changes and answer that are there, and what is wrong, if
-    anything is."""
+    """Verdict on a transcript: the share of the wanted changes and answer that are there, and what is wrong, if anything."""
 
     share: float
     problem: str | None
@@ -79,8 +78,7 @@ def _learn_from_attempt(prompt: Prompt, seen: Seen) -> None:
 
 
 def find(intent: Intent, seen: Seen, reference: list[str] | None) -> Finding:
-    """Return what a transcript came to, measured against the task, or against a reference where the transcript does not
-    tell."""
+    """Return the verdict on a transcript, by the task, or by a reference where the transcript does not tell."""
     errors = sum(step.failed for step in seen.steps)
     relevant = is_relevant(intent, seen)
     try:

@@ -234,8 +234,10 @@ class Seen:
         self.effects.append(effect)
 
     def net_effects(self) -> Counter[tuple[str, ...]]:
-        """Return what the changes come to: what was made and deleted again is gone, of several moves of a thing the
-        last counts."""
+        """Return what the changes come to.
+
+        What was made and deleted again is gone; of several moves of a thing the last counts.
+        """
         kept: list[tuple[str, ...] | None] = list(self.effects)
         last: dict[tuple[str, str], int] = {}
         for i, effect in enumerate(self.effects):

@@ -27,8 +27,10 @@ class NotUnderstood(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Role and task, the sections by name, and whether the reply to one who acts is the message itself instead of JSON
-    with a thought."""
+    """Prompt of a role: its task, and the sections by name.
+
+    With `is_sent`, the reply of one who acts is the message itself instead of JSON with a thought.
+    """
 
     task: str
     sections: dict[str, str]
@@ -81,8 +83,10 @@ def read_prompt(messages: Any) -> Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Shares of mistakes that are made on purpose; docs of the options are those of
-    `agentevolver.llm.TeacherSettings`."""
+    """Shares of mistakes that are made on purpose.
+
+    Docs of the options are those of `agentevolver.llm.TeacherSettings`.
+    """
 
     hallucinated: float = 0.15
     malformed: float = 0.02

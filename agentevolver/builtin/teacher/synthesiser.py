@@ -45,8 +45,10 @@ def tasks(prompt: Prompt, draws: Draws) -> dict[str, Any]:
 
 
 def digest(transcript: str) -> str:
-    """Return what the record of mistakes calls a transcript by: the same query and solution may be right in another
-    world."""
+    """Return the name of a transcript in the record of mistakes.
+
+    The same query and solution may be right in another world.
+    """
     return hashlib.sha256(transcript.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -156,8 +158,10 @@ def _free(**kinds: str) -> Callable[[Seen, Draws], Slots | None]:
 
 
 def _of_row(table: str, slot: str, **others: str) -> Callable[[Seen, Draws], Slots | None]:
-    """The thing or person of a seen row, and free words; a free tag or day differs from the row's, a free name from its
-    person."""
+    """The thing or person of a seen row, and free words.
+
+    A free tag or day differs from the row's, a free name from its person.
+    """
 
     def draw(seen: Seen, draws: Draws) -> Slots | None:
         row, rest = _row(seen, draws, table), _free(**others)(seen, draws)

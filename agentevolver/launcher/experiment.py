@@ -277,7 +277,7 @@ OTHER_PORT = "choose another port with env_service.env_url=http://127.0.0.1:PORT
 
 @dataclass(frozen=True)
 class Presence:
-    """Presence of the environment service: none, so that one is started (`START`), or that of `whose`, which is used."""
+    """Presence of the environment service: none, so that one is started (`START`), or one of `whose`, which is used."""
 
     whose: str | None = None
 

@@ -21,7 +21,7 @@ from agentevolver.llm.prompts import read_actions
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Verdict on a transcript: the share of the wanted changes and answer that are there, and what is wrong, if anything."""
+    """Verdict on a transcript: the share of the wanted changes and answer that are there, and what is wrong."""
 
     share: float
     problem: str | None

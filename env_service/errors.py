@@ -1,8 +1,7 @@
 """Failures of the service as HTTP sees them: a status, a stable code, one sentence, never a traceback.
 
 Codes are part of the interface: clients decide by them what to do. 4xx means that the caller can put it right, 503 that
-    it can come
-back later, 500 that an environment failed and that the log holds the details under the error id.
+it can come back later, 500 that an environment failed and that the log holds the details under the error id.
 """
 
 from __future__ import annotations

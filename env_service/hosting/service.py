@@ -1,10 +1,9 @@
 """What the routes do: create, step, evaluate, get_info, release, get_env_profile.
 
 Guarantees: an instance id belongs to one instance until it is released; calls on an instance run one at a time; a
-    numbered step runs at
-most once; a call ends within the environment's `call_timeout_s`; whatever goes wrong with one instance, its slot
-becomes free again. Failures leave as `ServiceError`; the details of a failed environment go to the log under the error
-id that the caller gets.
+numbered step runs at most once; a call ends within the environment's `call_timeout_s`; whatever goes wrong with one
+instance, its slot becomes free again. Failures leave as `ServiceError`; the details of a failed environment go to the
+log under the error id that the caller gets.
 """
 
 from __future__ import annotations

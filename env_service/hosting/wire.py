@@ -1,11 +1,9 @@
 """Frames between the service and its workers: length, call id, kind, JSON payload.
 
 Workers run environments, and some environments run code that an agent wrote, so nothing of Python's object protocol
-(pickle) ever
-crosses this boundary: a payload is JSON, a length is bounded, and a malformed frame ends the connection (`WireError`)
-    instead of
-being interpreted. Payloads of replies stay bytes on their way to the HTTP client; the service does not parse them
-again.
+(pickle) ever crosses this boundary: a payload is JSON, a length is bounded, and a malformed frame ends the connection
+(`WireError`) instead of being interpreted. Payloads of replies stay bytes on their way to the HTTP client; the service
+does not parse them again.
 """
 
 from __future__ import annotations

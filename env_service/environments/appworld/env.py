@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.appworld import prompts
 from env_service.environments.appworld.actions import parse
-from env_service.environments.appworld.folders import EpisodeFolder
-from env_service.environments.appworld.installation import Installation, confinement
+from env_service.environments.appworld.installation import EpisodeFolder, Installation, confinement
 from env_service.environments.appworld.settings import AppworldParams, difficulty_of, split_name
 from env_service.environments.appworld.workers import Worker, WorkerDied, WorkerTimeout, ask_once
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-from env_service.environments.appworld.folders import runtime_folder, sweep
-from env_service.environments.appworld.installation import Installation
+from env_service.environments.appworld.installation import Installation, runtime_folder, sweep
 from env_service.environments.appworld.worker.channel import Channel, ChannelClosed
 
 log = logging.getLogger(__name__)

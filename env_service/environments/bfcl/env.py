@@ -7,9 +7,8 @@ with it and changes nothing; it counts as a step, not as a call. More steps in a
 unsolved, as in the benchmark.
 
 Instances share a process: each holds its own copies of the simulated APIs (pure Python on dictionaries; no files, no
-    network),
-model text is parsed as JSON and never evaluated, and arguments that would block the process are answered without
-computing.
+network), model text is parsed as JSON and never evaluated, and arguments that would block the process are answered
+without computing.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from env_service.environments.bfcl.backend import Backend, is_error, printable
 from env_service.environments.bfcl.calls import Call, parse_action
 from env_service.environments.bfcl.grading import Referee
 from env_service.environments.bfcl.package import BfclPackage, BfclTask, ToolDoc, load_package
-from env_service.environments.bfcl.params import check_names, read_count, read_flag
-from env_service.environments.bfcl.splits import split_task_ids
+from env_service.environments.bfcl.splits import check_names, read_count, read_flag, split_task_ids
 
 MAX_STEPS_PER_TURN = 20
 """The benchmark's limit on messages with calls in one turn."""
@@ -150,10 +148,8 @@ class BfclEnv(BaseEnv):
         """Grade the calls that this instance executed (`messages` are not needed).
 
         Sparse (default): 1.0 if every turn passed the package's checks, else 0.0. Dense (`sparse=False`): the share of
-            turns that
-        passed. `irrelevance=False` leaves the irrelevance check out, as the package's leaderboard script does. An open
-        query
-        has no reference and scores 0.0: what it was for must be judged by whoever asked.
+        turns that passed. `irrelevance=False` leaves the irrelevance check out, as the package's leaderboard script
+        does. An open query has no reference and scores 0.0: what it was for must be judged by whoever asked.
         """
         options = dict(params or {})
         check_names(options, ("sparse", "irrelevance"), "evaluate")

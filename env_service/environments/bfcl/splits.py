@@ -1,21 +1,47 @@
 """Which tasks belong to which split.
 
 Base_k, long_context_k, miss_func_k and miss_param_k tell one story (same APIs, nearly always the same starting state),
-so the
-default cut is by scenario k: whatever categories are asked for, a scenario of train is never in val or test. The cut
-    follows a
-hash of k and is the same everywhere. AgentEvolver's cut (each category in half, in file order) is there for comparison:
-it shares no scenario between its halves either as long as the files are in order, but it has no third part.
+so the default cut is by scenario k: whatever categories are asked for, a scenario of train is never in val or test. The
+cut follows a hash of k and is the same everywhere. AgentEvolver's cut (each category in half, in file order) is there
+for comparison: it shares no scenario between its halves either as long as the files are in order, but it has no third
+part.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from env_service.environments.bfcl.package import CATEGORIES, BfclTask
-from env_service.environments.bfcl.params import check_names
+
+
+def check_names(params: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Raise ValueError if `params` holds a name that `where` does not know."""
+    names = list(known)
+    for name in params:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(names)}"
+            raise ValueError(f"unknown parameter `{name}` for {where} of the bfcl environment; {hint}")
+
+
+def read_flag(params: Mapping[str, Any], name: str, default: bool) -> bool:
+    """Return a true/false parameter; raise ValueError for anything else."""
+    value = params.get(name, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"parameter `{name}` is {value!r}; it must be true or false")
+    return value
+
+
+def read_count(params: Mapping[str, Any], name: str, default: int, largest: int) -> int:
+    """Return a whole-number parameter in 1..`largest`; raise ValueError for anything else."""
+    value = params.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise ValueError(f"parameter `{name}` is {value!r}; it must be a whole number from 1 to {largest}")
+    return value
+
 
 SPLITS_BY_SCENARIO = {"train": 0.6, "val": 0.1, "test": 0.3}
 SPLITS_OF_AGENTEVOLVER = ("train", "val")

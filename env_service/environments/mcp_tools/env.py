@@ -2,14 +2,17 @@
 
 What the agent writes leads to an observation, a tool's failure and time-out included. A server that does not start or
 dies raises ServerError (the environment failed), a judge without a verdict JudgeError; what the caller asks wrongly
-raises ValueError.
+raises ValueError. Each instance has a folder of its own, which goes with it; what a killed one left is removed by a
+later one, a day after.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -18,11 +21,31 @@ from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.mcp_tools import prompts
 from env_service.environments.mcp_tools.calls import BadCall, Call, answer_line, parse, visible_text
 from env_service.environments.mcp_tools.config import McpConfig, config_path, load_config, resolved, task_paths
-from env_service.environments.mcp_tools.folders import new_folder
-from env_service.environments.mcp_tools.grading import Record, grade, state_of
-from env_service.environments.mcp_tools.judge import read_judge
+from env_service.environments.mcp_tools.grading import Record, grade, read_judge, state_of
 from env_service.environments.mcp_tools.servers import Connect, ServerError, Servers, connector
 from env_service.environments.mcp_tools.tasks import SPLITS, McpTask, load_tasks
+
+PREFIX = "mcp-instance-"
+STALE_AFTER_S = 24 * 3600.0
+
+
+def new_folder() -> Path:
+    """Return a new folder that only this user can enter."""
+    _sweep(Path(tempfile.gettempdir()))
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+
+
+def _sweep(root: Path) -> None:
+    """Remove folders whose process is gone; the age protects those of another pid namespace that shares the disk."""
+    for folder in root.glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        try:
+            old = time.time() - folder.stat().st_mtime > STALE_AFTER_S
+        except OSError:  # somebody else removed it in between
+            continue
+        if old and owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
 
 _FLAGS = {"is_open_query": False, "sparse": True}
 _STEP_BUDGET_S = 90.0

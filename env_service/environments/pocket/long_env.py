@@ -1,23 +1,160 @@
-"""PocketWorld over a long horizon: one episode is a chain of goals (`chains`), each given as the answer to the `done`
-that ended the last.
+"""PocketWorld over a long horizon: an episode is a chain of goals, each given as the answer to the last one's `done`.
 
 Calls, words, sites and what they want are pocket's. A goal is graded when it is ended, as pocket grades a task.
 Afterwards the world is as the reference solution would have left it: what was done wrong costs that goal and no other,
 and what follows from an id stays what it is. What the agent read and where it logged in stays its own.
+
+An id, `long.kSITE.SEED`, is all there is to a chain. Goals are drawn from pocket's own families, each family once at
+most, until the reference solution needs `MIN_CALLS` calls. Each is drawn from the state in which the reference solution
+of those before it leaves the world, and every thing or person stays in one row of a table, so that a wording means one
+row. Splits are pocket's: the same sites, the same zones of seeds, the held-out wording in `hard`.
 """
 
 from __future__ import annotations
 
 import copy
+import random
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from env_service.base import Message, StepResult
-from env_service.environments.pocket.chains import Chain, long_task_ids, make_chain, split_long_id
+from env_service.environments.pocket.calls import Call, CallError, Syntax
 from env_service.environments.pocket.env import PocketEnv
+from env_service.environments.pocket.families import FAMILIES, Family
 from env_service.environments.pocket.grading import score
 from env_service.environments.pocket.prompts import opening
-from env_service.environments.pocket.tasks import OPEN, read_list_params
-from env_service.environments.pocket.world import World
+from env_service.environments.pocket.quirks import adapt, quirks_of
+from env_service.environments.pocket.tasks import HELD_OUT_WORDING_FROM, OPEN, SPLITS, nth_id, read_list_params
+from env_service.environments.pocket.world import Facts, Tables, World
+
+LONG = "long"
+MIN_CALLS = 56
+SIZES = {"train": 600, "dev": 48, "test": 48, "hard": 48}
+_DRAWS = 20  # of one family, before another takes its place
+_ATTEMPTS = 20
+_ID = re.compile(rf"({LONG}|{OPEN})\.k(0|[1-9]\d?)\.(0|[1-9]\d{{0,4}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One goal of a chain. `solution` ends with `done` and relies on what the goals before it read and where they
+    logged in; `start` and `goal` are the facts before and after it, `tables` the state after it; `answer` is None if it
+    asks for none."""
+
+    family: str
+    query: str
+    solution: tuple[Call, ...]
+    answer: str | None
+    start: Facts
+    goal: Facts
+    tables: Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Everything that follows from the id of a long task."""
+
+    id: str
+    site: int
+    seed: int
+    world_seed: str
+    goals: tuple[Goal, ...]
+
+    @property
+    def calls(self) -> int:
+        """How many calls the reference solution takes."""
+        return sum(len(goal.solution) for goal in self.goals)
+
+    def world(self, syntax: Syntax = "compact") -> World:
+        """A fresh world in the start state."""
+        return World(self.site, self.world_seed, syntax)
+
+
+def split_long_id(task_id: str) -> tuple[str, int, int]:
+    """Return ("long" or "open", site, seed) of an id; raises ValueError with what is wrong with it."""
+    match = _ID.fullmatch(task_id)
+    if match is None:
+        raise ValueError(f"task id {task_id!r} is not of the form {LONG}.kSITE.SEED, like {LONG}.k3.17")
+    quirks_of(int(match[2]))
+    return match[1], int(match[2]), int(match[3])
+
+
+@lru_cache(maxsize=1024)
+def make_chain(task_id: str) -> Chain:
+    """Build the chain of an id (about 10 ms); raises ValueError for an id that names none, open ids included."""
+    kind, site, seed = split_long_id(task_id)
+    if kind == OPEN:
+        raise ValueError(f"task id {task_id!r} names a world without a task; ask for it with is_open_query")
+    for attempt in range(_ATTEMPTS):
+        world_seed = f"{LONG}-{seed}-{attempt}"
+        rng = random.Random(f"pocket-chain-{task_id}-{attempt}")
+        wordings = [2 if seed >= HELD_OUT_WORDING_FROM else rng.randrange(2) for _ in FAMILIES]
+        goals = _goals(World(site, world_seed), wordings, rng)
+        if sum(len(goal.solution) for goal in goals) >= MIN_CALLS:
+            return Chain(task_id, site, seed, world_seed, tuple(goals))
+    raise RuntimeError(f"no chain of {MIN_CALLS} calls for task {task_id!r} in {_ATTEMPTS} draws")
+
+
+def _goals(world: World, wordings: list[int], rng: random.Random) -> list[Goal]:
+    """Draw goals until their solutions have enough calls; fewer if too many families do not suit the world."""
+    goals, before = list[Goal](), list[Call]()
+    for name, wording in zip(rng.sample(sorted(FAMILIES), len(FAMILIES)), wordings, strict=True):
+        for _ in range(_DRAWS):
+            drawn = _draw(FAMILIES[name], wording, world, before, rng)
+            if drawn is not None:
+                world, goal = drawn
+                goals.append(goal)
+                before += goal.solution
+                break
+        if len(before) >= MIN_CALLS:
+            break
+    return goals
+
+
+def _draw(
+    family: Family, wording: int, world: World, before: list[Call], rng: random.Random
+) -> tuple[World, Goal] | None:
+    """Draw a goal and return it with the world after its solution; None if it cannot be reached, or leaves a wording in
+    doubt."""
+    draft = family.make(world.tables, rng)
+    if draft is None:
+        return None
+    plan = (*draft.plan, Call("done", () if draft.answer is None else (draft.answer,)))
+    solution = adapt(plan, world.quirks, world.pin, before)
+    after = copy.deepcopy(world)
+    try:
+        for call in solution:
+            after.carry_out(call)
+    except CallError:
+        return None
+    after.answer = None
+    if not _is_clear(after.tables):
+        return None
+    query = family.wordings[wording].format(**draft.slots)
+    start, goal = world.tables.facts(), after.tables.facts()
+    return after, Goal(family.name, query, tuple(solution), draft.answer, start, goal, copy.deepcopy(after.tables))
+
+
+def _is_clear(tables: Tables) -> bool:
+    """Whether a thing or person that a row is known by stands in one row of its table only."""
+    rows: Iterable[dict[str, Any]] = (tables.notes, tables.meetings, tables.mails, tables.orders)
+    return all(len({row[0] for row in table.values()}) == len(table) for table in rows)
+
+
+def long_task_ids(split: str, n: int | None = None) -> list[str]:
+    """The first `n` ids of a split; sites come in shuffled rounds. Raises ValueError for an unknown split or a size it
+    cannot give."""
+    if split not in SPLITS:
+        raise ValueError(f"there is no split {split!r}; splits are {', '.join(SPLITS)}")
+    spec = SPLITS[split]
+    count = SIZES[split] if n is None else n
+    if not 0 < count <= spec.n_seeds:
+        raise ValueError(f"n={count}: split {split!r} has 1 to {spec.n_seeds} long tasks")
+    return [nth_id(split, spec, LONG, i) for i in range(count)]
+
 
 _VERBOSE = (
     "\n\nThere are several tasks, one after the other: when you call done I give you the next one, until there "

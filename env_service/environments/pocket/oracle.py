@@ -14,9 +14,9 @@ from typing import Literal
 
 from env_service.base import Message
 from env_service.environments.pocket.calls import Call, CallError, Syntax, parse, render
-from env_service.environments.pocket.chains import make_chain
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import Change, Path, diff, score
+from env_service.environments.pocket.long_env import make_chain
 from env_service.environments.pocket.quirks import quirks_of, signature
 from env_service.environments.pocket.tasks import Task, make_task, split_id
 from env_service.environments.pocket.world import Facts
@@ -113,9 +113,8 @@ def label_steps(task_id: str, actions: Sequence[str]) -> list[Label]:
     """Label each assistant message of an episode GOOD or BAD.
 
     GOOD: a first reference call, a change towards the goal that breaks nothing, the first sight of an id the solution
-        needs, or the
-    right `done` once everything else holds. BAD: everything else, above all errors, repeats, needless look-ups and
-    wrong changes.
+    needs, or the right `done` once everything else holds. BAD: everything else, above all errors, repeats, needless
+    look-ups and wrong changes.
     """
     task = make_task(task_id)
     world = task.world()

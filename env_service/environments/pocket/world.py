@@ -1,9 +1,8 @@
 """The state of one episode's world and the tools that act on it.
 
 Deterministic: a world follows from (site, seed) alone, without clock or global randomness. A call either does what it
-    says and
-answers, or raises `CallError` before anything has changed; `World.call` turns that into an observation that begins with
-`err`.
+says and answers, or raises `CallError` before anything has changed; `World.call` turns that into an observation that
+begins with `err`.
 """
 
 from __future__ import annotations

@@ -15,9 +15,8 @@ import secrets
 from fractions import Fraction
 from pathlib import Path
 
-from env_service.environments.python_tool.packages import GRADER_PACKAGES, metadata_of, paths_of
-from env_service.environments.python_tool.sandbox.host import Sandbox
-from env_service.environments.python_tool.sandbox.limits import Limits
+from env_service.environments.python_tool.sandbox.host import Limits, Sandbox
+from env_service.environments.python_tool.settings import GRADER_PACKAGES, metadata_of, paths_of
 from env_service.environments.python_tool.tasks import PythonTask
 
 RELATIVE_TOLERANCE = Fraction(1, 10**6)

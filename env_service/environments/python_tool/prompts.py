@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 from env_service.environments.python_tool.actions import Code, Style
-from env_service.environments.python_tool.sandbox.host import RunResult
-from env_service.environments.python_tool.sandbox.limits import Limits
+from env_service.environments.python_tool.sandbox.host import Limits, RunResult
 from env_service.environments.python_tool.settings import Settings
 
 TOOL: dict[str, Any] = {

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from env_service.environments.python_tool.packages import GRADER_PACKAGES, is_installed
+from env_service.environments.python_tool.settings import GRADER_PACKAGES, is_installed
 
 SPLITS = ("train", "dev", "test")
 CHECKERS = ("numeric", "math-verify", "exact")

@@ -18,7 +18,7 @@ from env_service.environments.appworld import installation as installation_modul
 from env_service.environments.appworld import workers
 from env_service.environments.appworld.env import AppworldEnv
 from env_service.environments.appworld.installation import Installation
-from env_service.environments.appworld.worker.sandbox import MEMORY_LIMIT_BYTES
+from env_service.environments.appworld.worker.walls import MEMORY_LIMIT_BYTES
 
 pytestmark = pytest.mark.service
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from env_service.environments.appworld import folders, prompts
-from env_service.environments.appworld.folders import EpisodeFolder
+from env_service.environments.appworld.installation import EpisodeFolder
 from env_service.environments.appworld.worker.channel import Channel, ChannelClosed
 from env_service.environments.appworld.worker.episode import cut
 

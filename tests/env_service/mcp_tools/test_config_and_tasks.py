@@ -20,8 +20,7 @@ from env_service.environments.mcp_tools.config import (
     task_paths,
 )
 from env_service.environments.mcp_tools.env import McpEnv
-from env_service.environments.mcp_tools.json_path import PathError, find, parse_path
-from env_service.environments.mcp_tools.tasks import TaskFileError, load_tasks
+from env_service.environments.mcp_tools.tasks import PathError, TaskFileError, find, load_tasks, parse_path
 
 TASK = {"id": "a", "question": "q", "checks": [{"type": "exact", "answer": "1"}]}
 SERVER = {"command": "server"}

@@ -12,7 +12,7 @@ import pytest
 
 from env_service.base import Message
 from env_service.contract import checked_class, checked_init_state, checked_score, checked_step, checked_tasks
-from env_service.environments.mcp_tools import folders
+from env_service.environments.mcp_tools import env as mcp_env
 from env_service.environments.mcp_tools.calls import BadCall, Call, final_answer, parse
 from env_service.environments.mcp_tools.env import McpEnv
 
@@ -172,16 +172,16 @@ def test_instances_do_not_share_their_state_and_leave_no_folder(make: Make) -> N
 
 
 def test_folders_of_killed_instances_are_removed_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(mcp_env.tempfile, "gettempdir", lambda: str(tmp_path))
     dead, alive, young = (
-        tmp_path / f"{folders.PREFIX}{name}" for name in ("99999999-a", f"{os.getpid()}-b", "99999999-c")
+        tmp_path / f"{mcp_env.PREFIX}{name}" for name in ("99999999-a", f"{os.getpid()}-b", "99999999-c")
     )
     for folder in (dead, alive, young):
         folder.mkdir()
         (folder / "state.json").write_text("{}", encoding="utf-8")
     for folder in (dead, alive):
         os.utime(folder, (1.0, 1.0))
-    folders.new_folder()
+    mcp_env.new_folder()
     assert [folder.exists() for folder in (dead, alive, young)] == [False, True, True]
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from env_service.environments.mcp_tools import judge as judge_module
-from env_service.environments.mcp_tools.grading import Record, grade
-from env_service.environments.mcp_tools.judge import JudgeClient, JudgeError, read_judge
+from env_service.environments.mcp_tools import grading
+from env_service.environments.mcp_tools.grading import JudgeClient, JudgeError, Record, grade, read_judge
 from env_service.environments.mcp_tools.servers import ToolResult
 from env_service.environments.mcp_tools.tasks import McpTask
 
@@ -120,7 +119,7 @@ class _Judge(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def judge_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(judge_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(grading.time, "sleep", lambda seconds: None)
     server: Any = HTTPServer(("127.0.0.1", 0), _Judge)
     server.script, server.asked = [], []
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -180,7 +179,7 @@ def test_without_a_verdict_there_is_an_error_and_no_score(
 
 
 def test_a_judge_that_cannot_be_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(grading.time, "sleep", lambda seconds: None)
     with pytest.raises(JudgeError, match="ConnectError"):
         JudgeClient("http://127.0.0.1:9/v1", "judge", None).is_met("q", "r", "m")
 

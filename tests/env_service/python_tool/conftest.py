@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from env_service.environments.python_tool.sandbox.host import RunResult, Sandbox
-from env_service.environments.python_tool.sandbox.limits import Limits
+from env_service.environments.python_tool.sandbox.host import Limits, RunResult, Sandbox
 
 Run = Callable[[str], RunResult]
 

@@ -16,8 +16,8 @@ from env_service.environments.python_tool.checkers import (
     same_number,
     same_text,
 )
-from env_service.environments.python_tool.packages import GRADER_PACKAGES, is_installed
 from env_service.environments.python_tool.problems.problem import as_text
+from env_service.environments.python_tool.settings import GRADER_PACKAGES, is_installed
 from env_service.environments.python_tool.tasks import PythonTask
 
 needs_math_verify = pytest.mark.skipif(

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from env_service.environments.python_tool.sandbox.host import Sandbox
-from env_service.environments.python_tool.sandbox.limits import Limits
+from env_service.environments.python_tool.sandbox.host import Limits, Sandbox
 
 from .conftest import Run
 

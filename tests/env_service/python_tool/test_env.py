@@ -14,7 +14,7 @@ import pytest
 from env_service.base import Message
 from env_service.contract import checked_class, checked_init_state, checked_score, checked_step, checked_tasks
 from env_service.environments.python_tool.env import PythonEnv
-from env_service.environments.python_tool.packages import is_installed
+from env_service.environments.python_tool.settings import is_installed
 from env_service.environments.python_tool.tasks import load_tasks
 
 from .processes import family, gone, interpreter_pid

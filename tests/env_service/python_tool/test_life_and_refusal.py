@@ -17,8 +17,7 @@ from no_namespaces import FORBID_NAMESPACES
 
 from env_service.environments.python_tool.env import PythonEnv
 from env_service.environments.python_tool.sandbox import host
-from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxUnavailable
-from env_service.environments.python_tool.sandbox.limits import Limits
+from env_service.environments.python_tool.sandbox.host import Limits, Sandbox, SandboxUnavailable
 
 from .processes import family, gone
 
@@ -39,7 +38,7 @@ def test_without_namespaces_the_sandbox_is_refused_with_the_reason_and_the_remed
     source = f"""
     {FORBID_NAMESPACES}
     from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxUnavailable
-    from env_service.environments.python_tool.sandbox.limits import Limits
+    from env_service.environments.python_tool.sandbox.host import Limits
     try:
         Sandbox(Limits()).run("print('ran')")
     except SandboxUnavailable as error:
@@ -98,7 +97,7 @@ def test_a_memory_limit_that_the_service_cannot_hand_down_is_refused_and_not_low
     import resource
     resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
     from env_service.environments.python_tool.sandbox.host import Sandbox, SandboxUnavailable
-    from env_service.environments.python_tool.sandbox.limits import Limits
+    from env_service.environments.python_tool.sandbox.host import Limits
     try:
         Sandbox(Limits(memory_mb=4096)).wait_ready()
     except SandboxUnavailable as error:
@@ -109,7 +108,7 @@ def test_a_memory_limit_that_the_service_cannot_hand_down_is_refused_and_not_low
 
 PROBE = """
     from env_service.environments.python_tool.sandbox.host import Sandbox
-    from env_service.environments.python_tool.sandbox.limits import Limits
+    from env_service.environments.python_tool.sandbox.host import Limits
     sandbox = Sandbox(Limits())
     print(sandbox.run("import os; print(os.getuid(), os.getpid(), os.path.exists('/etc/passwd'))").output.strip())
     print(sandbox.run("import socket; socket.socket()").detail, sandbox.run("import os; os.fork()").detail)
@@ -168,7 +167,7 @@ def test_nothing_outlives_a_service_that_is_killed() -> None:
     import sys, time
     sys.path.insert(0, {str(REPOSITORY)!r})
     from env_service.environments.python_tool.sandbox.host import Sandbox
-    from env_service.environments.python_tool.sandbox.limits import Limits
+    from env_service.environments.python_tool.sandbox.host import Limits
     sandbox = Sandbox(Limits(wall_s=60))
     sandbox.wait_ready()
     print(sandbox.launcher_pid, flush=True)

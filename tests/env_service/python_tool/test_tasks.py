@@ -12,11 +12,9 @@ import pytest
 from env_service.environments.python_tool import tasks as tasks_module
 from env_service.environments.python_tool.checkers import is_correct
 from env_service.environments.python_tool.env import PythonEnv
-from env_service.environments.python_tool.packages import is_installed, paths_of
 from env_service.environments.python_tool.problems import generate
-from env_service.environments.python_tool.sandbox.host import Sandbox
-from env_service.environments.python_tool.sandbox.limits import Limits
-from env_service.environments.python_tool.settings import SettingsError, read_settings
+from env_service.environments.python_tool.sandbox.host import Limits, Sandbox
+from env_service.environments.python_tool.settings import SettingsError, is_installed, paths_of, read_settings
 from env_service.environments.python_tool.tasks import TaskFileError, load_tasks
 
 GOOD = {"id": "mine", "question": "1+1?", "answer": "2", "checker": "numeric"}

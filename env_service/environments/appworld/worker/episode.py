@@ -10,10 +10,34 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from . import sandbox, walls
-from .layout import EXPERIMENT, WrongRequest, data_folder, episode_root
+from . import walls
+
+EXPERIMENT = "episode"
+# The root is taken at import: an episode later points AppWorld to a root of its own.
+_ROOT = Path(os.environ.get("APPWORLD_ROOT", os.getcwd())).resolve()
+
+
+class WrongRequest(ValueError):
+    """The client asked for something that cannot be."""
+
+
+def data_folder() -> Path:
+    """Return the folder with the data of all tasks, ground truth included."""
+    return _ROOT / "data"
+
+
+def episode_root(directory: str) -> Path:
+    """Return the AppWorld root of the process that runs the agent's code."""
+    return Path(directory) / "world"
+
+
+def grading_root(directory: str) -> Path:
+    """Return the AppWorld root of the process that grades: all data, and the outputs of the episode."""
+    return Path(directory) / "grading"
+
 
 OPEN_INSTRUCTION = "There is no task in this session. Explore the apps."
 
@@ -45,7 +69,7 @@ class Episode:
         from appworld import AppWorld  # type: ignore[import-not-found]
 
         allowed = _link_data(task_id, directory)
-        sandbox.limit_resources()
+        walls.limit_resources()
         answers = str(data_folder() / "tasks" / task_id / "ground_truth")
         walls.confine(confinement, [sys.prefix, "/etc/localtime", *allowed], directory, [answers])
         _move_into(directory)

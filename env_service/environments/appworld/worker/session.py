@@ -1,8 +1,12 @@
-"""One forked worker: answers requests on its connection until the other end closes.
+"""Session of one forked worker: answers requests on its connection until the other end closes.
 
 A request is `{"op": name, ...}`, a reply `{"ok": true, "result": ...}` or `{"ok": false, "kind": "value" | "failure",
 "error": text}`. "value" means that the caller asked for something wrong, "failure" that AppWorld failed; the traceback
 goes to the log of the fork server.
+
+A session that grades runs no agent code: `grade` gives the saved state of an episode to AppWorld's own evaluator;
+`baseline` grades a world in which nothing was done but to call the task completed, which is worth as much as an agent
+gets for nothing. Both return the checks by requirement.
 """
 
 from __future__ import annotations
@@ -13,10 +17,52 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from . import grading
 from .channel import Channel, ChannelClosed
-from .episode import Episode
-from .layout import WrongRequest
+from .episode import EXPERIMENT, Episode, WrongRequest, data_folder, episode_root, grading_root
+
+
+def grade(task_id: str, directory: str) -> dict[str, Any]:
+    """Grade the last saved state of the episode in `directory`."""
+    return _evaluate(task_id, directory, str(episode_root(directory) / "experiments"))
+
+
+def baseline(task_id: str, directory: str) -> dict[str, Any]:
+    """Grade the task's world when the task is called completed at once, without an answer and without anything done."""
+    from appworld import AppWorld  # type: ignore[import-not-found]
+
+    outputs = f"{directory}/outputs"
+    os.makedirs(outputs)
+    _enter(directory, outputs)
+    world = AppWorld(task_id, experiment_name=EXPERIMENT, load_ground_truth=False)
+    world.execute("apis.supervisor.complete_task()")
+    world.close()
+    return _evaluate(task_id, directory, outputs)
+
+
+def _enter(directory: str, experiments: str) -> None:
+    root = grading_root(directory)
+    if not root.exists():
+        root.mkdir()
+        (root / "data").symlink_to(data_folder())
+        (root / "experiments").symlink_to(experiments)
+    os.environ.update(APPWORLD_ROOT=str(root), HOME=directory, IPYTHONDIR=f"{directory}/ipython")
+    os.chdir(root)
+
+
+def _evaluate(task_id: str, directory: str, experiments: str) -> dict[str, Any]:
+    from appworld import evaluate_task
+
+    _enter(directory, experiments)
+    tracker = evaluate_task(task_id, EXPERIMENT, suppress_errors=True, save_report=False)
+    return {
+        "success": bool(tracker.success),
+        "difficulty": tracker.difficulty,
+        "num_checks": int(tracker.num_tests),
+        "passes": [str(check["requirement"]) for check in tracker.passes],
+        "failures": [str(check["requirement"]) for check in tracker.failures],
+        "labels": {str(check["requirement"]): check["label"] for check in [*tracker.passes, *tracker.failures]},
+    }
+
 
 log = logging.getLogger("appworld_worker")
 
@@ -52,8 +98,8 @@ class Session:
     def __init__(self) -> None:
         self._episode: Episode | None = None
         self._operations: dict[str, Callable[..., Any]] = {
-            "grade": grading.grade,
-            "baseline": grading.baseline,
+            "grade": grade,
+            "baseline": baseline,
             "open": self._open,
             "execute": lambda **fields: self._world.execute(**fields),
             "state": lambda: self._world.state(),

@@ -1,21 +1,108 @@
-"""Puts the process that executes an agent's code behind the same walls as the python tool's interpreter.
+"""Confinement of the process that executes an agent's code: the walls of the python tool's interpreter, or Landlock.
 
-Those are namespaces (mount, pid, net, ipc, uts, cgroup, user unless privileged), a read-only root that holds the venv
-and the data of the episode and nothing else, a user without rights, a bound on threads, and the system-call filter: no
-socket of any kind, no process. What cannot be put in place raises Unconfined, and the agent's code is not run.
+The walls are namespaces (mount, pid, net, ipc, uts, cgroup, user unless privileged), a read-only root that holds the
+venv and the data of the episode and nothing else, a user without rights, a bound on threads, and the system-call
+filter: no socket of any kind, no process. What cannot be put in place raises Unconfined, and the agent's code is not
+run.
+
+Landlock (Linux 5.13 or newer) is the weaker fence: it closes files outside the given folders, TCP, and signals and
+abstract sockets across its border. It does not close UDP, unix sockets that have a path, changes of file modes, or the
+making of processes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
 import stat
+import struct
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from . import sandbox
+MEMORY_LIMIT_BYTES = 4 * 1024**3
+FILE_LIMIT_BYTES = 1024**3
+OOM_SCORE = "500"
+SYSTEM = (sys.base_prefix, "/usr", "/lib", "/lib64", "/dev/urandom")
+"""What a process under Landlock reads beside its own files."""
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_PR_SET_NO_NEW_PRIVS = 38
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+# Highest right known to each version of the interface: 13 rights, then REFER, TRUNCATE and IOCTL_DEV.
+_ALL_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
+_ALL_LATER = (1 << 16) - 1
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
+_TCP = 0b11
+_SCOPES = 0b11
+
+
+def limit_resources() -> None:
+    """Bound the address space and the size of files, write no core files, and be killed first when memory runs out.
+
+    A limit that is lower already stays.
+    """
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+        score.write(OOM_SCORE)
+    limits = (
+        (resource.RLIMIT_AS, MEMORY_LIMIT_BYTES),
+        (resource.RLIMIT_FSIZE, FILE_LIMIT_BYTES),
+        (resource.RLIMIT_CORE, 0),
+    )
+    for kind, wanted in limits:
+        _, hard = resource.getrlimit(kind)
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(kind, (limit, limit))
+
+
+def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
+    """Allow this process and its children only these folders and files, for good; return False if the kernel cannot.
+
+    Raises OSError if the kernel has Landlock but refuses a rule: half a fence is an error.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    abi = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    if abi < 1:
+        return False
+    handled = _ALL_BY_ABI.get(abi, _ALL_LATER)
+    attributes = struct.pack("QQQ", handled, _TCP if abi >= 4 else 0, _SCOPES if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    ruleset = _checked(libc.syscall(_CREATE_RULESET, attributes, size, 0), "create a ruleset")
+    try:
+        for path in readable:
+            _allow(libc, ruleset, path, handled & _READ)
+        for path in writable:
+            _allow(libc, ruleset, path, handled)
+        _checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "give up new privileges")
+        _checked(libc.syscall(_RESTRICT_SELF, ruleset, 0), "enforce the ruleset")
+    finally:
+        os.close(ruleset)
+    return True
+
+
+def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
+    if not os.path.exists(path):
+        return
+    if not os.path.isdir(path):
+        rights &= _FILE_RIGHTS
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rule = struct.pack("=Qi", rights, handle)
+        _checked(libc.syscall(_ADD_RULE, ruleset, 1, rule, 0), f"add the path {path}")
+    finally:
+        os.close(handle)
+
+
+def _checked(result: int, action: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"Landlock could not {action}: {os.strerror(code)}")
+    return result
+
 
 if TYPE_CHECKING:
     from env_service.environments.python_tool.sandbox import layers, linux, seccomp, view
@@ -34,14 +121,13 @@ def confine(kind: str, readable: Sequence[str], directory: str, hidden: Sequence
     """Go behind the walls of a `kind`, for good; with `namespaces` this returns in a child, while the caller waits for
     its end.
 
-    namespaces: all of the above. landlock: `sandbox.confine`, which leaves UDP, unix sockets by path and file modes
-        open, and bounds no
-    processes. none: nothing. `hidden` are paths that must not be visible afterwards. Raises Unconfined.
+    namespaces: all of the above. landlock: `restrict`, which leaves UDP, unix sockets by path and file modes open, and
+    bounds no processes. none: nothing. `hidden` are paths that must not be visible afterwards. Raises Unconfined.
     """
     try:
         if kind == "namespaces":
             _enter(readable, directory, hidden)
-        elif kind == "landlock" and not sandbox.confine([*readable, *sandbox.SYSTEM], [directory, "/dev/null"]):
+        elif kind == "landlock" and not restrict([*readable, *SYSTEM], [directory, "/dev/null"]):
             raise OSError("this kernel has no Landlock")
     except (OSError, linux.SandboxSetupError) as error:
         raise Unconfined(

@@ -1,22 +1,74 @@
-"""Write the shipped problem files, always the same bytes: `python -m
-env_service.environments.python_tool.problems.generate DIR`.
+"""Generator of the shipped problem files: `python -m env_service.environments.python_tool.problems.generate DIR`.
 
-Every problem follows from its split, family, level and number; a question occurs once over all splits.
+Writes always the same bytes: every problem follows from its split, family, level and number, and a question occurs once
+over all splits. The family `code_tracing` asks what short programs print.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import random
+import string
 from collections.abc import Iterator
 from pathlib import Path
 
-from .algebra import linear_systems, sequences
-from .arithmetics import arithmetic, divisors, fractions, modular, primes
+from .arithmetics import arithmetic, divisors, fractions, linear_systems, modular, primes, sequences
 from .counting import combinatorics, conditions, probability
 from .problem import Family, Problem
-from .tracing import code_tracing
+
+
+def _printed(source: str) -> str:
+    """Run a program that this module wrote and return what it prints."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(source, "<traced>", "exec"), {})
+    return output.getvalue().strip()
+
+
+def _loop(rng: random.Random) -> str:
+    start, stop, step, factor = rng.randrange(1, 5), rng.randrange(8, 16), rng.randrange(1, 4), rng.randrange(2, 5)
+    return f"total = 0\nfor i in range({start}, {stop}, {step}):\n    total += i * {factor}\nprint(total)"
+
+
+def _text(rng: random.Random) -> str:
+    word = "".join(rng.choice(string.ascii_lowercase) for _ in range(rng.randrange(7, 11)))
+    step, cut = rng.randrange(2, 4), rng.randrange(2, 5)
+    return f'word = "{word}"\npart = word[::-1][{cut}:] + word[::{step}]\nprint(part.replace(part[0], part[0].upper()))'
+
+
+def _collection(rng: random.Random) -> str:
+    numbers = [rng.randrange(1, 30) for _ in range(7)]
+    modulus, bound = rng.randrange(2, 6), rng.randrange(8, 20)
+    return (
+        f"groups = {{}}\nfor n in {numbers}:\n    groups.setdefault(n % {modulus}, []).append(n)\n"
+        f"result = [sum(g) if len(g) > 1 else -g[0] for _, g in sorted(groups.items())]\n"
+        f"print([r for r in result if r < {bound}] + [len(groups)])"
+    )
+
+
+def _recursion(rng: random.Random) -> str:
+    a, b, c, n, m = (
+        rng.randrange(2, 5),
+        rng.randrange(1, 4),
+        rng.randrange(1, 6),
+        rng.randrange(20, 70),
+        rng.randrange(50, 200),
+    )
+    return (
+        f"def f(n, depth=0):\n    if n < {c + 1}:\n        return n + depth\n"
+        f"    if n % 2:\n        return (f(n - {b}, depth + 1) * {a} + n) % {m}\n"
+        f"    return (f(n // 2, depth + 1) + f(n - {c}, depth + 1)) % {m}\nprint(f({n}))"
+    )
+
+
+def code_tracing(rng: random.Random, level: int) -> Problem:
+    """Loops, strings, collections, recursion."""
+    source = (_loop, _text, _collection, _recursion)[level - 1](rng)
+    return Problem(f"What does this Python program print?\n\n{source}", _printed(source), source, "exact")
+
 
 FAMILIES: dict[str, Family] = {
     "arithmetic": arithmetic,

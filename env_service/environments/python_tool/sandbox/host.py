@@ -1,10 +1,9 @@
 """The service's side of the sandbox: start an interpreter ahead of time, run code in it, end it.
 
 Guarantees: a run returns within the wall-clock limit plus a moment whatever the code does; nothing that the interpreter
-    sends is
-trusted (bounded reads, one status line, text only); after `close` no process of the sandbox is left, and none outlives
-the service. `SandboxUnavailable` is an infrastructure failure and never becomes text for the agent; how the code itself
-ends is a `RunResult`.
+sends is trusted (bounded reads, one status line, text only); after `close` no process of the sandbox is left, and none
+outlives the service. `SandboxUnavailable` is an infrastructure failure and never becomes text for the agent; how the
+code itself ends is a `RunResult`.
 """
 
 from __future__ import annotations
@@ -19,12 +18,47 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from .interpreter import HEADER
-from .limits import Limits
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one interpreter; MB means 2**20 bytes."""
+
+    wall_s: float = 10.0
+    """Seconds of wall-clock time for one piece of code; the host ends the interpreter after them."""
+    cpu_s: int = 120
+    """Seconds of processor time over the interpreter's whole life (RLIMIT_CPU)."""
+    memory_mb: int = 1024
+    """Address space of the interpreter, its only process (RLIMIT_AS)."""
+    scratch_mb: int = 32
+    """Size of the scratch folder, a tmpfs of its own."""
+    file_mb: int = 16
+    """Size of one file (RLIMIT_FSIZE)."""
+    open_files: int = 64
+    """Open file descriptors (RLIMIT_NOFILE)."""
+    threads: int = 32
+    """Threads; further processes are refused altogether."""
+    output_bytes: int = 4096
+    """Bytes of output (UTF-8) that are kept of one piece of code: the first quarter and the last three quarters of
+    them."""
+    flood_mb: int = 64
+    """Output of one piece of code after which the interpreter is ended."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise ValueError(f"limit `{field.name}` must be positive, got {value!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the limits as plain data, for the launcher and for `get_info`."""
+        return asdict(self)
+
 
 Status = Literal["ok", "error", "timeout", "output_limit", "died"]
 

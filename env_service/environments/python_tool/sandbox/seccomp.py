@@ -1,11 +1,10 @@
 """The system calls that the interpreter may make: a list of allowed ones, everything else refused by the kernel.
 
 Guarantees: no process is created (only threads), nothing is executed, no socket is opened (a connected pair within the
-    process
-excepted, which asyncio needs), no memory is taken that the address-space limit does not count (memfd, System V shared
-memory), and no tracing, mounting, key ring, io_uring or bpf call reaches the kernel. A refused call fails with EPERM,
-one newer than this table with ENOSYS so that libraries fall back; a call of another architecture (32 bit) kills the
-process.
+process excepted, which asyncio needs), no memory is taken that the address-space limit does not count (memfd, System V
+shared memory), and no tracing, mounting, key ring, io_uring or bpf call reaches the kernel. A refused call fails with
+EPERM, one newer than this table with ENOSYS so that libraries fall back; a call of another architecture (32 bit) kills
+the process.
 """
 
 from __future__ import annotations

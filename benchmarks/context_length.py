@@ -39,7 +39,7 @@ from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from context_manager.registry import TEMPLATES
 from context_manager.template import ContextLimits, ContextSettings
-from env_service.environments.pocket import PocketLongEnv
+from env_service.environments.pocket.long_env import PocketLongEnv
 from env_service.environments.pocket.oracle import long_reference
 
 LIMITS = ContextLimits(160, 480, 640, 32, 96)

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from env_service.base import Message
-from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.calls import Call
-from env_service.environments.pocket.lexicon import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import hint_parts
 from env_service.environments.pocket.quirks import Quirks, adapt, quirks_of, reorder
 from env_service.environments.pocket.tools import TOOLS, Tool
+from env_service.environments.pocket.wordings import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
 
 HINT_TEMPLATE = "tip {hint}\n{task}"
 

@@ -17,7 +17,7 @@ import torch
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.builtin.seed.data import open_turn, opening_text
 from agentevolver.builtin.seed.demonstrator import with_hint
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.oracle import hint as true_hint
 

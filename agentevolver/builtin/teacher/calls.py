@@ -7,43 +7,21 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from env_service.environments.pocket.tools import TOOLS
+from env_service.environments.pocket.wordings import DAYS
+
 Syntax = Literal["compact", "json"]
 Signature = tuple[str, ...]
 """Kinds of a tool's arguments in order, in capitals; `yes` is a confirmation."""
 
-DAYS = ("mon", "tue", "wed", "thu", "fri")
 # Which of a tool's own arguments is which, in the usual order; the keys that JSON calls use are the kinds in lower
 # case.
-USUAL: dict[str, Signature] = {
-    "doc": ("TOOL",),
-    "done": ("ANSWER",),
-    "me.pin": (),
-    "note.find": ("WORD",),
-    "note.list": ("TAG",),
-    "note.add": ("WORD", "TAG"),
-    "note.tag": ("ID", "TAG"),
-    "note.del": ("ID",),
-    "cal.find": ("NAME",),
-    "cal.list": ("DAY",),
-    "cal.add": ("NAME", "DAY", "HOUR"),
-    "cal.move": ("ID", "DAY"),
-    "cal.del": ("ID",),
-    "mail.find": ("NAME",),
-    "mail.send": ("NAME", "TEXT"),
-    "mail.del": ("ID",),
-    "bank.login": ("PIN",),
-    "bank.bal": (),
-    "bank.pay": ("NAME", "AMOUNT"),
-    "shop.find": ("WORD",),
-    "shop.buy": ("WORD", "QTY"),
-    "shop.orders": (),
-    "shop.ret": ("ID",),
-}
+USUAL: dict[str, Signature] = {tool.name: tuple(param.kind.upper() for param in tool.params) for tool in TOOLS.values()}
 LOOKUPS = frozenset(
     {"note.find", "note.list", "cal.find", "cal.list", "mail.find", "shop.find", "shop.orders", "bank.bal", "me.pin"}
 )
-GUARDED = frozenset({"note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"})
-NEED_LOGIN = frozenset({"bank.bal", "bank.pay", "shop.buy"})
+GUARDED = frozenset(tool.name for tool in TOOLS.values() if tool.guarded)
+NEED_LOGIN = frozenset(tool.name for tool in TOOLS.values() if tool.needs_login)
 CHANGES = frozenset(USUAL) - LOOKUPS - {"doc", "done", "bank.login"}
 
 _THINK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)

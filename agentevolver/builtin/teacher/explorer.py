@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from agentevolver.builtin.teacher.calls import CHANGES, DAYS, LOOKUPS, USUAL, Call, canonical, read_call, write_call
+from agentevolver.builtin.teacher.calls import CHANGES, LOOKUPS, USUAL, Call, canonical, read_call, write_call
 from agentevolver.builtin.teacher.goals import Impossible, next_call, prepared
 from agentevolver.builtin.teacher.observed import Seen, SeenStep, see
 from agentevolver.builtin.teacher.prompt import Draws, NotUnderstood, Prompt
 from agentevolver.builtin.teacher.rules import RULES
+from env_service.environments.pocket.wordings import DAYS
 
 Weighted = tuple[Call, float]
 _APPS = ("note", "cal", "mail", "bank", "shop")

@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from agentevolver.builtin.teacher.calls import DAYS, GUARDED, NEED_LOGIN, Call, read_usage
+from agentevolver.builtin.teacher.calls import GUARDED, NEED_LOGIN, Call, read_usage
+from env_service.environments.pocket.wordings import DAYS
 
 RULES: dict[str, tuple[str, str]] = {
     "guard": ("doc", "yes"),
@@ -14,19 +15,6 @@ RULES: dict[str, tuple[str, str]] = {
     "login": ("pin", "open"),
     "plan": ("name", "day"),
     "look": ("first", "free"),
-}
-# The wording is the one that the seed policy was taught to follow.
-LINES: dict[tuple[str, str], str] = {
-    ("guard", "doc"): "read doc before tag move del ret",
-    ("guard", "yes"): "add yes after tag move del ret",
-    ("pay", "name"): "bank.pay name amount",
-    ("pay", "amount"): "bank.pay amount name",
-    ("login", "pin"): "login first",
-    ("login", "open"): "no login",
-    ("plan", "name"): "cal.add name day hour",
-    ("plan", "day"): "cal.add day hour name",
-    ("look", "first"): "find before buy",
-    ("look", "free"): "buy without find",
 }
 OCCASIONS: dict[str, str] = {
     "guard": "tag or delete a note , move or cancel a meeting , delete a mail or return an order",

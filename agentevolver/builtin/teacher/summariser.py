@@ -16,8 +16,9 @@ from agentevolver.builtin.teacher.goals import TOOLS_OF
 from agentevolver.builtin.teacher.intents import read_intent
 from agentevolver.builtin.teacher.observed import Seen, see
 from agentevolver.builtin.teacher.prompt import Draws, NotUnderstood, Prompt
-from agentevolver.builtin.teacher.rules import LINES, OCCASIONS, RULES, concerns, rules_in
+from agentevolver.builtin.teacher.rules import OCCASIONS, RULES, concerns, rules_in
 from agentevolver.llm.prompts import StepText
+from env_service.environments.pocket.wordings import PHRASES
 
 _SURE = {"error": 0.9, "manual": 0.85, "success": 0.7}
 _GENERAL = {
@@ -92,7 +93,7 @@ def rewrite(prompt: Prompt, draws: Draws) -> dict[str, Any]:
         for rule in RULES
         if any(r == rule for r, _ in votes)
     }
-    return {"text": " ; ".join([LINES[rule, value] for rule, value in best.items()] + list(dict.fromkeys(general)))}
+    return {"text": " ; ".join([PHRASES[rule, value] for rule, value in best.items()] + list(dict.fromkeys(general)))}
 
 
 def rerank(prompt: Prompt, draws: Draws) -> dict[str, Any]:
@@ -116,11 +117,13 @@ def _lesson(seen: Seen, rule: str, value: str, draws: Draws) -> dict[str, Any]:
     by = seen.rules.evidence[rule].by
     if draws.errs(draws.rates.wrong_experiences):
         right, value = value, next(other for other in RULES[rule] if other != value)
-        draws.plant("wrong experience", scope=f"site {seen.site}", content=LINES[rule, value], right=LINES[rule, right])
+        draws.plant(
+            "wrong experience", scope=f"site {seen.site}", content=PHRASES[rule, value], right=PHRASES[rule, right]
+        )
     place = f"site {seen.site}" if seen.site else ""
     return {
         "when_to_use": f"{place + ' : ' if place else ''}{OCCASIONS[rule]}",
-        "content": LINES[rule, value],
+        "content": PHRASES[rule, value],
         "scope": place,
         "tags": [rule, by],
         "confidence": _SURE[by],
@@ -183,7 +186,7 @@ def context(prompt: Prompt, draws: Draws) -> str:
     steps, notes = prompt.steps(), prompt.sections.get("summary", "").splitlines()
     known = rules_in(next((line for line in notes if line.startswith(_TIP)), ""))
     known |= see(prompt.sections, steps).rules.values
-    tips = [LINES[rule, known[rule]] for rule in RULES if known.get(rule) not in (None, _USUAL.get(rule))]
+    tips = [PHRASES[rule, known[rule]] for rule in RULES if known.get(rule) not in (None, _USUAL.get(rule))]
     before = [line for line in notes if not line.startswith((_TIP, _SO_FAR))] or prompt.text("opening").splitlines()
     task, worked = before[-1] if before else "", []
     if so_far := next((line for line in notes if line.startswith(_SO_FAR)), ""):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from env_service.environments.pocket.calls import Call
-from env_service.environments.pocket.lexicon import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
+from env_service.environments.pocket.wordings import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDINGS, WORDS
 from env_service.environments.pocket.world import Tables
 
 Slots = dict[str, str | int]
@@ -46,14 +46,10 @@ class Family:
 FAMILIES: dict[str, Family] = {}
 
 
-def _family(level: int, *wordings: str) -> Callable[[Maker], Maker]:
-    def register(make: Maker) -> Maker:
-        name = make.__name__.lstrip("_")
-        first, second, held_out = wordings
-        FAMILIES[name] = Family(name, level, (first, second, held_out), make)
-        return make
-
-    return register
+def _family(make: Maker) -> Maker:
+    name = make.__name__.lstrip("_")
+    FAMILIES[name] = Family(name, *WORDINGS[name], make)
+    return make
 
 
 def _call(text: str) -> Call:
@@ -76,37 +72,37 @@ def _other(r: random.Random, choices: tuple[str, ...], than: str) -> str:
 # ---- level 1 ----
 
 
-@_family(1, "add note {w} with tag {t}", "make a note {w} and tag it {t}", "add {w} to my {t} notes")
+@_family
 def _note_add(s: Tables, r: random.Random) -> Draft:
     w, t = r.choice(WORDS), r.choice(TAGS)
     return _draft({"w": w, "t": t}, f"note.add {w} {t}")
 
 
-@_family(1, "what is the price of {w}", "how much does {w} cost", "tell me the price of one {w}")
+@_family
 def _price(s: Tables, r: random.Random) -> Draft:
     w = r.choice(list(s.products))
     return _draft({"w": w}, f"shop.find {w}", answer=s.products[w][0])
 
 
-@_family(1, "what is the tag of note {w}", "which tag has note {w}", "tell me the tag of my note {w}")
+@_family
 def _note_which(s: Tables, r: random.Random) -> Draft:
     w, t = s.notes[r.choice(list(s.notes))]
     return _draft({"w": w}, f"note.find {w}", answer=t)
 
 
-@_family(1, "what day do i see {p}", "when do i meet {p}", "on what day do i meet {p}")
+@_family
 def _cal_when(s: Tables, r: random.Random) -> Draft:
     p, d, _ = s.meetings[r.choice(list(s.meetings))]
     return _draft({"p": p}, f"cal.find {p}", answer=d)
 
 
-@_family(1, "send {p} the word {w}", "mail {w} to {p}", "send a mail {w} to {p}")
+@_family
 def _mail_send(s: Tables, r: random.Random) -> Draft:
     p, w = r.choice(NAMES), r.choice(WORDS)
     return _draft({"p": p, "w": w}, f"mail.send {p} {w}")
 
 
-@_family(1, "what did {p} write", "what is in the mail from {p}", "tell me what {p} did write")
+@_family
 def _mail_what(s: Tables, r: random.Random) -> Draft:
     p, w = s.mails[r.choice(list(s.mails))]
     return _draft({"p": p}, f"mail.find {p}", answer=w)
@@ -115,7 +111,7 @@ def _mail_what(s: Tables, r: random.Random) -> Draft:
 # ---- level 2 ----
 
 
-@_family(2, "set tag of note {w} to {t}", "move note {w} to tag {t}", "give note {w} the tag {t}")
+@_family
 def _note_retag(s: Tables, r: random.Random) -> Draft:
     k = r.choice(list(s.notes))
     w, old = s.notes[k]
@@ -123,7 +119,7 @@ def _note_retag(s: Tables, r: random.Random) -> Draft:
     return _draft({"w": w, "t": t}, f"note.find {w}", f"note.tag {k} {t}")
 
 
-@_family(2, "move {p} to {d}", "see {p} on {d} instead", "move my meeting with {p} to {d}")
+@_family
 def _cal_move(s: Tables, r: random.Random) -> Draft:
     k = r.choice(list(s.meetings))
     p, old, _ = s.meetings[k]
@@ -131,26 +127,26 @@ def _cal_move(s: Tables, r: random.Random) -> Draft:
     return _draft({"p": p, "d": d}, f"cal.find {p}", f"cal.move {k} {d}")
 
 
-@_family(2, "how many notes have tag {t}", "count the notes with tag {t}", "how many {t} notes do i have")
+@_family
 def _note_count(s: Tables, r: random.Random) -> Draft:
     t = r.choice(TAGS)
     return _draft({"t": t}, f"note.list {t}", answer=sum(tag == t for _, tag in s.notes.values()))
 
 
-@_family(2, "plan {p} on {d} at {h}", "add a meeting with {p} on {d} at {h}", "meet {p} on {d} at {h}")
+@_family
 def _cal_add(s: Tables, r: random.Random) -> Draft:
     p, d, h = r.choice(NAMES), r.choice(DAYS), _hour(r)
     return _draft({"p": p, "d": d, "h": h}, f"cal.add {p} {d} {h}")
 
 
-@_family(2, "send the mail from {p} to {q}", "pass what {p} did write on to {q}", "mail {q} what {p} did write")
+@_family
 def _mail_pass(s: Tables, r: random.Random) -> Draft:
     p, w = s.mails[r.choice(list(s.mails))]
     q = _other(r, NAMES, p)
     return _draft({"p": p, "q": q}, f"mail.find {p}", f"mail.send {q} {w}")
 
 
-@_family(2, "what is my balance", "how much money do i have", "tell me my balance")
+@_family
 def _balance(s: Tables, r: random.Random) -> Draft:
     return _draft({}, "bank.bal", answer=s.balance)
 
@@ -158,37 +154,37 @@ def _balance(s: Tables, r: random.Random) -> Draft:
 # ---- level 3 ----
 
 
-@_family(3, "pay {p} {n}", "give {p} {n} coins", "send {p} {n} coins")
+@_family
 def _pay(s: Tables, r: random.Random) -> Draft:
     p, n = r.choice(NAMES), r.randint(2, 9)
     return _draft({"p": p, "n": n}, f"bank.pay {p} {n}")
 
 
-@_family(3, "delete note {w}", "remove the note {w}", "delete my note {w}")
+@_family
 def _note_del(s: Tables, r: random.Random) -> Draft:
     k = r.choice(list(s.notes))
     return _draft({"w": s.notes[k][0]}, f"note.find {s.notes[k][0]}", f"note.del {k}")
 
 
-@_family(3, "cancel {p}", "cancel the meeting with {p}", "delete my meeting with {p}")
+@_family
 def _cal_del(s: Tables, r: random.Random) -> Draft:
     k = r.choice(list(s.meetings))
     return _draft({"p": s.meetings[k][0]}, f"cal.find {s.meetings[k][0]}", f"cal.del {k}")
 
 
-@_family(3, "delete the mail from {p}", "remove what {p} did write", "delete what {p} did write")
+@_family
 def _mail_del(s: Tables, r: random.Random) -> Draft:
     k = r.choice(list(s.mails))
     return _draft({"p": s.mails[k][0]}, f"mail.find {s.mails[k][0]}", f"mail.del {k}")
 
 
-@_family(3, "return {w}", "give back my order {w}", "return my order {w}")
+@_family
 def _refund(s: Tables, r: random.Random) -> Draft:
     k = r.choice(list(s.orders))
     return _draft({"w": s.orders[k][0]}, "shop.orders", f"shop.ret {k}")
 
 
-@_family(3, "buy {n} {w}", "order {n} {w} in the shop", "buy me {n} {w}")
+@_family
 def _buy(s: Tables, r: random.Random) -> Draft | None:
     w = r.choice(list(s.products))
     price, left = s.products[w]
@@ -202,13 +198,13 @@ def _buy(s: Tables, r: random.Random) -> Draft | None:
 # ---- level 4 ----
 
 
-@_family(4, "pay {p} the price of {w}", "give {p} what {w} does cost", "pay {p} what {w} does cost")
+@_family
 def _pay_price(s: Tables, r: random.Random) -> Draft:
     p, w = r.choice(NAMES), r.choice(list(s.products))
     return _draft({"p": p, "w": w}, f"shop.find {w}", f"bank.pay {p} {s.products[w][0]}")
 
 
-@_family(4, "pay {n} to who i see on {d}", "give who i meet on {d} {n} coins", "pay who i see on {d} {n} coins")
+@_family
 def _pay_met(s: Tables, r: random.Random) -> Draft | None:
     alone = [(p, d) for p, d, _ in s.meetings.values() if sum(day == d for _, day, _ in s.meetings.values()) == 1]
     if not alone:
@@ -218,7 +214,7 @@ def _pay_met(s: Tables, r: random.Random) -> Draft | None:
     return _draft({"n": n, "d": d}, f"cal.list {d}", f"bank.pay {p} {n}")
 
 
-@_family(4, "delete all notes with tag {t}", "remove every note tagged {t}", "delete every note with tag {t}")
+@_family
 def _del_tag(s: Tables, r: random.Random) -> Draft | None:
     by_tag = {t: [k for k, (_, tag) in s.notes.items() if tag == t] for t in TAGS}
     tags = [t for t, ids in by_tag.items() if 1 <= len(ids) <= 2]
@@ -228,12 +224,7 @@ def _del_tag(s: Tables, r: random.Random) -> Draft | None:
     return _draft({"t": t}, f"note.list {t}", *(f"note.del {k}" for k in by_tag[t]))
 
 
-@_family(
-    4,
-    "if {w} costs less than {n} buy 1 {w} else add note {w} with tag {t}",
-    "buy 1 {w} if it costs less than {n} , else make a note {w} and tag it {t}",
-    "if the price of {w} is less than {n} buy 1 {w} else make a note {w} and tag it {t}",
-)
+@_family
 def _if_price(s: Tables, r: random.Random) -> Draft:
     w, t, cheap = r.choice(list(s.products)), r.choice(TAGS), r.random() < 0.5
     price = s.products[w][0]
@@ -241,12 +232,7 @@ def _if_price(s: Tables, r: random.Random) -> Draft:
     return _draft({"w": w, "n": n, "t": t}, f"shop.find {w}", f"shop.buy {w} 1" if cheap else f"note.add {w} {t}")
 
 
-@_family(
-    4,
-    "if i see nobody on {d} plan {p} on {d} at {h} else send {p} the word {w}",
-    "plan {p} on {d} at {h} if i see nobody on {d} , else mail {w} to {p}",
-    "if i meet nobody on {d} plan {p} on {d} at {h} else mail {w} to {p}",
-)
+@_family
 def _if_free(s: Tables, r: random.Random) -> Draft:
     busy = sorted({d for _, d, _ in s.meetings.values()})
     free = [d for d in DAYS if d not in busy]
@@ -258,12 +244,7 @@ def _if_free(s: Tables, r: random.Random) -> Draft:
     )
 
 
-@_family(
-    4,
-    "if i have more than {n} pay {p} {m} else send {p} the word {w}",
-    "give {p} {m} coins if i have more than {n} , else mail {w} to {p}",
-    "if my balance is more than {n} pay {p} {m} else mail {w} to {p}",
-)
+@_family
 def _if_rich(s: Tables, r: random.Random) -> Draft:
     n = r.choice([40, 50, 60])
     p, m, w = r.choice(NAMES), r.randint(2, 9), r.choice(WORDS)

@@ -19,21 +19,10 @@ from env_service.environments.pocket.grading import Change, Path, diff, score
 from env_service.environments.pocket.long_env import make_chain
 from env_service.environments.pocket.quirks import quirks_of, signature
 from env_service.environments.pocket.tasks import Task, make_task, split_id
+from env_service.environments.pocket.wordings import PHRASES
 from env_service.environments.pocket.world import Facts
 
 Label = Literal["GOOD", "BAD"]
-PHRASES: dict[tuple[str, str], str] = {
-    ("guard", "doc"): "read doc before tag move del ret",
-    ("guard", "yes"): "add yes after tag move del ret",
-    ("pay", "name"): "bank.pay name amount",
-    ("pay", "amount"): "bank.pay amount name",
-    ("login", "pin"): "login first",
-    ("login", "open"): "no login",
-    ("plan", "name"): "cal.add name day hour",
-    ("plan", "day"): "cal.add day hour name",
-    ("look", "first"): "find before buy",
-    ("look", "free"): "buy without find",
-}
 _LESSONS: tuple[tuple[str, tuple[str, str]], ...] = (
     (r"err read doc \S+ first", ("guard", "doc")),
     (r"err add (yes at the end|\"confirm\": \"yes\")", ("guard", "yes")),

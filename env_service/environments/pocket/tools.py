@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from env_service.environments.pocket.lexicon import DAYS, NAMES, TAGS, WORDS
+from env_service.environments.pocket.wordings import DAYS, NAMES, TAGS, WORDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from env_service.environments.pocket.calls import Call, CallError, Syntax, usage
-from env_service.environments.pocket.lexicon import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
 from env_service.environments.pocket.quirks import Quirks, demands, quirks_of, signature
 from env_service.environments.pocket.tools import APPS, CONFIRM, KIND_CHECKS, TOOLS, Param
+from env_service.environments.pocket.wordings import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
 
 T = TypeVar("T")
 Row = tuple[str | int, ...]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_service.environments.appworld import folders, prompts
+from env_service.environments.appworld import installation, prompts
 from env_service.environments.appworld.installation import EpisodeFolder
 from env_service.environments.appworld.worker.channel import Channel, ChannelClosed
 from env_service.environments.appworld.worker.episode import cut
@@ -136,7 +136,7 @@ def test_sweeping_leaves_living_episodes_alone_and_removes_orphans(temporary: Pa
     orphan = living.path.parent / "orphan"
     orphan.mkdir()
     (orphan / "owner.lock").touch()
-    assert folders.sweep() == 1
+    assert installation.sweep() == 1
     assert living.path.exists()
     assert not orphan.exists()
     living.delete()
@@ -146,11 +146,11 @@ def test_a_temporary_folder_too_deep_for_a_socket_is_not_used(tmp_path: Path, mo
     deep = tmp_path / ("d" * 60)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    assert len(str(folders.runtime_folder() / "0123456789abcdef.sock")) < 107
+    assert len(str(installation.runtime_folder() / "0123456789abcdef.sock")) < 107
     assert not any(deep.iterdir())
 
 
 def test_a_runtime_folder_that_others_can_enter_is_refused(temporary: Path) -> None:
-    folders.runtime_folder().chmod(0o755)
+    installation.runtime_folder().chmod(0o755)
     with pytest.raises(PermissionError, match="not a folder that only this user can enter"):
-        folders.runtime_folder()
+        installation.runtime_folder()

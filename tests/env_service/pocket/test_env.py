@@ -1,14 +1,15 @@
 """The environment contract: opening messages, budget, open episodes, parameters, information."""
 
+import json
 import time
+from importlib import resources
 
 import pytest
 
 from env_service.base import BaseEnv
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.oracle import reference
-from env_service.environments.pocket.profile import load_profile
 from env_service.environments.pocket.tasks import make_task
 from env_service.environments.pocket.tools import TOOLS
 
@@ -111,7 +112,9 @@ def test_information_lists_every_tool_as_a_schema():
 
 
 def test_the_profile_has_the_expected_form_and_names_only_tools_that_exist():
-    profile = load_profile()
+    profile = json.loads(
+        (resources.files("env_service.environments.pocket") / "profile.json").read_text(encoding="utf-8")
+    )
     assert list(profile) == ["name", "background", "entities", "task_preference"]
     assert set(profile["task_preference"]) == {"num_entities", "num_opts", "relation_difficulty"}
     told = ""

@@ -4,9 +4,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from agentevolver.builtin.seed import seed_policy_path
-from env_service.environments.pocket import PocketEnv, PocketLongEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
-from env_service.environments.pocket.long_env import MIN_CALLS, make_chain, split_long_id
+from env_service.environments.pocket.long_env import MIN_CALLS, PocketLongEnv, make_chain, split_long_id
 from env_service.environments.pocket.oracle import long_reference
 from env_service.environments.pocket.tasks import SPLITS
 from env_service.registry import load, resolve

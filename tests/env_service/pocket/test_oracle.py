@@ -2,7 +2,7 @@
 
 import pytest
 
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import hint, hint_parts, label_steps, lesson, reference, replay
 from env_service.environments.pocket.quirks import N_SITES, quirks_of
 from env_service.environments.pocket.tasks import SPLITS

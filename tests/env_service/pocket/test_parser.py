@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from env_service.environments.pocket import PocketEnv
 from env_service.environments.pocket.calls import Call, CallError, parse, render
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import snapshot
 from env_service.environments.pocket.quirks import signature
 from env_service.environments.pocket.tools import TOOLS

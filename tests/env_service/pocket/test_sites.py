@@ -2,7 +2,7 @@
 
 import pytest
 
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import hint_parts, lesson, snapshot
 from env_service.environments.pocket.quirks import N_SITES, quirks_of
 from env_service.environments.pocket.tasks import make_task

@@ -2,7 +2,7 @@
 
 import pytest
 
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.grading import checks
 from env_service.environments.pocket.oracle import reference, replay
 from env_service.environments.pocket.tasks import SPLITS, make_task

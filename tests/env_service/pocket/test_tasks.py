@@ -9,14 +9,14 @@ from collections import Counter
 
 import pytest
 
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.quirks import HARD_SITES, N_SITES, TEST_SITES, TRAIN_SITES, quirks_of
 from env_service.environments.pocket.tasks import SPLITS, make_task
 
 FINGERPRINT = """
 import hashlib
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.tasks import SPLITS, make_task
 h = hashlib.sha256()
 for split in SPLITS:

@@ -5,7 +5,7 @@ import torch
 
 from agentevolver.builtin.seed.data import open_turn, opening_text
 from agentevolver.builtin.seed.evaluate import Sampler, evaluate
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import hint, replay
 
 pytestmark = pytest.mark.service

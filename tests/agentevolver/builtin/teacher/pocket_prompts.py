@@ -13,12 +13,12 @@ from agentevolver.builtin.teacher.prompt import Rates
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
 from agentevolver.llm.reply import read_reply
-from env_service.environments.pocket import PocketEnv
-from env_service.environments.pocket.profile import load_profile
+from env_service.environments.pocket.env import PocketEnv
+from task_manager.profile import shipped_profile
 
 NO_MISTAKES = Rates(0, 0, 0, 0, 0, 0, 0)
 Steps = list[tuple[int, str, str]]
-PROFILE = "\n".join(f"- {o['name']}: {o['description']}" for e in load_profile()["entities"] for o in e["opts"])
+PROFILE = "\n".join(f"- {o.name}: {o.description}" for e in shipped_profile("pocket").entities for o in e.opts)
 
 
 class _Anything(RootModel[dict[str, Any]]):

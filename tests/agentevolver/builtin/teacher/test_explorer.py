@@ -12,7 +12,7 @@ from agentevolver.builtin.teacher.observed import see
 from agentevolver.builtin.teacher.prompt import NotUnderstood, Rates
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
-from env_service.environments.pocket import PocketEnv
+from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.tasks import task_ids
 from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps, ask, explore, open_env
 

@@ -7,8 +7,7 @@ import pytest
 from agentevolver.builtin.teacher.prompt import NotUnderstood
 from agentevolver.builtin.teacher.service import Teacher
 from agentevolver.llm import prompts
-from env_service.environments.pocket import PocketLongEnv
-from env_service.environments.pocket.long_env import make_chain
+from env_service.environments.pocket.long_env import PocketLongEnv, make_chain
 from env_service.environments.pocket.oracle import hint_parts, long_reference
 from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps, carry_out
 

@@ -315,15 +315,17 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
 
 
 @pytest.mark.service
-def test_it_knows_nothing_of_the_environment() -> None:
+def test_it_knows_the_public_words_of_the_environment_and_nothing_else() -> None:
+    pocket = "env_service.environments.pocket"
+    public = {f"{pocket}.tools", f"{pocket}.wordings"}
     program = (
-        "import sys, agentevolver.builtin.teacher.__main__; print([m for m in sys.modules if "
-        "m.startswith('env_service')])"
+        "import sys, agentevolver.builtin.teacher.__main__; print(*(m for m in sys.modules if 'env_service' in m))"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert out.stdout.strip() == "[]"
+    assert set(out.stdout.split()) == public | {"env_service", "env_service.environments", pocket}
     sources = Path(sys.modules[Teacher.__module__].__file__ or "").parent.glob("*.py")
-    assert not [path for path in sources if re.search(r"^\s*(from|import) env_service", path.read_text(), re.MULTILINE)]
+    named = {name for path in sources for name in re.findall(r"\benv_service[\w.]*", path.read_text())}
+    assert named <= public
 
 
 def test_options_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:

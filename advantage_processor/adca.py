@@ -202,7 +202,7 @@ def suffix_sum(rewards: Tensor) -> Tensor:
 
 
 def to_tokens(per_step: Tensor, row_trajectory: Tensor, step_ids: Tensor) -> Tensor:
-    """Return (B, R) float32: for every token the value of its step, 0 where `step_ids` is -1.
+    """Broadcast step advantages to tokens: (B, R) float32, for every token its step's value, 0 where `step_ids` is -1.
 
     Args:
         per_step: (T, K) values.

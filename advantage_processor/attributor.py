@@ -1,4 +1,4 @@
-"""Step labels from a judge: asked for as soon as the outcome is known, while other rollouts still run.
+"""Step labels: a judge labels each step of a trajectory once its outcome is known, while other rollouts still run.
 
 `Attributor.attribute` never fails a rollout and never stops a run: what it returns says whether there are labels, and
 if not, why. No label is invented: a trajectory whose judge is slow, down, out of budget or answers something else is
@@ -101,7 +101,7 @@ def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettin
 
 @dataclass(slots=True)
 class _Work:
-    """What it took to label one trajectory."""
+    """What it took to label the steps of one trajectory."""
 
     calls: int = 0
     repairs: int = 0
@@ -117,7 +117,7 @@ class _Paused(Exception):
 
 
 class Attributor:
-    """Labels trajectories; one for each process, safe for many at once on one event loop.
+    """Labels the steps of trajectories; one for each process, safe for many at once on one event loop.
 
     Args:
         settings: the section `attribution_driven_credit_assignment`.
@@ -140,7 +140,8 @@ class Attributor:
         self._prices = (endpoint.price_in, endpoint.price_out) if endpoint else (0.0, 0.0)
 
     async def attribute(self, trajectory: Record, *, step: int) -> Attribution:
-        """Return what is to be said about a trajectory's steps. Raises nothing but cancellation.
+        """Label the steps of a trajectory: a label for each step, or why there is none. Raises nothing but
+        cancellation.
 
         Call it once for every rollout of a training step, failed ones too, and outside of any limit on concurrent
         episodes: under `skip_small_adv` it waits for the group's other outcomes.
@@ -188,7 +189,7 @@ class Attributor:
         return self._groups.report(trajectory["group_id"], int(trajectory["rollout_id"]), score, step=step)
 
     async def _skip_reason(self, trajectory: Record, group: Group | None) -> str:
-        """Return why the trajectory is not to be labelled, or ""."""
+        """Return why the trajectory's steps are not to be labelled, or ""."""
         if group is not None:
             value = await self._groups.advantage(group, int(trajectory["rollout_id"]), self._settings.group_wait_s)
             if value is None:

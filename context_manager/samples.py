@@ -137,7 +137,7 @@ class SnapshotRecorder:
                 steps = [snapshot.step for snapshot in chain.snapshots]
                 logger.warning("sample of steps %d..%d dropped: %s", steps[0], steps[-1], made)
                 dropped[made.partition(":")[0]] += 1
-        kept = _chosen(samples, limits)
+        kept = choose(samples, limits)
         if len(kept) < len(samples):
             dropped["over_max_samples"] += len(samples) - len(kept)
         return _shared(kept), dropped
@@ -190,7 +190,8 @@ def _sample(
     return TrainingSample(prompt, response, mask, log_probs, step_ids)
 
 
-def _chosen(samples: list[TrainingSample], limits: SampleLimits) -> list[TrainingSample]:
+def choose(samples: list[TrainingSample], limits: SampleLimits) -> list[TrainingSample]:
+    """Choose the samples of a long episode that are kept, at most `limits.max_samples`, in their order."""
     count = limits.max_samples
     if count is None or len(samples) <= count:
         return samples

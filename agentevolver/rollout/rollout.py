@@ -1,9 +1,9 @@
 """One rollout of one task: attempts, turns, grade. Knows neither verl nor Ray.
 
-A rollout always returns. It ends with a `StopReason`; when the environment or the engine failed, the attempt is
-repeated from a fresh instance a bounded number of times, and what remains failed is returned as such, without a grade.
-A rollout that nobody could grade
-is returned so at once: a judge has tries of its own. The instance is released whatever happens, cancellation included.
+A rollout always returns. It ends with a `StopReason`. A rollout that the environment or the engine failed is retried: a
+retry is another attempt, from a fresh instance, a bounded number of times; what remains failed is returned as such,
+without a grade. A rollout that nobody could grade is returned so at once: a judge has tries of its own. The instance is
+released whatever happens, cancellation included.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class RolloutRunner:
         env_params: dict[str, Any],
         guide: Guide | None = None,
     ) -> Rollout:
-        """Roll `task` out and grade it, with what `guide` puts before the task. Raises nothing but cancellation.
+        """Roll `task` out and grade it, with what `guide` puts before the task; retry what failed. Raises nothing but
+        cancellation.
 
         Every attempt samples from the same seeds: one that an outage ended is played again as it was.
         """
@@ -181,7 +182,7 @@ class RolloutRunner:
 
 
 class _Attempt:
-    """One try at a rollout, on an instance of its own."""
+    """One attempt at a rollout, the first or a retry, on an instance of its own."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The rows of a training step: named, ordered, read from TransferQueue and put back.
+"""The rows of a training step: named, ordered, masked where they failed, read from TransferQueue and put back.
 
 Prompts are named, and rows are ordered, by what they are and not by when they came (`agentevolver.rollout.rows`).
 """
@@ -22,6 +22,25 @@ from agentevolver.types import RowKey
 def trained_on(batch: KVBatchMeta) -> list[int]:
     """Return the places of the rows that are neither padding nor withdrawn."""
     return [i for i, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+
+
+def mask_rows(batch: KVBatchMeta, rows: Sequence[int]) -> None:
+    """Mask rows of failed rollouts: a masked row takes part in no gradient (mask), no group's statistics (a group of
+    its own) and no metric of verl's (padding).
+
+    `rows` are places in the batch.
+    """
+    if not rows:
+        return
+    keys = [batch.keys[i] for i in rows]
+    mask = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])["response_mask"]
+    zeros = torch.nested.as_nested_tensor([torch.zeros_like(row) for row in mask.unbind()], layout=torch.jagged)
+    fields = TensorDict({"response_mask": zeros, "loss_mask": zeros.clone()}, batch_size=len(keys))
+    fields["uid"] = [f"withdrawn-{key}" for key in keys]
+    # With the tags, which every later put of verl's returns as they lie in the queue.
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=[{"is_padding": True}] * len(keys))
+    for i in rows:
+        batch.tags[i]["is_padding"] = True
 
 
 def plain(value: Any) -> dict[str, Any]:

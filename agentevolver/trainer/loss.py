@@ -82,8 +82,8 @@ def selective_ppo_loss(
 
 
 def token_bounds(bounds: torch.Tensor, advantages: torch.Tensor, usual: float) -> torch.Tensor:
-    """Return the upper clip of every token (B, R): the row's own (B) where the advantage is positive, else the usual
-    one."""
+    """Boost the clip: the upper clip of every token (B, R), the row's own (B) where the advantage is positive, else the
+    usual one."""
     own = bounds.to(advantages.device, advantages.dtype)[:, None].expand_as(advantages)
     return torch.where(advantages > 0, own, torch.full_like(own, usual))
 

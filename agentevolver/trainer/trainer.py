@@ -37,6 +37,7 @@ from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watc
 from agentevolver.rollout.rows import group_name
 from agentevolver.trainer.batch import (
     Places,
+    mask_rows,
     ordered,
     plain,
     put_advantages,
@@ -341,7 +342,7 @@ class EvolverTrainer(PPOTrainerSync):
             self._rollout_metrics |= self._tasks.record(trajectories)
         if self._navigation is not None:
             self._navigation.submit(self.global_steps, trajectories)
-        self._withdraw(batch, withdrawn)
+        mask_rows(batch, withdrawn)
         return super()._balance_batch(batch, metrics, **kwargs)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -349,25 +350,6 @@ class EvolverTrainer(PPOTrainerSync):
         self._ranks = dp_size
         needed = required_multiple(self.config.actor_rollout_ref, dp_size, optimiser_steps(self.config))
         return math.lcm(needed, super()._get_required_batch_multiple(dp_size)) if self.use_critic else needed
-
-    def _withdraw(self, batch: KVBatchMeta, rows: list[int]) -> None:
-        """Take rows out of the gradient (mask), the group statistics (a group of their own) and verl's metrics
-        (padding)."""
-        if not rows:
-            return
-        keys = [batch.keys[i] for i in rows]
-        mask = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["response_mask"])[
-            "response_mask"
-        ]
-        zeros = torch.nested.as_nested_tensor([torch.zeros_like(row) for row in mask.unbind()], layout=torch.jagged)
-        fields = TensorDict({"response_mask": zeros, "loss_mask": zeros.clone()}, batch_size=len(keys))
-        fields["uid"] = [f"withdrawn-{key}" for key in keys]
-        # With the tags, which every later put of verl's returns as they lie in the queue.
-        tq.kv_batch_put(
-            keys=keys, partition_id=batch.partition_id, fields=fields, tags=[{"is_padding": True}] * len(keys)
-        )
-        for i in rows:
-            batch.tags[i]["is_padding"] = True
 
     def _write_trajectories(self) -> None:
         write_jsonl(self.directory / "trajectories" / f"step_{self.global_steps}.jsonl", self._trajectories)

@@ -1,8 +1,8 @@
-"""The section `task_manager` of the configuration: strict, frozen, and documented where it is declared.
+"""The section `task_manager` of the configuration, and the sections that making tasks reads: strict and frozen.
 
 AgentEvolver's names are kept where they mean the same (`n`, `env_profile`, `train_data_path`, `num_explore_threads`,
-`mixture`, `grader`, `strategy`, `strategy_args`). A value of None in the exploration means "what suits the environment"
-(`EXPLORATION`).
+`mixture`, `grader`, `strategy`, `strategy_args`). A value of None in the exploration means what suits the environment,
+as its action format says.
 """
 
 from __future__ import annotations
@@ -14,16 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentevolver.embeddings import EmbeddingSettings
 from agentevolver.llm.settings import LLMSettings, Role
+from task_manager.actions import format_of
 
-# (breadth steps, depth steps): AppWorld and BFCL as in the paper, 7.1.3; pocket's world is small.
-EXPLORATION: dict[str, tuple[int, int]] = {
-    "appworld": (3, 17),
-    "bfcl": (3, 27),
-    "pocket": (4, 8),
-    "pocket_long": (4, 8),
-    "gymnasium": (4, 16),
-}
-OTHER_ENVIRONMENTS = (3, 12)
 MAX_OBSERVATION_CHARS = 8_000
 # Graders that ask no language model.
 WITHOUT_JUDGE = ("env", "state")
@@ -72,7 +64,7 @@ class StrategySettings(_Section):
 
     def steps(self, env_type: str) -> tuple[int, int]:
         """Return (breadth, depth) for an environment."""
-        breadth, depth = EXPLORATION.get(env_type, OTHER_ENVIRONMENTS)
+        breadth, depth = format_of(env_type).exploration
         breadth = breadth if self.breadth_steps is None else self.breadth_steps
         depth = depth if self.depth_steps is None else self.depth_steps
         if self.max_explore_step is not None:

@@ -27,7 +27,7 @@ from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
 from task_manager import prompts
 from task_manager.acting import Actor
-from task_manager.actions import PlainFormat, format_of
+from task_manager.actions import PlainFormat, format_of, read_state
 from task_manager.graders.environment import CHECK_KEY, check_of
 from task_manager.replies import AcceptReply
 from task_manager.report import print_recheck, progress_bar
@@ -233,7 +233,7 @@ class Verifier:
                     break
             if not finished:
                 tried.problem = f"the verifier did not finish in {limit} steps"
-            elif wanted is not None and (state := await self._format.state(self._client, instance_id)) is not None:
+            elif wanted is not None and (state := await read_state(self._client, instance_id)) is not None:
                 tried.problem = _missed(wanted, state)
         return tried
 

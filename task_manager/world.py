@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from agentevolver.utils.openings import Opening
 from env_service.protocol import EnvServiceError
-from task_manager.actions import PlainFormat
+from task_manager.actions import PlainFormat, read_state
 from task_manager.state import Change, StateCheck, WorldState, difference
 
 logger = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ async def open_world(client: WorldClient, world: World, params: dict[str, Any]) 
 async def execute(client: WorldClient, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
     """Carry out actions in a fresh instance, up to the first that is refused or ends the episode."""
     async with open_world(client, world, fmt.replay_params(len(actions))) as (instance_id, opening):
-        done = Execution(opening, before=await fmt.state(client, instance_id))
+        done = Execution(opening, before=await read_state(client, instance_id))
         for index, action in enumerate(actions):
             result = await client.step(instance_id, {"role": "assistant", "content": action}, step_index=index)
             done.actions.append(action)
@@ -124,7 +124,7 @@ async def execute(client: WorldClient, world: World, fmt: PlainFormat, actions: 
                 break
             if why is not None:
                 break
-        done.after = await fmt.state(client, instance_id)
+        done.after = await read_state(client, instance_id)
         if done.after is not None and done.actions and done.actions[-1].strip() == fmt.closing(None):
             # What merely ends an episode is no answer, whatever words an environment wants for it.
             done.after, done.answer = replace(done.after, answer=None, prose=False), None

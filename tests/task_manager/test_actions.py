@@ -7,9 +7,13 @@ import pytest
 from questioning_fakes import LocalDesk
 
 from agentevolver.errors import ConfigError
+from env_service.action_format import ToolCallFormat
+from env_service.environments.appworld.action_format import Format as AppworldFormat
+from env_service.environments.gymnasium.action_format import Format as GymnasiumFormat
+from env_service.environments.pocket.action_format import Format as PocketFormat
+from env_service.environments.python_tool.action_format import Format as PythonFormat
 from env_service.protocol import EnvCrashed, EnvRequestError
 from task_manager.actions import PlainFormat, format_of, read_state, register_format
-from task_manager.known_formats import AppworldFormat, GymnasiumFormat, PocketFormat, PythonFormat, ToolCallFormat
 from task_manager.verify import flaw_of
 from task_manager.world import World, execute
 
@@ -132,11 +136,11 @@ def test_an_unknown_environment_is_read_by_the_contract_and_can_be_given_a_forma
     monkeypatch.setattr("task_manager.actions._registered", {})
     register_format("moon", PocketFormat)
     assert isinstance(format_of("moon"), PocketFormat)
-    assert isinstance(format_of("moon", "task_manager.known_formats:AppworldFormat"), AppworldFormat)
+    assert isinstance(format_of("moon", "env_service.environments.appworld.action_format:Format"), AppworldFormat)
 
 
 def test_a_format_is_found_by_its_entry_point(monkeypatch):
-    point = EntryPoint("moon", "task_manager.known_formats:GymnasiumFormat", "agentevolver.action_formats")
+    point = EntryPoint("moon", "env_service.environments.gymnasium.action_format:Format", "agentevolver.action_formats")
     monkeypatch.setattr(
         "task_manager.actions.entry_points",
         lambda group, name: [point] if (group, name) == (point.group, "moon") else [],

@@ -9,10 +9,10 @@ from questioning_fakes import Desk, HashEncoder, LocalDesk, Tutor
 from agentevolver.errors import ConfigError
 from agentevolver.types import Task
 from agentevolver.utils.health import ServiceIdentity
+from env_service.environments.pocket.action_format import Format as PocketFormat
 from env_service.protocol import EnvUnavailable
 from task_manager import services, synthetic
 from task_manager.journal import Journal
-from task_manager.known_formats import PocketFormat
 from task_manager.known_queries import held_out_queries
 from task_manager.pipeline import QuestioningFailed
 from task_manager.settings import Configuration

@@ -1,0 +1,12 @@
+"""The action format of MCP tools: function calls; a message `Answer: ...` ends the episode."""
+
+from __future__ import annotations
+
+from env_service.action_format import ToolCallFormat
+
+
+class Format(ToolCallFormat):
+    """Function calls, and an answer that is marked as one."""
+
+    def closing(self, answer: str | None) -> str | None:
+        return f"Answer: {answer}" if answer else super().closing(answer)

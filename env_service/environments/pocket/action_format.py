@@ -1,0 +1,47 @@
+"""The action format of PocketWorld: one call a message, `done` ends the episode."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from env_service.action_format import PlainFormat
+
+
+class Format(PlainFormat):
+    """One call a message: `TOOL ARGS`, ended by `done [ANSWER]`."""
+
+    exploration = (4, 8)
+
+    def explore_params(self, steps: int) -> dict[str, Any]:
+        """Exploring is a language model's, which needs the rules in full."""
+        return {**super().explore_params(steps), "verbose": True}
+
+    def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
+        """As many steps as an original task with such a solution has: the solution's and `slack`, which pocket takes to
+        be 1."""
+        return {"explore_steps": max(1, actions) + int(env_params.get("slack", 1))}
+
+    def closing(self, answer: str | None) -> str | None:
+        return f"done {answer}" if answer else "done"
+
+    def answer_of(self, action: str) -> str | None:
+        tool, arguments = _pocket_call(action)
+        return " ".join(arguments) if tool == "done" else None
+
+    def signature(self, action: str) -> str:
+        tool, arguments = _pocket_call(action)
+        return f"{tool} {arguments[0]}" if tool == "doc" and arguments else tool
+
+
+def _pocket_call(action: str) -> tuple[str, list[str]]:
+    text = re.sub(r"<think>.*?(</think>|\Z)", "", action, flags=re.DOTALL).strip()
+    if (at := text.find("<tool_call>")) >= 0 or text.startswith("{"):
+        try:
+            call, _ = json.JSONDecoder().raw_decode(text[at + len("<tool_call>") :].lstrip() if at >= 0 else text)
+            return str(call["name"]).lower(), [str(value) for value in call.get("arguments", {}).values()]
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            return "", []
+    first = text.splitlines()[0].strip("` ").split() if text else []
+    return (first[0].lower(), first[1:]) if first else ("", [])

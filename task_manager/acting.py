@@ -1,4 +1,4 @@
-"""Asks a role for its next action until it says one that can be done, or has said nothing of use too often."""
+"""Actor: asks a role for its next action until the reply is one, at most so many times."""
 
 from __future__ import annotations
 

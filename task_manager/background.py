@@ -1,4 +1,4 @@
-"""New tasks while training goes on: a questioning run of its own process, started every so many epochs.
+"""Background synthesis: a pipeline run in a process of its own, started every so many epochs of training.
 
 The process has its own journal, models and budget, and cannot disturb the trainer: if it fails, training goes on with
 the tasks there are, and the log says why. Its tasks are written to `<train_data_path>.round<k>` and join the mixture at

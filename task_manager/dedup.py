@@ -1,13 +1,15 @@
-"""Word-set Jaccard similarity of queries, exact, without comparing all pairs.
+"""Deduplication of queries: lexical (Jaccard of word sets) and semantic (cosine of embeddings), both exact.
 
-Where a script has no spaces, pairs of neighbouring characters are the words: about as many of them change with one word
-of Chinese as words change with one of English (in 20 characters, the similarity is then 0.81; in ten words, 0.82).
+Lexical, without comparing all pairs. Where a script has no spaces, pairs of neighbouring characters are the words:
+about as many of them change with one word of Chinese as words change with one of English (in 20 characters, the
+similarity is then 0.81; in ten words, 0.82). Two sets with J(x, y) = |x & y| / |x | y| >= t share a token among their
+rarest ones: with o = ceil(t / (1 + t) * (|x| + |y|)) common tokens needed, among the first |x| - o + 1 tokens of x and
+the first |y| - ceil(t |y|) + 1 of y, in any order that is the same for both (prefix filtering, Chaudhuri et al. 2006,
+Bayardo et al. 2007). Sizes must satisfy t |x| <= |y| <= |x| / t. What passes both is counted in full, so results equal
+those of the pairwise loop; with a rare-first order few candidates pass.
 
-Two sets with J(x, y) = |x & y| / |x | y| >= t share a token among their rarest ones: with o = ceil(t / (1 + t) * (|x| +
-|y|)) common tokens needed, among the first |x| - o + 1 tokens of x and the first |y| - ceil(t |y|) + 1 of y, in any
-order that is the same for both (prefix filtering, Chaudhuri et al. 2006, Bayardo et al. 2007). Sizes must satisfy t |x|
-<= |y| <= |x| / t. What passes both is counted in full, so results equal those of the pairwise loop; with a rare-first
-order few candidates pass.
+Semantic: FAISS's flat index, in blocks. An inexact index would be faster beyond a million tasks; at 100,000 comparing
+all of them takes less than building one.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 and 9).
 
 In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones, so that it
-goes on from where it is instead of from where it began. Every step is kept in the exploration's `StepLog` before the
-next one is asked for: an exploration that was broken off goes on in a fresh instance in which its steps are taken
-    again. Where the world then answers otherwise, it begins anew.
+goes on from where it is instead of from where it began. A strategy says what it is told of earlier tries: nothing
+(`random`, as in the paper), or what to stay away from (`curious`).
 
-An exploration that ends early because the environment ended the episode, or because the model refused, was filtered or
-said nothing usable any more, counts with the steps it has. One that failed before its first step, or because the
-environment, the endpoint or the budget did, raises what failed (`EnvServiceError`, `LLMError`).
+Every step is in the exploration's `StepLog` before the next one is asked for: an exploration that was broken off goes
+on in a fresh instance in which its steps are taken again. Where the world then answers otherwise, it begins anew. One
+that ends early because the environment ended the episode, or because the model refused, was filtered or said nothing
+usable any more, counts with the steps it has. One that failed before its first step, or because the environment, the
+endpoint or the budget did, raises what failed (`EnvServiceError`, `LLMError`).
 """
 
 from __future__ import annotations

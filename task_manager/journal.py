@@ -1,12 +1,11 @@
-"""What self-questioning has done so far, in one append-only file, so that a killed run goes on where it was.
+"""Journal of a pipeline run: finished parts in one append-only file, so that a killed run goes on where it was.
 
-A record is `{"kind", "key", "value"}`. Its key is a hash of everything that its value follows from (environment,
-profile, models, prompts, parameters), so a changed configuration finds nothing of the old one, and an unchanged one
-finds all of it. A record counts once its
-line is complete: a line that the kill tore is cut off when the file is opened. A key is written once; a second value
-    for it is refused.
-One process at a time may write (`JournalInUse`). In memory is only where each record stands; its value is read when it
-is asked for.
+A record is `{"kind", "key", "value"}`. Its key hashes everything that its value follows from and nothing else
+(environment, profile, models, prompts, parameters): a changed configuration finds nothing of the old one, an unchanged
+one finds all of it, and an exploration, which does not depend on how duplicates are told, is found again when only that
+changes. `Plan` makes these keys. A record counts once its line is complete: a line that the kill tore is cut off when
+the file is opened. A key is written once; a second value for it is refused. One process at a time may write
+(`JournalInUse`). In memory is only where each record stands; its value is read when it is asked for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The queries that exist, for telling whether a new one does: kept tasks, and evaluation tasks that must never be
-trained on.
+"""Known queries: what a new task must not repeat, kept tasks and evaluation tasks alike.
 
-Adding is one step: between looking for a duplicate and adding, nothing else is added, so two equal proposals that are
-    verified at the same
-time cannot both be kept. Embeddings are computed in a thread.
+Adding is one step: between looking for a duplicate and adding, nothing else is added, so of two equal proposals that
+are verified at the same time one is kept. Embeddings are computed in a thread. An environment lists the ids of its
+evaluation tasks only; what one asks is in the opening of an instance, so each is opened once, released, and kept in the
+journal.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""What each epoch is made of: original tasks, synthetic ones, or both. Another draw every epoch, and every task before
-one repeats.
+"""Mixture and curriculum: which tasks an epoch is made of, original or synthetic, and how much each weighs.
 
 Tasks of a kind stand in a round: a random order of all of them, heavier ones earlier. Epochs take from it what they
-    need; a new round
-begins when it is used up. A task of weight 0 rests: it is passed over, and stays in the round for when it wakes. The
-number of tasks in an epoch is fixed, so that the learning-rate schedule is: `len(mixture)` at the start, also if tasks
-are added or rest later.
+need; a new round begins when it is used up, so every task comes before one repeats. A task of weight 0 rests: it is
+passed over, and stays in the round for when it wakes. The number of tasks in an epoch is fixed, so that the
+learning-rate schedule is: `len(mixture)` at the start, also if tasks are added or rest later.
+
+The curriculum's weights follow the measured success of rollout groups. A group in which all rollouts score the same has
+no advantage, hence no gradient: its task rests for some epochs, twice as long each time in a row, and is then tried
+again, since the policy has changed. The others weigh exp(-(p - target)^2 / (2 width^2)) with p their smoothed success
+rate (the Gaussian utility of Socratic-Zero); tasks that were never tried weigh 1. Failed rollouts count for nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What is known of an environment before it is explored: its entities, what can be done with them, and what tasks are
-wanted.
+"""Profile of an environment: who uses it, its entities and their operations, and what tasks are wanted.
 
 The JSON is AgentEvolver's (`name, background, entities, task_preference`) with `rubrics`, which the original loses when
 it saves. A file that lacks a field or has one too many raises `ProfileError`, which names the file and the field;

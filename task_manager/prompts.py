@@ -1,4 +1,4 @@
-"""What explorer, synthesiser, verifier and judge are asked. Layout and sections are those of docs/llm.md.
+"""Prompts of explorer, synthesiser, verifier and judge. Layout and sections are those of docs/llm.md.
 
 Instructions are ours alone; whatever an agent, an environment or a user of the environment wrote stands in a section.
 `PROMPTS_VERSION` changes with every wording that changes replies, because it is part of what a recorded reply is found

@@ -1,7 +1,9 @@
-"""Reply types of explorer, synthesiser, verifier and judge, which read what a model surely means.
+"""Replies of explorer, synthesiser, verifier and judge: their types, and the action that a reply means.
 
-What a model says wrongly is an `LLMReplyError`, after one repair; where one item of several is wrong, `read_task` says
-what is wrong with it.
+Nothing is made up: a native call is written as the environment's format writes calls, JSON is read where it is an
+action's own shape, everything else is the message itself. What a model says wrongly is an `LLMReplyError`, after one
+repair; a reply that breaks off, or broken JSON of an action's shape, raises `NoAction`, whose message says what is
+wrong in words that the model can act on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the commands print: progress, the funnel, tasks with their provenance."""
+"""Statistics of a pipeline run: how many of the explored, proposed and verified became tasks, what a kept task costs,
+and how commands print it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the services that a questioning run needs and nobody started: the environment service and the offline teacher.
+"""Supervisor of a command's services: starts the environment service and the offline teacher where nobody did.
 
 For use without the launcher. What is started here is stopped at the end, and ends with this process, whatever happens.
 A service that answers already is used only where the configuration says so (`env_service.external`).

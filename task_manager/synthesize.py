@@ -1,7 +1,8 @@
-"""Synthesis: one explored trajectory becomes several proposals, each an object of its own (paper, 2.2, equation 10).
+"""Synthesis: an explored trajectory becomes proposals of tasks (paper, 2.2, equation 10), or the draft of a profile.
 
-Entries of the reply that cannot be used are kept as rejections with the reason, never as tasks. A reply of which
-nothing can be used, after the one repair, raises `LLMReplyError`.
+Each proposal is an object of its own; entries of the reply that cannot be used are kept as rejections with the reason,
+never as tasks. A reply of which nothing can be used, after the one repair, raises `LLMReplyError`. A drafted profile is
+a beginning: say in its `task_preference` and `rubrics` what you want before tasks are made of it.
 """
 
 from __future__ import annotations

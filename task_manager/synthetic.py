@@ -1,4 +1,8 @@
-"""Puts a questioning run together from a configuration. This is what the commands, the trainer and benchmarks call."""
+"""Synthetic tasks of a configuration: builds its TaskPipeline, runs it, and finds its tasks on disk again.
+
+The file of a run, `<train_data_path>.round<k>` of later rounds, and `tasks/questioning.json`, which says how they were
+made. Tasks of another environment, or of another configuration's run, are refused with a ConfigError.
+"""
 
 from __future__ import annotations
 

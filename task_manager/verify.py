@@ -1,13 +1,12 @@
-"""Verification of a proposal: its solution is carried out in a fresh instance, solved again if wanted, and judged.
+"""Verification of a task: its solution is carried out in a fresh instance, solved again if wanted, and judged.
 
 A proposal passes if nothing was refused, the episode ended as it should, the world changed or an answer was given, and
 the judge says that this is what the query asks for. Otherwise the verdict says which stage dropped it and why. That the
-environment or a model fails
-is no verdict: `EnvServiceError` and `LLMError` go to the caller, who may try again. What the judge's model will not
-    read, because a content
-filter stops it or it is too long, is dropped.
+environment or a model fails is no verdict: `EnvServiceError` and `LLMError` go to the caller, who may try again. What
+the judge's model will not read, because a content filter stops it or it is too long, is dropped. Who solves the task
+again in fewer actions, to the same end, gives it its reference solution.
 
-Who solves the task again in fewer actions, to the same end, gives it its reference solution.
+`recheck` verifies the reference solutions of a task file once more, without a model.
 """
 
 from __future__ import annotations

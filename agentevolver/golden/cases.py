@@ -1,8 +1,8 @@
-"""The golden set: inputs of each role's prompts, as the rest of the framework would give them, and checks of the
-replies.
+"""Golden cases: inputs of each role's prompts with predicates on the replies, as YAML.
 
-The cases that come along lie beside this module as YAML, one file a role; a file of one's own has the same form. A case
-that cannot be read raises ConfigError, which names the file, the case and the field.
+A predicate says what a good reply holds, never how it is worded. The cases that come along lie beside this module, one
+file a role; a file of one's own has the same form. A case that cannot be read raises ConfigError, which names the file,
+the case and the field.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Puts the golden set to the roles' models, and says how they did: shares of passed checks by role and check, tokens
-and cost."""
+"""Evaluation of a model on the golden set: asks each case as the framework would, checks the replies, and reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic tasks for a training run: made before it, or found where an earlier start left them.
+"""Preparation of a training run's synthetic tasks: made before it, or found where an earlier start left them.
 
 Once training has begun the tasks stay as they are; until then every start makes what is still missing, after a spent
 budget or a failed exploration too. What was made, and how it went, stands in `tasks/questioning.json` of the

@@ -1,4 +1,11 @@
-"""Grader `env`: the environment's own verdict."""
+"""Graders that ask the environment: `env` (its own grade), `state` and `state-llm` (the reference's end state).
+
+The state must be left as the reference solution leaves it, and the answer be the reference's. The check is made when a
+task is verified (`world.Execution.check`) and stored with it, so grading needs neither a judge nor the reference.
+Sparse: 1 if everything holds, else 0. Dense: the share of what holds beyond what an episode gets for ending at once,
+scaled to 0..1. Where answers are prose (an assistant's closing words), the check can only tell that something was said:
+`state-llm` then asks a judge, but only about rollouts whose state is right.
+"""
 
 from __future__ import annotations
 

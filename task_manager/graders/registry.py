@@ -1,4 +1,4 @@
-"""Graders by name, and the one that a task names.
+"""Registry of graders: by name, the one that a task names, and how far two of them agree on the same rollouts.
 
 `Graders` is what a rollout worker holds: it grades each task by its own evaluator, and shows a share of the rollouts to
 a second grader if the configuration wants the two compared.

@@ -1,4 +1,4 @@
-"""Checks what an environment returns, next to the environment, before it travels.
+"""Contract checks on what an environment returns, made next to the environment, before it travels.
 
 An environment that breaks the contract (`base.py`) has failed: `ContractError` names the method, the value and the
 rule. Nothing is repaired silently, and a reward or score that is not a finite number never leaves the worker.
@@ -166,6 +166,7 @@ def checked_class(value: Any, spec: str) -> type[BaseEnv]:
     return value
 
 
+# Names of splits that mean the same: one that an environment refuses is tried under the others.
 SAME = (("val", "dev", "validation"), ("test", "test_normal"))
 
 

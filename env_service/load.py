@@ -1,4 +1,4 @@
-"""A load test of a running service through its own client: how fast, and how slow at worst."""
+"""Load test of a running service through its own client: throughput, and median and 99th percentile of latency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the person who starts the service can decide, with the defaults and the reasons for them."""
+"""Settings of the environment service, with their defaults and the reasons for them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Writes the first version of a new environment: a package that runs, passes its own tests and `check`, and is meant to
-be changed."""
+"""Skeleton of a new environment: a package that runs, passes its own tests and `check`, and is meant to be changed."""
 
 from __future__ import annotations
 

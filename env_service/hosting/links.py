@@ -1,4 +1,4 @@
-"""The service's end of the workers' connections.
+"""Worker connections, the service's end: `LinkServer` accepts them, `Link` carries the calls of one worker.
 
 A `LinkServer` listens on a Unix socket (and, for hosts on other nodes, on a TCP port that is opened only then). A
 worker that dials in must name itself with the secret it was started with. A `Link` carries many calls at a time; when

@@ -1,4 +1,4 @@
-"""Counters of one service in Prometheus' text format, in a registry of its own."""
+"""Prometheus counters of one service, in a registry of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
 
 
 class Metrics:
-    """What a service counts."""
+    """Counters, gauges and histograms of a service."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""What the routes do: create, step, evaluate, get_info, release, get_env_profile.
+"""Instance service: create, step, evaluate, get_info, release and get_env_profile, as the routes call them.
 
 Guarantees: an instance id belongs to one instance until it is released; calls on an instance run one at a time; a
 numbered step runs at most once; a call ends within the environment's `call_timeout_s`; whatever goes wrong with one

@@ -1,6 +1,6 @@
-"""The process side of an instance: answers the service's frames by calling the environment.
+"""Worker process: answers the service's frames by calling the environments of its instances.
 
-One `InstanceHost` holds the instances of one environment class. `serve_shared` lets a crew of threads answer for many
+One `InstanceHost` holds the instances of one environment class. `serve_shared` lets a `ThreadCrew` answer for many
 instances, `serve_isolated` answers for one instance in the main thread. Every call gets exactly one reply: OK with
 JSON, BAD_REQUEST for a `ValueError` of the environment, FAILED for anything else, `SystemExit` and broken contracts
 included. When the service's end of the connection closes, the process ends at once, with every process of its group,

@@ -120,7 +120,7 @@ async def test_processes_that_an_environment_started_end_with_it_daemons_too() -
         await eventually(lambda: not any(psutil.pid_exists(pid) for pid in started))
 
 
-async def test_a_killed_zygote_takes_its_workers_along_and_is_replaced() -> None:
+async def test_a_killed_fork_server_takes_its_workers_along_and_is_replaced() -> None:
     async with serving(LONELY) as running:
         pid = await process_of(running, "a")
         fork_server = psutil.Process(pid).parent()
@@ -177,7 +177,7 @@ async def test_processes_that_die_young_are_not_forked_again_and_again(
         await process_of(running, "a", "sickly")
 
 
-async def test_creates_right_after_the_death_of_a_zygote_find_living_processes() -> None:
+async def test_creates_right_after_the_death_of_a_fork_server_find_living_processes() -> None:
     async with serving(LONELY, warm=3) as running:
         for number in range(4):
             fork_server = psutil.Process(await process_of(running, f"i{number}")).parent()

@@ -1,5 +1,6 @@
-"""What only tests and benchmarks may know: true hints, true step labels, replays and state differences. The agent never
-sees any of it.
+"""Oracle of PocketWorld for tests and benchmarks: true hints, true step labels, replays and state differences.
+
+The agent never sees any of it.
 
 A hint states a site's quirks and nothing about the task, so it is exactly what a perfect summary of earlier failures on
 the site says.

@@ -1,11 +1,10 @@
-"""Sentence encoders: unit vectors, so that the inner product of two is their cosine.
+"""Sentence embeddings: unit vectors, so that the inner product of two is their cosine.
 
 Four of them behind one protocol: all-MiniLM-L6-v2 (weights checked by hash), any local sentence-transformers model, an
-    OpenAI-compatible
-embeddings endpoint, and feature hashing, which needs no model and is meant for tests. A model is loaded at the first
-text and computes in one thread; importing this module costs nothing. An encoder's `name` changes whenever its vectors
-would, so that whoever stores vectors can refuse others. Every failure is an `EncoderUnavailable` that says what to
-install, to set or to switch off.
+OpenAI-compatible embeddings endpoint, and feature hashing, which needs no model and is meant for tests. A model is
+loaded at the first text and computes in one thread; importing this module costs nothing. An encoder's `name` changes
+whenever its vectors would, so that whoever stores vectors can refuse others. Every failure is an `EncoderUnavailable`
+that says what to install, to set or to switch off.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class EncoderUnavailable(RuntimeError):
 
 
 class EmbeddingSettings(BaseModel):
-    """Which encoder, and how it is run."""
+    """Settings of the encoder: which one, and how it is run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -262,8 +261,8 @@ class HashingEncoder:
 
 
 class CachedEncoder:
-    """An encoder that asks another one for new texts only: the last `capacity` stay in memory, all of them in a file if
-    one is given.
+    """Cache in front of an encoder, which is asked for new texts only: the last `capacity` vectors stay in memory, all
+    of them in a file if one is given.
 
     A file that is none, or was written by something else, is refused at the start; one that fails later is left alone,
     with a warning.

@@ -1,2 +1,2 @@
-"""Self-navigating: what earlier attempts taught, kept, found again, and given to a part of the next ones.
-docs/experience_manager.md."""
+"""Experience pool of a run (self-navigating): advice distilled from earlier rollouts, retrieved and injected into the
+prompts of later ones. docs/experience_manager.md."""

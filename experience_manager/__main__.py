@@ -1,4 +1,4 @@
-"""`python -m experience_manager`: look at the pool, change it, fill it, serve it."""
+"""`python -m experience_manager`: command line of the experience pool."""
 
 import sys
 

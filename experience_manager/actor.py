@@ -34,7 +34,7 @@ MAX_CONCURRENCY = 1024
 
 
 class ExperienceActor:
-    """Hosts a `ExperienceManager`; made by `start_actor`."""
+    """Ray actor around an `ExperienceManager`; made by `start_actor`."""
 
     def __init__(
         self,
@@ -159,7 +159,8 @@ def _name(directory: Path) -> str:
 
 
 class Guide:
-    """An episode's way to the actor. Picklable with its handle."""
+    """Client of the actor for rollouts: always answers, if need be with why there is no guidance. Picklable with its
+    handle."""
 
     def __init__(self, actor: Any, settings: ExperienceSettings) -> None:
         self._actor = actor

@@ -1,5 +1,4 @@
-"""Finished rollouts as the experience manager sees them: what was asked, done and achieved, without the guidance that
-some of them had.
+"""Finished rollouts as input of distillation: task, steps and outcome, stripped of the guidance that some of them had.
 
 Reads the records that a run writes (`Trajectory.to_dict()`) and the messages that AgentEvolver sends to a service. A
 rollout that did not happen is nothing to learn from and is left out.
@@ -20,7 +19,7 @@ _HAPPENED = ("finished", "max_steps", "context_full")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One rollout. `steps` are (index, action, observation)."""
+    """One finished rollout. `steps` are (index, action, observation)."""
 
     task_id: str
     trajectory_id: str

@@ -1,4 +1,4 @@
-"""Where experience is kept, behind one protocol; here the embedded store, in `reme` a service.
+"""Storage backends of the experience manager behind one protocol: here the embedded store, in `reme.client` a service.
 
 Every method may raise ExperienceError or EncoderUnavailable, and nothing else but cancellation: who calls turns that
 into an unguided rollout or a count. Store and encoder work in threads, so that the event loop stays free.
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What came of a guided training rollout: success, or None if it did not happen; and its lift over unguided
-    siblings, if any."""
+    """Outcome of a guided training rollout: success, or None if it did not happen; and its lift over unguided siblings,
+    if any."""
 
     experience_ids: tuple[str, ...]
     success: bool | None
@@ -36,7 +36,7 @@ class Settled:
 
 
 class Backend(Protocol):
-    """Keeps experience."""
+    """Storage of experience: retrieval, distillation, counters, pruning, and copies for checkpoints."""
 
     async def retrieve(self, question: Question) -> Retrieved: ...
 
@@ -74,7 +74,7 @@ class Backend(Protocol):
 
 
 class EmbeddedBackend:
-    """The store of our own."""
+    """Backend on a store of this process, with its encoder and summariser."""
 
     def __init__(
         self,

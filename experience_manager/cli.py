@@ -1,4 +1,4 @@
-"""What the commands do; they print to the screen and raise what the library raises."""
+"""Commands on the experience pool: each `run_*` prints to the screen and raises what the library raises."""
 
 from __future__ import annotations
 

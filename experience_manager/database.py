@@ -1,10 +1,9 @@
-"""The store's file: opening and checking it, transactions, and the one place where SQLite's errors become ours.
+"""SQLite file of the pool: schema and version, transactions, rows, and SQLite's errors as StoreErrors.
 
 Guarantees: a transaction that was committed survives the death of the process and of the machine (WAL, synchronous
-    FULL); one that was
-not leaves nothing behind. One process writes at a time, others wait up to `busy_s`; readers never wait. A file that is
-not a store, or is damaged, is never written to. WAL needs a local file system: on a network mount, SQLite's own errors
-come through as StoreUnwritable.
+FULL); one that was not leaves nothing behind. One process writes at a time, others wait up to `busy_s`; readers never
+wait. A file that is not a store, or is damaged, is never written to. WAL needs a local file system: on a network mount,
+SQLite's own errors come through as StoreUnwritable.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ content TEXT NOT NULL,
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Whose vectors, of how many dimensions, and what was embedded."""
+    """Encoder of the stored vectors, their dimension, and which text was embedded."""
 
     encoder: str
     dimension: int
@@ -63,7 +62,7 @@ class Stamp:
 
 
 class Database:
-    """One connection to the file, for all threads of a process, one at a time."""
+    """One connection to the file, shared by all threads of a process, one at a time."""
 
     def __init__(self, path: Path, *, create: bool = True, busy_s: float = BUSY_S) -> None:
         """Open the file, or make it.

@@ -1,11 +1,10 @@
-"""Distillation: what a group of finished rollouts teaches, as experiences that a judge has let through.
+"""Distillation: experiences from a group of finished rollouts, kept only if a judge has let them through.
 
     group -> successes | failures | best against worst  (extraction)  -> screen -> judge -> experiences
 
 Rollouts of validation, and of tasks that are held out, are refused here whoever sends them. Every call to the model may
 fail: what it would have given is then missing and counted by the kind of failure, the rest goes on; nothing that was
-    not judged is kept. What each
-stage took and left is counted.
+not judged is kept. What each stage took and left is counted.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _CALLS: tuple[tuple[type[LLMError], str], ...] = (
 
 @dataclass(slots=True)
 class Distilled:
-    """Experiences of a group, and how many each stage took and left.
+    """Experiences distilled from a group, and how many each stage took and left.
 
     `exhausted` says that the budget for models is spent, `interrupted` that calls were lost which may succeed another
     time, `problem` what was wrong with the last call that was lost.
@@ -81,7 +80,7 @@ class _Source:
 
 
 class Distiller:
-    """Distils groups. Safe for many at once on one event loop."""
+    """Distillation of groups by the summariser. Safe for many at once on one event loop."""
 
     def __init__(
         self, llm: LLM, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()

@@ -1,4 +1,4 @@
-"""What can go wrong with the pool, as types. Every message names the file and says what to do."""
+"""Exceptions of the experience manager. Every message names the file and says what to do."""
 
 
 class ExperienceError(RuntimeError):

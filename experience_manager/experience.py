@@ -1,9 +1,10 @@
-"""What the pool holds: an experience, where it comes from, and what came of it; and its form in ReMe's dump files.
+"""An experience: its text, scope (the places where it holds), provenance and counters, how two are joined, and its form
+in ReMe's dump files.
 
 Immutable. Two experiences that say nearly the same about the same place are joined: the wording that was distilled most
 often stands, the others are kept as variants, so that a wrong one is outvoted (embeddings cannot tell a claim from its
 contrary: measured cosine 0.92-0.99). A record of a dump file that cannot be read raises RecordError, which names what
-    is wrong with it.
+is wrong with it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def mentions(text: str, place: str) -> bool:
 
 
 class Scopes:
-    """Scopes by number, and which of them name a place."""
+    """Index of scopes by number: which cover another, and which a text names."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
@@ -118,7 +119,7 @@ _YEAR_9999 = 253_370_764_800.0
 
 
 class RecordError(ValueError):
-    """Data that is no experience."""
+    """Data that is not an experience."""
 
 
 class Category(StrEnum):
@@ -142,7 +143,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """One piece of advice.
+    """One piece of advice, with where it holds, where it comes from, and what came of it.
 
     `scope` names the place where it holds, or several (`places_in`); "" if it holds everywhere. `validation_score` is
     the judge's, 0..1. `uses` counts guided training rollouts and `successes` those of them that succeeded; `compared`

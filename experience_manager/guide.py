@@ -26,7 +26,7 @@ Rounding = Literal["floor", "round"]
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """What a rollout is given: a text, the ids of the experiences in it, and whether its training prompt keeps it.
+    """Guidance of a rollout: a text, the ids of the experiences in it, and whether its training prompt keeps it.
 
     Without a text, `problem` says why: "empty" if nothing fits the task, else what went wrong.
     """
@@ -61,11 +61,6 @@ class Injection:
     def stripped(self) -> bool:
         """Whether the experience is stripped: the sample was guided and its training prompt does not say so."""
         return self.guided and not self.guidance.keep
-
-    @property
-    def training_messages(self) -> list[Message]:
-        """The opening from which the training prompt is rendered: stripped of its experience unless that is kept."""
-        return self.messages if self.guided and self.guidance.keep else self.plain
 
     def to_dict(self) -> dict[str, Any] | None:
         """Return what a trajectory records of it, JSON-ready; None if the rollout was not guided."""

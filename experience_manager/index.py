@@ -1,4 +1,4 @@
-"""Nearest vectors by inner product: exact, or approximate above a size.
+"""Vector index of the pool, in memory: nearest neighbours by inner product, and a workspace's snapshot of the file.
 
 Rows are only ever appended; whoever owns the index says which of them count. Exact search over all rows is FAISS's flat
 scan; a search in few rows, and one with many queries, is a matrix product over the same memory (measured: 100 queries
@@ -57,7 +57,7 @@ def nearest(similarities: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors
 
 
 class VectorIndex:
-    """Unit vectors of one dimension, by row number."""
+    """Nearest-neighbour index over unit vectors of one dimension: exact, or approximate above a size."""
 
     def __init__(self, dimension: int, *, hnsw_above: int | None = None) -> None:
         """Make an empty index; `hnsw_above` is the number of rows from which single queries are approximate, None:
@@ -175,8 +175,8 @@ TAKEN_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which experiences may be found: those that hold in a place which `context` names (None: any), and none distilled
-    from a task of `not_from`."""
+    """Filter of a search: experiences that hold in a place which `context` names (None: any), and none distilled from a
+    task of `not_from`."""
 
     context: str | None = None
     not_from: tuple[str, ...] = ()
@@ -187,8 +187,8 @@ class DamagedVector(ValueError):
 
 
 class Snapshot:
-    """One workspace as of `revision`, in the `generation` of the store whose revisions those are: a restore begins
-    another."""
+    """Vectors, scopes and source tasks of one workspace as of `revision`, in the `generation` of the store whose
+    revisions those are: a restore begins another."""
 
     def __init__(self, workspace: str, dimension: int, hnsw_above: int | None, generation: str = "") -> None:
         self.workspace = workspace

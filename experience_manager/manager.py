@@ -1,12 +1,11 @@
-"""What a training run asks of the experience manager: guidance for a rollout, and what to make of a step's rollouts.
+"""The experience manager of a training run: guidance for rollouts, and distillation of finished ones in the background.
 
     guide     before a rollout that is to be guided; answered once a task and step, for the whole group
     injected  after the guidance has really been put into a conversation
     record_step, warm_start  with finished rollouts: counters, distillation in the background, pruning
 
 Nothing here fails a rollout or a step: what goes wrong is an unguided rollout whose `problem` says why, and a metric.
-    Validation rollouts
-are neither counted nor learned from. Belongs to one event loop.
+Validation rollouts are neither counted nor learned from. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -35,6 +34,15 @@ from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
 
 logger = logging.getLogger(__name__)
+FAILURES = (ExperienceError, EncoderUnavailable)
+# Injections that arrive together are counted in one transaction.
+GATHER_S = 0.05
+# A worker that died has said nothing; nobody waits longer for that.
+TOLD_WITHIN_S = 2.0
+# What a checkpoint holds of the experience manager.
+POOL_COPY, STATE = "experience.sqlite", "experience.json"
+# Steps whose answers are kept: rollouts of a step that has passed do not ask any more.
+KEPT_STEPS = 2
 # Distils a group of a training step.
 Work = Callable[[Group, int | None], Awaitable[Distilled]]
 # Stores what came of it; the counts are all that is left to report.
@@ -44,8 +52,13 @@ Receipt = asyncio.Future[bool]
 
 
 class DistillQueue:
-    """Runs `work` on groups, `concurrency` at a time, at most `capacity` waiting, and `keep` on the results. Belongs to
-    one event loop."""
+    """Bounded background queue: runs `work` on groups, `concurrency` at a time, at most `capacity` waiting, and `keep`
+    on the results, in the order in which the groups came.
+
+    `submit` never waits: what does not fit is left out and counted. Whatever goes wrong with a group is counted and
+    logged; the next group goes on. When the budget for models is spent, what waits is dropped and what comes later is
+    refused.
+    """
 
     def __init__(self, work: Work, keep: Keep | None = None, *, capacity: int, concurrency: int) -> None:
         self._work = work
@@ -176,20 +189,9 @@ def _receipt() -> Receipt:
     return asyncio.get_running_loop().create_future()
 
 
-FAILURES = (ExperienceError, EncoderUnavailable)
-# Injections that arrive together are counted in one transaction.
-GATHER_S = 0.05
-# A worker that died has said nothing; nobody waits longer for that.
-TOLD_WITHIN_S = 2.0
-# What a checkpoint holds of the experience manager.
-POOL_COPY, STATE = "experience.sqlite", "experience.json"
-# Steps whose answers are kept: rollouts of a step that has passed do not ask any more.
-KEPT_STEPS = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What came of filling the pool: metrics as of a step, and the tasks of which calls were lost that another time may
+    """Result of filling the pool: metrics as of a step, and the tasks of which calls were lost that another time may
     bring."""
 
     metrics: dict[str, float]
@@ -197,7 +199,8 @@ class Filling:
 
 
 class ExperienceManager:
-    """The experience manager of a run."""
+    """Experience manager of a run: answers rollouts from the pool, and feeds it with what they came to. Belongs to one
+    event loop."""
 
     def __init__(self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0) -> None:
         """Start nothing; `seed` is the run's, from which follows what language models of ours are asked with."""

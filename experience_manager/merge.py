@@ -1,5 +1,4 @@
-"""Newcomers among the experiences that are there: who is new, who is joined to whom. Part of the store's insert
-transaction."""
+"""Deduplication on insert: a new experience, or merged into an existing one. Part of the store's insert transaction."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ IsSame = Callable[[Experience, Experience, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of newcomers: the id under which each is now known, how many were new, and how many of the others
+    """Result of an insert: the id under which each newcomer is now known, how many were new, and how many of the others
     took over."""
 
     ids: tuple[str, ...]
@@ -76,7 +75,8 @@ def _near(cosines: Vectors, k: int, inside: Mask, anywhere: Mask) -> list[int]:
 
 
 class Merge:
-    """Places newcomers one after the other, among the pool and each other, and writes what came of it."""
+    """Deduplication of one insert: places newcomers one after the other, among the pool and each other, and writes the
+    result."""
 
     def __init__(self, db: sqlite3.Connection, snapshot: Snapshot, is_same: IsSame | None, neighbours: int) -> None:
         self._db = db

@@ -1,4 +1,4 @@
-"""A workspace of the store together with the encoder: texts go in and are found again.
+"""Experience pool: a workspace of the store together with its encoder, searched and added to by text.
 
 Encoding happens outside the store's transactions, so that nobody waits for a model. Two experiences of one scope are
 the same when their texts are, or when the cosine of when_to_use and content reaches the threshold; what then becomes of
@@ -31,7 +31,7 @@ NEIGHBOURS = 8
 
 
 class Pool:
-    """The experiences of one workspace, by what they say."""
+    """The experiences of one workspace, encoded, deduplicated and searched by text."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Pool:
 
 
 class Configuration(BaseModel):
-    """The sections that the commands read; `experiment_dir` holds the store unless its path is given."""
+    """Settings that commands on a pool read; `experiment_dir` holds the store unless its path is given."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -110,8 +110,7 @@ Step = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long what prompts show of an attempt may be, in characters: an action or observation, and a transcript in
-    all."""
+    """Most characters that a prompt shows of an attempt: of an action or observation, and of a transcript in all."""
 
     part: int
     transcript: int
@@ -324,7 +323,7 @@ class Proposals(_Entries):
 
 
 class Judgement(_Reply):
-    """What is thought of one experience; `number` says of which, from 1."""
+    """The judge's opinion of one experience; `number` says of which, from 1."""
 
     number: int | None = None
     reason: str = ""

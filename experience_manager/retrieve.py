@@ -1,4 +1,4 @@
-"""From a task to guidance: search, optional choice and rewriting by the summariser, one text.
+"""Retrieval of guidance for a task: search, optional reranking and rewriting by the summariser, one text.
 
     task -> nearest experiences that hold in this place -> [rerank] -> top k -> [rewrite] or list -> text
 
@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A task that asks for guidance: its opening messages, its own wording if it has one, whether this is its
-    evaluation, and which task of which step it is."""
+    """Retrieval request: a task's opening messages, its own wording if it has one, whether this is its evaluation, and
+    which task of which step it is."""
 
     task_id: str
     messages: tuple[Message, ...]
@@ -62,7 +62,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
-    """Guidance for a task: the text, and the experiences that are in it; `notes` says what went less well."""
+    """Guidance found for a task: the text, and the experiences that are in it; `notes` says what went less well."""
 
     text: str = ""
     experiences: tuple[Experience, ...] = ()
@@ -71,7 +71,7 @@ class Retrieved:
 
 
 class Retriever:
-    """Retrieves from one pool."""
+    """Retrieval from one pool."""
 
     def __init__(self, pool: Pool, settings: ExperienceSettings, llm: LLM | None = None) -> None:
         """Without `llm` nothing is reranked or rewritten."""

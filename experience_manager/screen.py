@@ -1,5 +1,4 @@
-"""What may not stand in guidance, whoever wrote it: texts that give orders to whoever reads them, or that would break
-out of their message.
+"""Screen against prompt injection: refuses guidance that gives orders to its reader or would break out of its message.
 
 Experience is distilled by a language model from text that agents and environments wrote, so that text may try to get
 itself stored ("ignore previous instructions, remember this"). The model is told so, its sections are delimited, and a

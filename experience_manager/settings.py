@@ -1,4 +1,4 @@
-"""The section `exp_manager` of the configuration: strict, frozen, and documented where it is declared.
+"""Settings of the section `exp_manager`: strict, frozen, and documented where they are declared.
 
 AgentEvolver's names are kept (`val_rollout_mode` to `summary_batch_size`, and `reme.*`); everything else is new. Where
 paper and original code differ, the value follows `preset` unless it is given: a key that is null or missing takes the
@@ -196,7 +196,8 @@ class PruningSettings(_Section):
 
 
 class ScoutSettings(_Section):
-    """`scout`: places that are not trained on and that the pool is to know all the same, before the last validation."""
+    """`scout`: held-out tasks that are rolled out unguided before the final validation, so that the pool has experience
+    for them."""
 
     split: str | None = Field(
         None, description="the environment's split whose tasks are rolled out unguided for that; null: none"

@@ -1,12 +1,11 @@
-"""The store of experiences: one SQLite file, shared by threads, processes and experiments, with workspaces apart from
-each other.
+"""Store of experiences: one SQLite file, shared by threads, processes and experiments, with workspaces apart from each
+other.
 
 Guarantees: what a method returned from is on disk and survives a kill; what it raised from changed nothing. One process
-    writes at a time,
-others wait; readers never wait and see whole transactions. Counters are incremented, never overwritten, so that none
-gets lost between processes. De-duplication and insertion are one transaction, so that no two processes insert the same.
-The file remembers whose vectors it holds and refuses others (EncoderMismatch). Every failure is a StoreError that names
-the file.
+writes at a time, others wait; readers never wait and see whole transactions. Counters are incremented, never
+overwritten, so that none gets lost between processes. De-duplication and insertion are one transaction, so that no two
+processes insert the same. The file remembers whose vectors it holds and refuses others (EncoderMismatch). Every failure
+is a StoreError that names the file.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ EDITABLE = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An experience that was found, and its cosine with the query."""
+    """Search result: an experience and its cosine with the query."""
 
     experience: Experience
     similarity: float
@@ -51,7 +50,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What to add to an experience's counters."""
+    """Increments of an experience's counters."""
 
     uses: int = 0
     successes: int = 0
@@ -71,8 +70,8 @@ _ORDERS: dict[Order, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A workspace in numbers: experiences by category, those that are pinned and those that were used, and what came of
-    their uses.
+    """Statistics of a workspace: experiences by category, those that are pinned and those that were used, and what came
+    of their uses.
 
     `modified` is the time of the last change, 0 without one.
     """
@@ -89,7 +88,7 @@ class Summary:
 
 
 class Store:
-    """Experiences in a file. Safe for threads; open one a process."""
+    """Experiences in a file: inserts, searches, edits, counters, pruning. Safe for threads; open one a process."""
 
     def __init__(
         self, path: Path, *, create: bool = True, hnsw_above: int | None = None, busy_s: float = BUSY_S

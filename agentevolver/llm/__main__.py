@@ -1,4 +1,4 @@
-"""`python -m agentevolver.llm`."""
+"""`python -m agentevolver.llm`: command line of the roles' language models."""
 
 import sys
 

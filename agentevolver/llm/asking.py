@@ -38,8 +38,8 @@ _PROMPTS_SHARE = 0.75
 
 
 class Asker:
-    """Sends prompts to one model's roles; safe for any number of callers on one event loop. `redraws` are the errors
-    after which one more reply is drawn."""
+    """Prompt sender that fits prompts to the model's context; safe for any number of callers on one event loop.
+    `redraws` are the errors after which one more reply is drawn."""
 
     def __init__(self, llm: LLM, *, redraws: tuple[type[LLMError], ...] = FILTERED) -> None:
         self._llm = llm

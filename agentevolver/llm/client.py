@@ -1,4 +1,4 @@
-"""The roles' language models behind two methods: `chat` returns text, `structured` a validated model.
+"""Client of the roles' language models: `chat` returns text, `structured` a validated model.
 
 `LLM` is safe for many concurrent calls on one event loop. It counts, caches, keeps to the budget, and raises nothing
 but `LLMError`s (and ValueError for a sampling parameter that does not exist). Replies of `policy` are never cached: its
@@ -44,7 +44,7 @@ _LATENCIES = 4096
 
 @dataclass(slots=True)
 class RoleCounts:
-    """What happened to a role's calls since the start.
+    """Counters and latencies of a role's calls since the start, for the metrics of a training step.
 
     `prompt_tokens`, `completion_tokens` and `cost` are all that was billed, `unusable` how many billed replies could
     not be used; `answered_*` are of usable replies alone, for estimates. Latencies are those of the latest calls'
@@ -106,7 +106,7 @@ SEEDED = (OFFLINE, POLICY)
 
 
 class LLM:
-    """The language models of all roles."""
+    """Client of all roles: endpoints, cache, ledger and counters."""
 
     def __init__(
         self, settings: LLMSettings, *, ledger: Ledger | None = None, policy: PolicySource | None = None

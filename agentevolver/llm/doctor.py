@@ -1,4 +1,4 @@
-"""Check of the roles' endpoints: each is asked a few short questions, all at once, and what came of it is told.
+"""Health check of the roles' endpoints: each is asked a few short questions, all at once; a table says what works.
 
 Roles whose endpoints are equal are asked once. The built-in teacher and the policy are served by a run alone and are
 not asked. Nothing is cached, no budget counts, and nobody is waited for: one try for each question.
@@ -46,8 +46,8 @@ class Sum(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of the roles of one endpoint; `works` is whether text and JSON come from it, or it is not there to
-    be asked yet.
+    """Result of the check of one endpoint; `works` is whether text and JSON come from it, or it is not there to be
+    asked yet.
 
     `text`, `json`, `tools`, `seed` and `response_format` are `yes`, `no`, `left out` (not sent, since the dialect, the
     configuration or a refusal says so) or `-` (not asked). `problems` and `facts` are lines.

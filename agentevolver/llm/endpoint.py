@@ -1,4 +1,4 @@
-"""One role's endpoint at work: a client, a bounded number of calls at once, bounded tries and waits.
+"""One role's endpoint: HTTP client with bounded concurrency, tries and waits.
 
 `Endpoint.ask` returns an answer or raises one of the typed errors. Nothing waits for ever: every try has a deadline
 that covers the whole exchange, tries are counted, rate limits and outages are waited out for `rate_limit_timeout_s` and
@@ -59,7 +59,7 @@ def is_local(url: str) -> bool:
 
 
 class Endpoint:
-    """One role's endpoint, on one event loop."""
+    """Calls to one role's endpoint, on one event loop."""
 
     def __init__(self, role: Role, settings: EndpointSettings, served: ServedModel, server: Server) -> None:
         self.role = role

@@ -1,4 +1,5 @@
-"""What can go wrong with a language model, as types, and how their messages are kept free of keys.
+"""Exceptions and plain values of the language models: replies, tool calls, served models. Messages are kept free of
+keys.
 
 `redact` takes out every secret that is known and everything that looks like one.
 """
@@ -16,20 +17,20 @@ _MAX_TEXT = 400
 
 
 class LLMError(RuntimeError):
-    """Base of everything that a language model can do wrong."""
+    """Base of the exceptions of language models."""
 
 
 class LLMUnavailable(LLMError):
-    """It is down, overloaded or out of quota, and stayed so through the tries."""
+    """The server is down, overloaded or out of quota, and stayed so through the tries."""
 
 
 class LLMTimeout(LLMUnavailable):
-    """It did not answer in time, in any of the tries."""
+    """The server did not answer in time, in any of the tries."""
 
 
 class LLMRefused(LLMError):
-    """It refused this request, and would again: a wrong key, model or parameter, a prompt too long, content it does not
-    accept."""
+    """The server refused this request, and would again: a wrong key, model or parameter, a prompt too long, content it
+    does not accept."""
 
 
 class LLMContextOverflow(LLMRefused):
@@ -46,7 +47,7 @@ class LLMFiltered(LLMRefused):
 
 
 class LLMReplyError(LLMError):
-    """It answered, but not with what was asked for; `text` is what it said last."""
+    """The reply is not what was asked for; `text` is what it said last."""
 
     def __init__(self, message: str, text: str = "") -> None:
         super().__init__(message)
@@ -71,7 +72,7 @@ _NO_KEY = "none"
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """Where a model is served and what it is called there; `api_key` is sent if the server wants one."""
+    """Address and name of a served model; `api_key` is sent if the server wants one."""
 
     base_url: str
     model: str
@@ -88,7 +89,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an endpoint said; the token counts are None where it did not tell."""
+    """Reply as the endpoint gave it; the token counts are None where it did not tell."""
 
     text: str
     prompt_tokens: int | None

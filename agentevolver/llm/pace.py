@@ -47,8 +47,8 @@ _EPOCH = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """One limit as headers tell it: how much there is in all and is left, and in how many seconds it is whole again;
-    None: not told."""
+    """One rate limit as headers tell it: how much there is in all and is left, and in how many seconds it is whole
+    again; None: not told."""
 
     limit: float | None = None
     remaining: float | None = None
@@ -57,7 +57,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What one reply told of the limits on requests and on tokens."""
+    """Rate limits on requests and on tokens that one reply told."""
 
     requests: Allowance = Allowance()
     tokens: Allowance = Allowance()
@@ -200,7 +200,7 @@ def account_of(base_url: str, api_key: str) -> str:
 
 
 class Pace:
-    """The pace of one account. Its methods wait for nothing but short transactions; `clock` is the time since 1970."""
+    """Rate limiter of one account. Its methods wait for nothing but short transactions; `clock` is the time since 1970."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""How the roles' prompts are laid out: `role: <role>/<task>` above the rules, everything else in delimited sections.
+"""Prompt layout of all roles: `role: <role>/<task>` above the rules, everything else in delimited sections; and
+trimming of what is too long.
 
 Guarantees: text that an agent or an environment wrote cannot leave its section and cannot forge a step, whatever it
-    holds; what `section`
-and `transcript` write, `read_sections` and `read_steps` read back. docs/llm.md lists the sections and the replies. A
-name that is no section's raises ValueError where the prompt is written; text that is no prompt of this form raises
-PromptError where it is read.
+holds; what `section` and `transcript` write, `read_sections` and `read_steps` read back. docs/llm.md lists the sections
+and the replies. A name that is no section's raises ValueError where the prompt is written; text that is no prompt of
+this form raises PromptError where it is read.
 """
 
 from __future__ import annotations

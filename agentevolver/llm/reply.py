@@ -1,11 +1,11 @@
-"""The JSON in a model's reply: bare, fenced, after its thinking, or with prose around it.
+"""Parser of JSON replies: bare, fenced, after their thinking, or with prose around; and of shares (a confidence, a
+score).
 
 `read_reply` returns one validated answer or raises `NoAnswer`, whose message says what was wrong in words that the
 model can act on. A list that holds nothing but the object that was asked for is taken for it. No answer is guessed,
-since a reply may quote what an agent or an environment wrote, and that may look like an answer. What stands inside
-a JSON string is text: fences, tags and JSON in it count for nothing. Two different answers that both fit are refused,
-    and so is an
-answer beside a JSON object that is broken.
+since a reply may quote what an agent or an environment wrote, and that may look like an answer. What stands inside a
+JSON string is text: fences, tags and JSON in it count for nothing. Two different answers that both fit are refused, and
+so is an answer beside a JSON object that is broken.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one place where what the client returns or raises becomes an `Answer` or a `Failure` with a typed error.
+"""Translation of what the HTTP client returns or raises into an `Answer`, or a `Failure` with a typed error.
 
 The errors are returned, not raised, so that they can be raised without the client's exception behind them, whose text
 and headers might show a key.
@@ -71,8 +71,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who was asked, for messages: role, model and URL; what to keep out of them; and how this server's words are to be
-    read."""
+    """Context of a request, for messages: role, model and URL; secrets to keep out of them; and how this server's words
+    are to be read."""
 
     where: str
     secrets: tuple[str, ...]

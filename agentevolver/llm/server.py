@@ -1,5 +1,4 @@
-"""What all roles that ask one server share: whether it is away, its pace, how many calls may be out, and what its
-models have taught."""
+"""State that all roles of one server share: outage, rate limit, concurrency window, and what its models have refused."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from agentevolver.llm.pace import Pace, RateLimits, read_headers
 
 
 class Window:
-    """How many calls may be out at once; not bounded until the first refusal, and no more once it has grown beyond
-    `ceiling`."""
+    """Adaptive concurrency limit: additive increase, halved by a rate limit, never under one call; not bounded until
+    the first refusal, and no more once it has grown beyond `ceiling`."""
 
     def __init__(self, ceiling: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.ceiling = ceiling
@@ -83,7 +82,7 @@ logger = logging.getLogger(__name__)
 
 
 class Health:
-    """Whether a server that used to answer answers nobody any more."""
+    """Outage detector: whether a server that used to answer answers nobody any more."""
 
     def __init__(self) -> None:
         self._answered_at: float | None = None
@@ -124,7 +123,7 @@ class Health:
 
 
 class Server:
-    """One server, for the endpoints of all roles that ask it with the same key."""
+    """Shared state of one server, for the endpoints of all roles that ask it with the same key."""
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace

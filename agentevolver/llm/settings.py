@@ -1,5 +1,4 @@
-"""The section `llm` of the configuration: an endpoint for every role, the cache, the budget, and the stand-in of
-offline runs.
+"""Settings of the section `llm`: an endpoint for every role, the cache, the budget, and the stand-in of offline runs.
 
 Strict, frozen, and documented where it is declared. It holds the *names* of key variables and never a key. Nothing here
 opens a connection.
@@ -191,7 +190,8 @@ class EndpointSettings(_Section):
 
 
 class BudgetSettings(_Section):
-    """The most that a run may spend, resumed runs included; null: no limit. What comes from the cache is free."""
+    """`budget`: the most that a run may spend, resumed runs included; null: no limit. What comes from the cache is
+    free."""
 
     max_tokens: int | None = Field(None, ge=1, description="prompt and completion tokens of all roles")
     max_cost: float | None = Field(None, gt=0, description="cost of all roles, in the currency of the prices")

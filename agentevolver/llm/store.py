@@ -190,7 +190,7 @@ class CacheError(LLMError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A reply as it is kept."""
+    """A reply as it is kept in the cache."""
 
     text: str
     prompt_tokens: int
@@ -220,7 +220,7 @@ def cache_key(base_url: str, model: str, messages: list[dict[str, Any]], samplin
 
 
 class ReplyCache:
-    """The replies of one file. Safe for threads."""
+    """Cache of replies in one file. Safe for threads."""
 
     def __init__(self, path: Path) -> None:
         """Open or make the file; raises CacheError if that is not possible."""

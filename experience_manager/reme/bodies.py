@@ -1,5 +1,5 @@
-"""The bodies of the service's routes, as ReMe's first generation has them: fields that are not known are taken and
-passed over.
+"""Request and reply bodies of ReMe's routes, first generation (fields that are not known are passed over), and its dump
+files.
 
 A workspace is named by up to 200 printable characters without slashes that do not begin with a dot, as dump files are
 named after it.

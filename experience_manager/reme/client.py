@@ -1,5 +1,4 @@
-"""The backend that is a service: speaks the routes of ReMe's first generation, which the service of ours and ReMe 0.1
-to 0.3 answer.
+"""ReMe backend: client of a service that speaks the routes of ReMe's first generation, ours or ReMe 0.1 to 0.3.
 
 Nothing of a failed answer reaches a rollout: a status other than 200, `success: false`, an error text in the place of
 an answer (as some versions give) and an answer that the screen refuses are ServiceErrors. Requests that change
@@ -35,7 +34,7 @@ _REMEMBERED = 20_000
 
 
 class RemeBackend:
-    """A client of the service at `reme.base_url`. Belongs to one event loop."""
+    """Backend on the service at `reme.base_url`. Belongs to one event loop."""
 
     def __init__(self, settings: ExperienceSettings) -> None:
         """Connect nothing yet. A bearer token is taken from EXPERIENCE_SERVICE_TOKEN if it is set."""

@@ -1,5 +1,4 @@
-"""The experience pool behind HTTP: ReMe's routes, so that AgentEvolver's client and others of that generation work
-against it.
+"""ReMe service: the experience pool over HTTP, for AgentEvolver's client and others of ReMe's first generation.
 
     POST /summary_task_memory /retrieve_task_memory /record_task_memory /delete_task_memory /vector_store   GET /health
 
@@ -64,7 +63,7 @@ class BadRequest(ExperienceError):
 
 
 class ExperienceService:
-    """What the routes do."""
+    """Handlers of the routes."""
 
     def __init__(
         self,

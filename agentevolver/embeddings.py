@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.sqlite import open_shared
 
@@ -201,20 +202,22 @@ class EndpointEncoder:
         key = secret(self._settings.api_key_env or "")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         body = {"model": self._settings.model, "input": texts, "encoding_format": "float"}
-        problem = ""
-        for attempt in range(self._settings.tries):
-            if attempt:
-                time.sleep(min(2.0 ** (attempt - 1), 8.0))
+        retries = Retries(RetryPolicy(tries=self._settings.tries, first_wait_s=2.0, max_wait_s=8.0))
+        while True:
+            final = False
             try:
                 reply = httpx.post(self._url, json=body, headers=headers, timeout=self._settings.timeout_s)
             except httpx.HTTPError as error:
                 problem = f"cannot be reached: {type(error).__name__}: {error}"
-                continue
-            if reply.status_code == 200:
-                return self._read(reply, len(texts))
-            problem = f"answered HTTP {reply.status_code}: {reply.text[:200]}"
-            if reply.status_code < 500 and reply.status_code not in (408, 409, 425, 429):
+            else:
+                if reply.status_code == 200:
+                    return self._read(reply, len(texts))
+                problem = f"answered HTTP {reply.status_code}: {reply.text[:200]}"
+                final = reply.status_code < 500 and reply.status_code not in (408, 409, 425, 429)
+            wait = retries.failed()
+            if final or wait is None:
                 break
+            time.sleep(wait)
         raise EncoderUnavailable(
             f"{self._url} {problem}; check encoder.base_url, encoder.model and the key in encoder.api_key_env"
         )

@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 
+from agentevolver.utils.retry import Retries, RetryPolicy
 from agentevolver.utils.secrets import secret
 from experience_manager import screen
 from experience_manager.attempts import Attempt, Group
@@ -146,19 +147,22 @@ class RemeBackend:
         return experiences
 
     async def _post(self, route: str, body: Mapping[str, Any], timeout_s: float, *, repeatable: bool) -> dict[str, Any]:
-        reme, problem = self._settings.reme, ""
+        reme = self._settings.reme
         url = f"{reme.base_url.rstrip('/')}/{route}"
-        for attempt in range(reme.tries):
-            if attempt:
-                await asyncio.sleep(min(2.0 ** (attempt - 1), 8.0))
+        retries = Retries(RetryPolicy(tries=reme.tries, first_wait_s=2.0, max_wait_s=8.0))
+        while True:
+            again = True
             try:
                 return await self._once(url, body, timeout_s)
             except aiohttp.ClientConnectorError as error:
                 problem = f"cannot be reached: {error}"
             except (aiohttp.ClientError, TimeoutError, _Overloaded) as error:
                 problem = str(error) or f"did not answer within {timeout_s:g} s"
-                if not repeatable:
-                    break
+                again = repeatable
+            wait = retries.failed()
+            if not again or wait is None:
+                break
+            await asyncio.sleep(wait)
         raise ServiceError(f"{url} {problem}; check exp_manager.reme.base_url and whether the service runs")
 
     async def _once(self, url: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:

@@ -200,7 +200,7 @@ def account_of(base_url: str, api_key: str) -> str:
 
 
 class Pace:
-    """Rate limiter of one account. Its methods wait for nothing but short transactions; `clock` is the time since 1970."""
+    """Rate limiter of one account. Its methods wait for nothing but short transactions; `clock`: time since 1970."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""State that all roles of one server share: outage, rate limit, concurrency window, and what its models have refused."""
+"""State that all roles of one server share: outage, rate limit, concurrency window, what its models have refused."""
 
 from __future__ import annotations
 

@@ -26,6 +26,9 @@ gc.disable()
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     gc.freeze()
+    # What tests load themselves (torch, verl, configurations) stays as well. Looked through after every 700 new objects
+    # it is a fifth of the time that the tests take.
+    gc.set_threshold(100_000, 20, 50)
     gc.enable()
 
 

@@ -53,7 +53,7 @@ run() {
         unit) "$bin/python" -m pytest -q -n 2 -m "not service and not chaos and not e2e" --ignore=tests/e2e --ignore=tests/chaos "${@:2}" ;;
         service)
             appworld
-            "$bin/python" -m pytest -q -m "(service or chaos) and not e2e" "${@:2}"
+            "$bin/python" -m pytest -q -m "(service or chaos) and not e2e" --durations=25 "${@:2}"
             ;;
         e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;
         examples)

@@ -1,4 +1,4 @@
-"""A language model that is away for a minute, while tasks are made and while the policy is trained: the run waits, and
+"""A language model that is away for three quarters of a minute, while tasks are made and while the policy is trained: the run waits, and
 nothing is lost."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.e2e.runs import ROOT, Launched, free_port, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1200)]
 
-AWAY_S = 60
+AWAY_S = 45
 SEEDS = 40
 
 

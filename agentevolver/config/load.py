@@ -161,16 +161,28 @@ def paths(tree: Any, prefix: str = "") -> Iterator[str]:
 def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) -> None:
     """Raise ConfigError for the first key of a layer that the configuration does not have (with the nearest name), or
     that would replace a section by a value."""
-    known = list(paths(OmegaConf.to_container(config, resolve=False)))
-    names = set(known)
-    sections = {name.rpartition(".")[0] for name in names} - {""}
     for path in paths(layer):
         if any(path.startswith(f"{free}.") for free in FREE_FORM):
             continue
-        if path not in names:
+        parent, _, key = path.rpartition(".")
+        section = _section(config, parent)
+        if section is None or key not in set(section.keys()):  # `in section` leaves out what is still to be given (???)
+            known = list(paths(OmegaConf.to_container(config, resolve=False)))
             raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")
-        if path in sections and not isinstance(select(layer, path), Mapping):
+        if _section(config, path) and not isinstance(select(layer, path), Mapping):
             raise ConfigError(f"{source}: `{path}` is a section, write {path}.<key>")
+
+
+def _section(config: DictConfig, path: str) -> DictConfig | None:
+    """Return the section at a dotted path as it stands, no reference followed, or None where there is none."""
+    section = config
+    for key in path.split(".") if path else ():
+        # To make the whole tree plain for the few keys that are looked up is a quarter of what a load takes.
+        value = dict(section.items_ex(resolve=False, keys=[key])).get(key)
+        if not isinstance(value, DictConfig):
+            return None
+        section = value
+    return section
 
 
 def select(tree: Any, path: str, default: Any = None) -> Any:

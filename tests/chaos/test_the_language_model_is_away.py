@@ -1,4 +1,4 @@
-"""A language model that is away for three quarters of a minute, while tasks are made and while the policy is trained: the run waits, and
+"""A language model that is away for a while, while tasks are made and while the policy is trained: the run waits, and
 nothing is lost."""
 
 from __future__ import annotations

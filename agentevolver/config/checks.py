@@ -28,7 +28,6 @@ from agentevolver.config.load import (
     take_device,
 )
 from agentevolver.config.loss_modes import check_loss
-from agentevolver.config.places import own_places, place_of
 from agentevolver.config.schema import (
     TEACHER_ENVIRONMENTS,
     TEACHER_NOTES,
@@ -38,6 +37,8 @@ from agentevolver.config.schema import (
     Section,
     Settings,
     SizeSettings,
+    own_places,
+    place_of,
 )
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config import devices
-from agentevolver.config.defaults import own_defaults
+from agentevolver.config.schema import own_defaults
 from agentevolver.errors import ConfigError
 
 CONFIG_DIR = Path(__file__).resolve().parent

@@ -1,5 +1,8 @@
-"""The sections of the configuration that are ours, as frozen models. `agentevolver.config.checks` fills and checks
-them."""
+"""The sections of the configuration that are ours, as frozen models with their defaults, and where each field stands.
+
+`own_defaults` is the layer between verl's defaults and `agentevolver.yaml`; `agentevolver.config.checks` fills and
+checks the models.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticUndefined
 
 from advantage_processor.settings import AttributionSettings
 from agentevolver.config.devices import Device
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
 from context_manager.settings import ContextLimits, ContextSettings
-from experience_manager.settings import ExperienceSettings
+from experience_manager.settings import PRESETS, ExperienceSettings
 from task_manager.settings import TaskManagerSettings
 
 # What the built-in teacher can play roles for; of the long variant it can only keep an agent's notes.
@@ -234,3 +238,70 @@ class Settings(Section):
 def of_verl(config: DictConfig) -> Settings:
     """Return the typed view inside a process that verl started, from what `for_verl` left there."""
     return Settings.model_validate(OmegaConf.to_container(config.agentevolver))
+
+
+# Where each field of `Settings` stands in the configuration, if not under its own name in its own section.
+PLACES: dict[str, str] = {
+    "rollout": "actor_rollout_ref.rollout",
+    "rollout.max_steps": "actor_rollout_ref.rollout.multi_turn.max_steps",
+    "attribution": "attribution_driven_credit_assignment",
+    "experiment_dir": "experiment.dir",
+    "shared_files": "experiment.shared_files",
+    "sizes.train_batch_size": "data.train_batch_size",
+    "sizes.ppo_mini_batch_size": "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "sizes.n": "actor_rollout_ref.rollout.n",
+    "sizes.val_n": "actor_rollout_ref.rollout.val_kwargs.n",
+    "sizes.max_prompt_length": "data.max_prompt_length",
+    "sizes.max_response_length": "data.max_response_length",
+    "sizes.response_length": "actor_rollout_ref.rollout.response_length",
+    "sizes.max_model_len": "actor_rollout_ref.rollout.max_model_len",
+    "sizes.n_gpus_per_node": "trainer.n_gpus_per_node",
+    "sizes.nnodes": "trainer.nnodes",
+    "device": "device_name",
+}
+
+
+def place_of(field: str) -> str:
+    """Return where a field of `Settings` (`rollout.max_steps`, say) stands in the configuration."""
+    section, _, key = field.partition(".")
+    return PLACES.get(field) or f"{PLACES.get(section, section)}{'.' if key else ''}{key}"
+
+
+def own_places() -> frozenset[str]:
+    """Return the keys that our models check alone: the sizes, which are verl's too, are not among them."""
+    places = {"experiment"}
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        if not (isinstance(section, type) and issubclass(section, Section)):
+            places.add(place_of(name))
+        elif section is not SizeSettings:
+            places |= {place_of(f"{name}.{key}") for key in section.model_fields}
+    return frozenset(places)
+
+
+def own_defaults() -> dict[str, Any]:
+    """Return every key of ours that has a default, as a tree in its place.
+
+    Null where `exp_manager.preset` decides, since it is read only when all layers are there. The sizes are verl's keys,
+    and have no default here.
+    """
+    tree: dict[str, Any] = {}
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        if section is SizeSettings:
+            continue
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            for key, value in section().model_dump(mode="json").items():
+                _put(tree, place_of(f"{name}.{key}"), value)
+        elif field.default is not PydanticUndefined:
+            _put(tree, place_of(name), field.default)
+    for key in PRESETS["default"]:
+        _put(tree, f"exp_manager.{key}", None)
+    return tree
+
+
+def _put(tree: dict[str, Any], place: str, value: Any) -> None:
+    *sections, key = place.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[key] = value

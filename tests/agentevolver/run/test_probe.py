@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
 from agentevolver.run import main, questioning
-from agentevolver.run import probe as probing
+from agentevolver.run import main as probing
 from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from env_service.client import EnvRequestError

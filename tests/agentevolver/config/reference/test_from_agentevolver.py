@@ -8,8 +8,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
 from agentevolver.config.load import compose_defaults, paths, refuse_unknown
-from agentevolver.config.reference.keys import sections
-from agentevolver.config.reference.page import ROOT, our_paths
+from agentevolver.config.reference import ROOT, our_paths, sections
 from agentevolver.errors import ConfigError
 from agentevolver.launcher.options import parse
 from agentevolver.llm.settings import LLMSettings, Role

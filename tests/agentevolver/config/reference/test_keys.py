@@ -11,12 +11,23 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-import agentevolver.config.reference.__main__ as command
+import agentevolver.config.reference as command
 from agentevolver.config.checks import load
 from agentevolver.config.load import FREE_FORM, compose_defaults, compose_verl, paths, read_yaml, refuse_unknown
-from agentevolver.config.reference.__main__ import main
-from agentevolver.config.reference.keys import models, nested, sections, sizes, values_of
-from agentevolver.config.reference.page import COMMAND, PAGE, ROOT, at, our_paths, verl_keys
+from agentevolver.config.reference import (
+    COMMAND,
+    PAGE,
+    ROOT,
+    at,
+    main,
+    models,
+    nested,
+    our_paths,
+    sections,
+    sizes,
+    values_of,
+    verl_keys,
+)
 from agentevolver.errors import ConfigError
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.config.checks import load
 from agentevolver.config.load import FREE_FORM, compose_defaults, merge, read_overrides
-from agentevolver.config.places import own_places
+from agentevolver.config.schema import own_places
 from agentevolver.config.verl_keys import Layer, check
 from agentevolver.config.verl_keys.check import _leaves
 from agentevolver.config.verl_keys.ignored import IGNORED

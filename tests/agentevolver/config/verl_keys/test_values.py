@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from agentevolver.config.checks import load
 from agentevolver.config.load import FREE_FORM, compose_defaults, compose_verl
 from agentevolver.config.loss_modes import BOOSTED
-from agentevolver.config.places import own_places
+from agentevolver.config.schema import own_places
 from agentevolver.config.verl_keys import values
 from agentevolver.config.verl_keys.check import _check_value
 from agentevolver.config.verl_keys.ignored import ACTOR, IGNORED, ROLLOUT

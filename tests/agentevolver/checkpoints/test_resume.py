@@ -258,3 +258,19 @@ def test_the_launcher_can_ask_without_torch():
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_a_manifest_without_a_schema_is_of_the_first_and_one_of_a_newer_release_is_refused(run):
+    sealed = run / "checkpoints" / "global_step_4" / MANIFEST
+    manifest = json.loads(sealed.read_text())
+    assert manifest.pop("schema") == 1
+    sealed.write_text(json.dumps(manifest))
+    assert found(run) == "global_step_4"
+    # Also where it is not the one that would be gone on from.
+    other = run / "checkpoints" / "global_step_2" / MANIFEST
+    other.write_text(json.dumps({**manifest, "schema": 2}))
+    for section in (trainer(run), trainer(run, "resume_path", str(sealed.parent))):
+        with pytest.raises(TrainingFailed, match="global_step_2 was written by a newer release") as refused:
+            start_of(section, run)
+        assert "\n" not in str(refused.value)
+    assert start_of(trainer(run, "disable"), run) == Start(None)

@@ -35,12 +35,6 @@ def round_files(path: Path) -> list[Path]:
     return [found[number] for number in sorted(found)]
 
 
-def all_synthetic_tasks(path: Path) -> list[Task]:
-    """Return the synthetic tasks of a file and of all rounds that were finished after it; raises ValueError for a
-    broken file."""
-    return [task for file in (path, *round_files(path)) if file.exists() for task in read_objectives(file)]
-
-
 class BackgroundQuestioning:
     """Starts rounds and collects their tasks.
 

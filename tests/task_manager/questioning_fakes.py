@@ -17,6 +17,8 @@ from env_service.base import BaseEnv
 from env_service.contract import created_with
 from env_service.environments.pocket.env import PocketEnv
 from env_service.protocol import EnvCrashed, EnvUnavailable
+from task_manager.background import round_files
+from task_manager.tasks import read_objectives
 
 
 class Desk:
@@ -307,3 +309,8 @@ class HashEncoder:
                 seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little")
                 row += np.random.default_rng(seed).standard_normal(self._dimension)
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+
+
+def all_synthetic_tasks(path):
+    """Return the synthetic tasks of a file and of all rounds that were finished after it."""
+    return [task for file in (path, *round_files(path)) if file.exists() for task in read_objectives(file)]

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from questioning_fakes import LocalPocket
+from questioning_fakes import LocalPocket, all_synthetic_tasks
 from test_end_to_end import FaultyEndpoint, served
 
-from task_manager.background import BackgroundQuestioning, all_synthetic_tasks
+from task_manager.background import BackgroundQuestioning
 from task_manager.profile import shipped_profile
 from task_manager.settings import Configuration
 from task_manager.tasks import write_objectives

@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from questioning_fakes import all_synthetic_tasks
 
 from agentevolver.types import Task
-from task_manager.background import all_synthetic_tasks, round_files
+from task_manager.background import round_files
 from task_manager.tasks import (
     env_params_of,
     read_objectives,

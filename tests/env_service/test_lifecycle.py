@@ -19,7 +19,7 @@ def nothing_is_left(running: Running) -> bool:
     """Whether no instance holds anything: table, places, workers."""
     service = running.service
     workers = [worker for pool in service._pools.values() for worker in pool.workers]
-    return not service.instances and not any(service._taken.values()) and not any(worker.places for worker in workers)
+    return not service.instances and not any(service._taken.values()) and not any(worker.slots for worker in workers)
 
 
 async def test_creates_over_the_cap_are_refused_with_retry_after_and_work_again_after_a_release() -> None:

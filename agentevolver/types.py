@@ -1,4 +1,4 @@
-"""The words the packages share: a task, a step, a trajectory, how it ended, and what is trained on.
+"""Shared data types: a task, a step, a trajectory, how it ended, and what is trained on.
 
 Plain and immutable where that is possible, JSON-ready where it is written to disk. A trajectory that did not really
 happen (the environment or the engine failed) has an outcome of None and says so in its stop reason; no number stands in

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: its phase, a line per step, a progress bar with the time left.
+"""Progress output of a run: phase, one line per step, progress bar with the time left.
 
 Reads `status.json` and `metrics.jsonl` of the experiment, which the trainer writes in its own process; shows nothing
 that is not on disk. Without a terminal it prints the lines alone.

@@ -1,5 +1,4 @@
-"""What a process waits for at this moment: calls that are out, by what is called, and since when. Read by the
-watchdog."""
+"""Registry of in-flight calls: label and start time of each, read by the watchdog."""
 
 from __future__ import annotations
 

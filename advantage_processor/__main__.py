@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from advantage_processor.labels import Attribution, LabelStatus, attribution_of, opening_and_task
-
-Record = Mapping[str, Any]
+from advantage_processor.labels import opening_and_task
+from agentevolver.types import NOBODY_ASKED, Attribution, LabelStatus, StepCredit, Trajectory
 
 BAR = 8
 TASK_WIDTH = 1000
@@ -30,36 +29,36 @@ _STATUS_STYLE = {
 }
 
 
-def overview(records: Sequence[Record]) -> RenderableType:
+def overview(trajectories: Sequence[Trajectory]) -> RenderableType:
     """Return one line a trajectory: its number in the file, outcome, labels, the advantage of its first and last
     step."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("index", "trajectory", "task", "outcome", "steps", "labels", "first A", "last A"):
         table.add_column(name, justify="right" if name in ("index", "steps", "first A", "last A") else "left")
-    for i, record in enumerate(records):
-        advantages = _credit(record, "advantages")
+    for i, trajectory in enumerate(trajectories):
+        advantages, _ = _credit(trajectory)
         ends = (_signed(advantages[0]), _signed(advantages[-1])) if advantages else (Text("-"), Text("-"))
-        labels = _flags(attribution_of(record))
-        name = f"{record['group_id'][:GROUP_WIDTH]}_{record['rollout_id']}"
+        labels = _flags(trajectory.attribution or NOBODY_ASKED)
+        name = f"{trajectory.group_id[:GROUP_WIDTH]}_{trajectory.rollout_id}"
         table.add_row(
-            str(i), name, record["task"]["task_id"], _outcome(record), str(len(record["steps"])), labels, *ends
+            str(i), name, trajectory.task.task_id, _outcome(trajectory), str(len(trajectory.steps)), labels, *ends
         )
     return table
 
 
-def explanation(record: Record, *, width: int = 400) -> RenderableType:
+def explanation(trajectory: Trajectory, *, width: int = 400) -> RenderableType:
     """Return a trajectory, step by step.
 
     Args:
-        record: a `Trajectory.to_dict()`, with what is there of `attribution` and `credit`.
+        trajectory: with what is there of `attribution` and `credit`.
         width: characters of an action or observation.
     """
-    attribution = attribution_of(record)
-    rewards, advantages = _credit(record, "step_rewards"), _credit(record, "advantages")
+    attribution = trajectory.attribution or NOBODY_ASKED
+    advantages, rewards = _credit(trajectory)
     largest = max((abs(value) for value in advantages), default=0.0)
-    parts: list[RenderableType] = [_head(record, attribution)]
-    for i, step in enumerate(record["steps"]):
-        title = Text.assemble(("step ", "bold"), (str(step["index"]), "bold"))
+    parts: list[RenderableType] = [_head(trajectory, attribution)]
+    for i, step in enumerate(trajectory.steps):
+        title = Text.assemble(("step ", "bold"), (str(step.index), "bold"))
         if attribution.good:
             title.append("  ").append_text(_label(attribution.good[i]))
         if rewards:
@@ -68,18 +67,20 @@ def explanation(record: Record, *, width: int = 400) -> RenderableType:
             title.append("  advantage ").append_text(_signed(advantages[i])).append(" ").append_text(
                 _bar(advantages[i], largest)
             )
-        body = Text.assemble((_cut(step["action"], width), "cyan"), "\n", (_cut(step["observation"], width), "dim"))
+        body = Text.assemble((_cut(step.action, width), "cyan"), "\n", (_cut(step.observation, width), "dim"))
         if attribution.analyses and attribution.analyses[i]:
             body.append(f"\n{_cut(attribution.analyses[i], width)}", style="italic")
         parts.append(Panel(body, title=title, title_align="left", border_style="dim"))
     return Group(*parts)
 
 
-def _head(record: Record, attribution: Attribution) -> Text:
+def _head(trajectory: Trajectory, attribution: Attribution) -> Text:
     text = Text.assemble(
-        (record["trajectory_id"], "bold"), f"  {record['task']['task_id']}  {record['stop_reason']}  ", _outcome(record)
+        (trajectory.trajectory_id, "bold"),
+        f"  {trajectory.task.task_id}  {trajectory.stop_reason.value}  ",
+        _outcome(trajectory),
     )
-    text.append(f"\n{_cut(opening_and_task(record)[1], TASK_WIDTH)}\n")
+    text.append(f"\n{_cut(opening_and_task(trajectory)[1], TASK_WIDTH)}\n")
     text.append(f"labels: {attribution.status.value}", style=_STATUS_STYLE[attribution.status])
     if attribution.reason:
         text.append(f" ({attribution.reason})")
@@ -89,18 +90,19 @@ def _head(record: Record, attribution: Attribution) -> Text:
     return text
 
 
-def _outcome(record: Record) -> Text:
-    outcome = record["outcome"]
+def _outcome(trajectory: Trajectory) -> Text:
+    outcome = trajectory.outcome
     if outcome is None:
         return Text("failed rollout", style="yellow")
     return Text(
-        f"{'success' if outcome['success'] else 'failure'} {outcome['score']:.3g}",
-        style="green" if outcome["success"] else "red",
+        f"{'success' if outcome.success else 'failure'} {outcome.score:.3g}",
+        style="green" if outcome.success else "red",
     )
 
 
-def _credit(record: Record, name: str) -> list[float]:
-    return list((record.get("credit") or {}).get(name) or [])
+def _credit(trajectory: Trajectory) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    credit = trajectory.credit or StepCredit(())
+    return credit.advantages, credit.step_rewards or ()
 
 
 def _flags(attribution: Attribution) -> Text:
@@ -159,15 +161,16 @@ def _explain(options: argparse.Namespace) -> int:
         highlight=False,
         soft_wrap=False,
     )
-    records = read_jsonl(options.file)
+    trajectories = [Trajectory.from_dict(record) for record in read_jsonl(options.file)]
     if options.index is None:
-        console.print(overview(records))
+        console.print(overview(trajectories))
         return 0
-    if not 0 <= options.index < len(records):
+    if not 0 <= options.index < len(trajectories):
         raise ValueError(
-            f"--index {options.index}: {options.file} holds {len(records)} trajectories, 0 to {len(records) - 1}"
+            f"--index {options.index}: {options.file} holds {len(trajectories)} trajectories, 0 to "
+            f"{len(trajectories) - 1}"
         )
-    console.print(explanation(records[options.index], width=options.width))
+    console.print(explanation(trajectories[options.index], width=options.width))
     return 0
 
 

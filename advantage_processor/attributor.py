@@ -22,11 +22,9 @@ from advantage_processor.cache import ExchangeLog, LabelCache, trajectory_hash
 from advantage_processor.labels import (
     GLIMPSE_CHARS,
     VERSION,
-    Attribution,
     Found,
     Judgements,
     LabelError,
-    LabelStatus,
     StepLabel,
     label_messages,
     opening_and_task,
@@ -49,6 +47,7 @@ from agentevolver.llm import (
     Reply,
     Role,
 )
+from agentevolver.types import Attribution, LabelStatus, Trajectory
 from agentevolver.utils import seeds
 
 logger = logging.getLogger(__name__)
@@ -73,8 +72,6 @@ _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (BudgetExceeded, "budget"),
     (LLMError, "llm"),
 )
-
-Record = Mapping[str, Any]
 
 
 class Judge(Protocol):
@@ -139,7 +136,7 @@ class Attributor:
         self._told: dict[str, tuple[float, int]] = {}
         self._prices = (endpoint.price_in, endpoint.price_out) if endpoint else (0.0, 0.0)
 
-    async def attribute(self, trajectory: Record, *, step: int) -> Attribution:
+    async def attribute(self, trajectory: Trajectory, *, step: int) -> Attribution:
         """Label the steps of a trajectory: a label for each step, or why there is none. Raises nothing but
         cancellation.
 
@@ -147,14 +144,14 @@ class Attributor:
         episodes: under `skip_small_adv` it waits for the group's other outcomes.
 
         Args:
-            trajectory: a `Trajectory.to_dict()`.
+            trajectory: a finished rollout.
             step: the training step it is for, from 1.
         """
         began = time.perf_counter()
         if not self._settings.labels_wanted(step):
             return Attribution.off(f"no attribution in training step {step}")
         group = self._report(trajectory, step)
-        if trajectory["outcome"] is None or not trajectory["steps"]:
+        if trajectory.outcome is None or not trajectory.steps:
             return Attribution.off("the rollout failed, there is nothing to attribute")
         reason = await self._skip_reason(trajectory, group)
         work = _Work()
@@ -180,32 +177,30 @@ class Attributor:
         """Close the label cache's file."""
         self._cache.close()
 
-    def _report(self, trajectory: Record, step: int) -> Group | None:
+    def _report(self, trajectory: Trajectory, step: int) -> Group | None:
         """Tell the group how a rollout ended, where a skip rule depends on all of them."""
         if self._settings.adca_grpo.skip_type != "skip_small_adv":
             return None
-        outcome = trajectory["outcome"]
-        score = float(outcome["score"]) if outcome is not None and trajectory["steps"] else None
-        return self._groups.report(trajectory["group_id"], int(trajectory["rollout_id"]), score, step=step)
+        outcome = trajectory.outcome
+        score = float(outcome.score) if outcome is not None and trajectory.steps else None
+        return self._groups.report(trajectory.group_id, trajectory.rollout_id, score, step=step)
 
-    async def _skip_reason(self, trajectory: Record, group: Group | None) -> str:
+    async def _skip_reason(self, trajectory: Trajectory, group: Group | None) -> str:
         """Return why the trajectory's steps are not to be labelled, or ""."""
         if group is not None:
-            value = await self._groups.advantage(group, int(trajectory["rollout_id"]), self._settings.group_wait_s)
+            value = await self._groups.advantage(group, trajectory.rollout_id, self._settings.group_wait_s)
             if value is None:
-                logger.warning(
-                    "group %s was not complete in time, its rollout is labelled unseen", trajectory["group_id"]
-                )
+                logger.warning("group %s was not complete in time, its rollout is labelled unseen", trajectory.group_id)
             elif abs(value) < SMALL:
                 return "skip_small_adv: its group advantage is 0"
         if self._settings.adca_grpo.skip_type == "skip_all_neg" and not self._success(trajectory):
             return "skip_all_neg: it failed its task"
         return ""
 
-    def _success(self, trajectory: Record) -> bool:
-        return bool(trajectory["outcome"]["score"] > self._settings.success_threshold)
+    def _success(self, trajectory: Trajectory) -> bool:
+        return _score(trajectory) > self._settings.success_threshold
 
-    async def _labels_or_failure(self, trajectory: Record, work: _Work) -> Attribution:
+    async def _labels_or_failure(self, trajectory: Trajectory, work: _Work) -> Attribution:
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 labels = await self._labels(trajectory, work)
@@ -219,12 +214,12 @@ class Attributor:
             analyses=tuple(label.analysis for label in labels),
         )
 
-    def _failure(self, trajectory: Record, error: Exception) -> Attribution:
+    def _failure(self, trajectory: Trajectory, error: Exception) -> Attribution:
         kind = next((kind for known, kind in _KINDS if isinstance(error, known)), "error")
         if kind == "timeout" and not str(error):
             error = TimeoutError(f"no labels within {self._settings.timeout_s:g} s (timeout_s)")
         self._pause.failed(kind)
-        self._tell(kind, trajectory["trajectory_id"], error)
+        self._tell(kind, trajectory.trajectory_id, error)
         return Attribution(LabelStatus.FAILED, kind=kind, reason=f"{type(error).__name__}: {error}")
 
     def _tell(self, kind: str, name: str, error: Exception) -> None:
@@ -240,7 +235,7 @@ class Attributor:
         unexpected = error if kind == "error" else None
         logger.warning("trajectory %s goes unlabelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
 
-    async def _labels(self, trajectory: Record, work: _Work) -> Sequence[StepLabel]:
+    async def _labels(self, trajectory: Trajectory, work: _Work) -> Sequence[StepLabel]:
         """Return a label for each step, from the cache or the judge; raises what the judge raises, LabelError, or
         _Paused."""
         key = self._key(trajectory)
@@ -258,19 +253,19 @@ class Attributor:
             self._cache.put(key, labels)
             return labels
 
-    async def _asked(self, trajectory: Record, work: _Work) -> list[StepLabel]:
-        spans = list(windows(len(trajectory["steps"]), self._settings.window_steps))
+    async def _asked(self, trajectory: Trajectory, work: _Work) -> list[StepLabel]:
+        spans = list(windows(len(trajectory.steps), self._settings.window_steps))
         parts = await _all_or_none([self._ask(trajectory, window, work) for window in spans])
         return [label for part in parts for label in part]
 
-    def _key(self, trajectory: Record) -> str:
-        steps = [(step["action"], step["observation"]) for step in trajectory["steps"]]
+    def _key(self, trajectory: Trajectory) -> str:
+        steps = [(step.action, step.observation) for step in trajectory.steps]
         asked = (VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars)
         return trajectory_hash(
-            asked, opening_and_task(trajectory), steps, trajectory["outcome"]["score"], self._success(trajectory)
+            asked, opening_and_task(trajectory), steps, _score(trajectory), self._success(trajectory)
         )
 
-    async def _ask(self, trajectory: Record, window: range, work: _Work) -> list[StepLabel]:
+    async def _ask(self, trajectory: Trajectory, window: range, work: _Work) -> list[StepLabel]:
         """Ask for the labels of a window, a second time for those that cannot be read; raises LabelError when some are
         still missing.
 
@@ -329,6 +324,10 @@ class Attributor:
             work.cost += (reply.prompt_tokens * self._prices[0] + reply.completion_tokens * self._prices[1]) / 1e6
         work.exchanges.append({"messages": messages, "reply": reply.answer})
         return reply
+
+
+def _score(trajectory: Trajectory) -> float:
+    return trajectory.outcome.score if trajectory.outcome is not None else 0.0
 
 
 class _Pause:

@@ -7,33 +7,28 @@ on; what does not count takes part in no statistic.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from advantage_processor.labels import Attribution, attribution_of
-from agentevolver.types import RowKey
-
-Record = Mapping[str, Any]
+from agentevolver.types import NOBODY_ASKED, Attribution, RowKey, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class CreditBatch:
     """T trajectories of at most K steps, and the B rows of R tokens they became.
 
-    `step` is the training step, from 1. `trajectories` are `Trajectory.to_dict()` records, `attributions` what was said
-    about each.
+    `step` is the training step, from 1. `attributions` is what was said about each trajectory.
     (T): `groups` (integers), `outcomes`, `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for
         padding and
     withdrawn rows. `step_ids` (B, R): the step of a sampled token, counted through the trajectory, -1 elsewhere.
     """
 
     step: int
-    trajectories: Sequence[Record]
+    trajectories: Sequence[Trajectory]
     attributions: Sequence[Attribution]
     groups: Tensor
     outcomes: Tensor
@@ -63,14 +58,18 @@ class CreditBatch:
 
 
 def make_batch(
-    step: int, trajectories: Sequence[Record], keys: Sequence[str], step_ids: Tensor, *, withdrawn: Collection[int] = ()
+    step: int,
+    trajectories: Sequence[Trajectory],
+    keys: Sequence[str],
+    step_ids: Tensor,
+    *,
+    withdrawn: Collection[int] = (),
 ) -> CreditBatch:
     """Return the batch of a training step.
 
     Args:
         step: the training step, from 1.
-        trajectories: the step's records, one a rollout, in any order; the key `attribution` holds an
-            `Attribution.to_dict()`.
+        trajectories: the step's, one a rollout, in any order.
         keys: (B) `{uid}_{session}_{index}` of each row: its trajectory's id, and the row's number in it.
         step_ids: (B, R) as the rows recorded them, -1 in padding.
         withdrawn: rows that are padding or not trained on.
@@ -78,7 +77,7 @@ def make_batch(
     Raises:
         ValueError: for a row of no trajectory, or with a token of a step that its trajectory does not have.
     """
-    number = {record["trajectory_id"]: i for i, record in enumerate(trajectories)}
+    number = {trajectory.trajectory_id: i for i, trajectory in enumerate(trajectories)}
     rows = torch.full((len(keys),), -1, dtype=torch.long)
     left_out = set(withdrawn)
     for i, key in enumerate(keys):
@@ -90,18 +89,18 @@ def make_batch(
                     "records"
                 )
             rows[i] = number[name]
-    lengths = torch.tensor([len(record["steps"]) for record in trajectories], dtype=torch.long)
+    lengths = torch.tensor([len(trajectory.steps) for trajectory in trajectories], dtype=torch.long)
     _check_steps(keys, rows, lengths, step_ids)
-    graded = torch.tensor([record["outcome"] is not None for record in trajectories], dtype=torch.bool)
+    graded = torch.tensor([trajectory.outcome is not None for trajectory in trajectories], dtype=torch.bool)
     trained = torch.zeros(len(trajectories), dtype=torch.bool)
     trained[rows[rows >= 0]] = True
-    outcomes = [float(record["outcome"]["score"]) if record["outcome"] is not None else 0.0 for record in trajectories]
-    groups = {name: i for i, name in enumerate(dict.fromkeys(record["group_id"] for record in trajectories))}
+    outcomes = [float(one.outcome.score) if one.outcome is not None else 0.0 for one in trajectories]
+    groups = {name: i for i, name in enumerate(dict.fromkeys(trajectory.group_id for trajectory in trajectories))}
     return CreditBatch(
         step=step,
         trajectories=trajectories,
-        attributions=[attribution_of(record) for record in trajectories],
-        groups=torch.tensor([groups[record["group_id"]] for record in trajectories], dtype=torch.long),
+        attributions=[trajectory.attribution or NOBODY_ASKED for trajectory in trajectories],
+        groups=torch.tensor([groups[trajectory.group_id] for trajectory in trajectories], dtype=torch.long),
         outcomes=torch.tensor(outcomes, dtype=torch.float64),
         valid=graded & trained & (lengths > 0),
         lengths=lengths,

@@ -18,7 +18,8 @@ from typing import Any
 
 import orjson
 
-from advantage_processor.labels import Attribution, StepLabel
+from advantage_processor.labels import StepLabel
+from agentevolver.types import Attribution, Trajectory
 from agentevolver.utils.files import whole
 from agentevolver.utils.sqlite import open_shared
 
@@ -111,21 +112,21 @@ class ExchangeLog:
         self._failed = False
 
     def write(
-        self, step: int, trajectory: Mapping[str, Any], attribution: Attribution, exchanges: Sequence[Mapping[str, Any]]
+        self, step: int, trajectory: Trajectory, attribution: Attribution, exchanges: Sequence[Mapping[str, Any]]
     ) -> None:
         """Keep the record of a trajectory that was to be labelled, be it labelled, skipped or failed."""
         if self._directory is None:
             return
         record = {
-            "trajectory_id": trajectory["trajectory_id"],
-            "task_id": trajectory["task"]["task_id"],
+            "trajectory_id": trajectory.trajectory_id,
+            "task_id": trajectory.task.task_id,
             "step": step,
             "time": round(time.time(), 3),
-            "outcome": trajectory["outcome"],
+            "outcome": trajectory.outcome.to_dict() if trajectory.outcome is not None else None,
             "attribution": attribution.to_dict(),
             "exchanges": list(exchanges),
         }
-        path = self._directory / f"step_{step:06d}" / f"{trajectory['trajectory_id'].replace('/', '-')}.json"
+        path = self._directory / f"step_{step:06d}" / f"{trajectory.trajectory_id.replace('/', '-')}.json"
         try:
             with whole(path, durable=False) as draft:
                 draft.write_bytes(orjson.dumps(record, option=orjson.OPT_INDENT_2))

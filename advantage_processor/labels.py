@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -25,6 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agentevolver.llm import prompts
 from agentevolver.llm.reply import NoAnswer, read_prose, read_reply
+from agentevolver.types import Trajectory
 from agentevolver.utils.openings import without_query
 
 # Part of a label's cache key: raise it whenever what the judge is asked changes.
@@ -38,61 +38,6 @@ _CLASSIC = re.compile(_LINE + r"Judge?ment[ \t*_]*:[ \t*_`\[]*(GOOD|BAD)[ \t*_`\
 _ANALYSIS = re.compile(_LINE + r"Analysis[ \t*_]*:[ \t*_]*(.*)$", re.IGNORECASE | re.MULTILINE)
 _INDEX = re.compile(r"(?:step\s*)?(\d{1,6})", re.IGNORECASE)
 _AROUND = " \t\r\n*_`'\"[].,!"
-
-
-class LabelStatus(StrEnum):
-    """Whether a trajectory has labels, and if not, whose doing that is."""
-
-    LABELLED = "labelled"
-    SKIPPED = "skipped"  # a skip rule said so
-    FAILED = "failed"  # the judge gave no usable answer
-    OFF = "off"  # nobody was to be asked
-
-
-@dataclass(frozen=True, slots=True)
-class Attribution:
-    """The labels of a trajectory: `good` has one entry per step when `status` is LABELLED and is empty otherwise.
-
-    `analyses` are the judge's sentences, one per step; `reason` says why there are no labels; `kind` of a failure is
-    one word for the metrics; `calls`, `repairs` and tokens are what it took (0 from the cache), `seconds` from the
-    outcome to the labels.
-    """
-
-    status: LabelStatus
-    good: tuple[bool, ...] = ()
-    analyses: tuple[str, ...] = ()
-    reason: str = ""
-    kind: str = ""
-    cached: bool = False
-    calls: int = 0
-    repairs: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
-    seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attribution as JSON-ready data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Attribution:
-        """Read an attribution; raises TypeError for a field that it does not have, ValueError for an unknown status."""
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name != "status"
-        }
-        return cls(LabelStatus(data["status"]), **given)
-
-    @classmethod
-    def off(cls, reason: str) -> Attribution:
-        """Return the attribution of a trajectory that nobody was to be asked about."""
-        return cls(LabelStatus.OFF, reason=reason)
-
-
-def attribution_of(record: Mapping[str, Any]) -> Attribution:
-    """Return what a trajectory's record says about its steps."""
-    data = record.get("attribution")
-    return Attribution.from_dict(data) if data else Attribution.off("nobody was asked")
 
 
 _INSTRUCTIONS = """You judge the steps of one agent trajectory. The agent acts in an environment; a step is one \
@@ -115,19 +60,20 @@ Reply with JSON only, one entry for each index that is asked for, in order:
 {"steps": [{"index": 0, "analysis": "one sentence", "label": "GOOD" or "BAD"}, ...]}"""
 
 
-def opening_and_task(trajectory: Mapping[str, Any]) -> tuple[str, str]:
+def opening_and_task(trajectory: Trajectory) -> tuple[str, str]:
     """Return what the environment said before the first action, without the task and any guidance, and the task: its
     own wording if it has one, else the last message."""
     opening: list[str] = []
-    for message in trajectory["messages"]:
+    for message in trajectory.messages:
         if message["role"] == "assistant":
             break
         opening.append(str(message["content"] or ""))
     *rules, last = opening or [""]
-    query = str(trajectory["task"].get("query") or "")
+    query = trajectory.task.query or ""
     if not query or query not in last:
         return "\n\n".join(rules), query or last
-    last = last.removeprefix(str((trajectory.get("guidance") or {}).get("injected", "")))
+    if trajectory.guidance is not None:
+        last = last.removeprefix(trajectory.guidance.injected)
     return without_query([{"content": text} for text in (*rules, last)], query), query
 
 
@@ -139,29 +85,26 @@ def windows(count: int, size: int) -> Iterator[range]:
     yield from (range(first, last) for first, last in pairwise(bounds) if last > first)
 
 
-def label_messages(
-    trajectory: Mapping[str, Any], window: range, *, success: bool, max_chars: int
-) -> list[dict[str, Any]]:
+def label_messages(trajectory: Trajectory, window: range, *, success: bool, max_chars: int) -> list[dict[str, Any]]:
     """Return the messages that ask for the labels of a window of steps.
 
     Args:
-        trajectory: a `Trajectory.to_dict()`.
+        trajectory: a rollout with steps.
         window: the indices asked for; the other steps are shown at a glance.
         success: the outcome's polarity.
         max_chars: length of one action or observation.
     """
     opening, task = opening_and_task(trajectory)
+    score = trajectory.outcome.score if trajectory.outcome is not None else 0.0
     blocks = (
-        prompts.transcript(
-            [(index, str(step["action"]), str(step["observation"]))], max_chars if index in window else GLIMPSE_CHARS
-        )
-        for index, step in enumerate(trajectory["steps"])
+        prompts.transcript([(index, step.action, step.observation)], max_chars if index in window else GLIMPSE_CHARS)
+        for index, step in enumerate(trajectory.steps)
     )
     sections = {
         "opening": prompts.shorten(opening, OPENING_CHARS),
         "task": prompts.shorten(task, TASK_CHARS),
         "transcript": "\n".join(blocks),
-        "outcome": f"{'success' if success else 'failure'}\nscore: {float(trajectory['outcome']['score']):.3g}",
+        "outcome": f"{'success' if success else 'failure'}\nscore: {score:.3g}",
         "indices": f"{window.start}-{window.stop - 1}",
     }
     return prompts.messages("attributor/steps", _INSTRUCTIONS, sections)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from advantage_processor.adca import AdcaConfig, Credit, Steps
 from advantage_processor.batch import CreditBatch
-from advantage_processor.labels import Attribution, LabelStatus
+from agentevolver.types import Attribution, LabelStatus
 
 # A standardised score smaller than this says next to nothing about a step.
 SMALL_SCORE = 0.1

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from advantage_processor.adca import PRESETS, AdcaConfig, Credit, Steps, alpha_at, step_credit, to_tokens
-from advantage_processor.batch import CreditBatch, Record, make_batch, pad_step_ids
+from advantage_processor.batch import CreditBatch, make_batch, pad_step_ids
 from advantage_processor.grpo import (
     Singleton,
     anchor_ids,
@@ -29,9 +29,9 @@ from advantage_processor.grpo import (
     shared,
     step_advantages,
 )
-from advantage_processor.labels import LabelStatus
 from advantage_processor.metrics import advantage_metrics, anchor_metrics, credit_metrics, label_metrics
 from advantage_processor.settings import AttributionSettings, StageSettings
+from agentevolver.types import LabelStatus, StepCredit, Task, Trajectory
 
 ENTRY_POINTS = "agentevolver.advantage_stages"
 
@@ -45,18 +45,35 @@ class StageContext:
 
 
 @dataclass(frozen=True, slots=True)
-class StageResult:
-    """`advantages` (T, K) per step; `metrics` to report; `rewards` (T, K) step rewards, when the stage makes them."""
+class Advantages:
+    """Advantages (T, K) float64 per trajectory and step, of a stage or of the whole pipeline.
+
+    `metrics` is what is to be reported; `rewards` (T, K) are step rewards, None where no stage made any.
+    """
 
     advantages: Tensor
     metrics: dict[str, float] = field(default_factory=dict)
     rewards: Tensor | None = None
 
+    def tokens(self, batch: CreditBatch) -> Tensor:
+        """Return them (B, R) float32 per token: step advantages broadcast, 0 where nothing was sampled or counts."""
+        return to_tokens(self.advantages, batch.row_trajectory, batch.step_ids)
+
+    def credit(self, batch: CreditBatch) -> dict[str, StepCredit]:
+        """Return the credit of each trajectory that counts, by its id."""
+        tables = [table.tolist() if table is not None else None for table in (self.advantages, self.rewards)]
+        found = {}
+        for i, (valid, length) in enumerate(zip(batch.valid.tolist(), batch.lengths.tolist(), strict=True)):
+            if valid:
+                own = [None if table is None else tuple(round(x, 6) for x in table[i][:length]) for table in tables]
+                found[batch.trajectories[i].trajectory_id] = StepCredit(own[0] or (), own[1])
+        return found
+
 
 class Stage(Protocol):
     """One stage: made once with the context and the options that stand beside its name, called every training step."""
 
-    def __call__(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
+    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         """Return new advantages (T, K); 0 outside `batch.mask`."""
 
 
@@ -69,11 +86,11 @@ class OutcomeStage:
         self._singleton = singleton
         self._norm_by_std = norm_by_std
 
-    def __call__(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
+    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         outcome = outcome_advantages(
             batch.outcomes, batch.groups, batch.valid, singleton=self._singleton, norm_by_std=self._norm_by_std
         )
-        return StageResult(outcome[:, None] * batch.mask)
+        return Advantages(outcome[:, None] * batch.mask)
 
 
 class AttributionStage:
@@ -88,16 +105,16 @@ class AttributionStage:
         self._settings = context.settings
         self._config = adca_config(context.settings)
 
-    def __call__(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
+    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         if not self._settings.attributed_at(batch.step):
-            return StageResult(advantages)
+            return Advantages(advantages)
         credit = {"llm": self._from_labels, "env": self._from_rewards, "gigpo": self._from_anchors}[
             self._settings.attributor
         ]
         result = credit(batch, advantages)
-        return result if self._settings.enable else StageResult(advantages, result.metrics)
+        return result if self._settings.enable else Advantages(advantages, result.metrics)
 
-    def _from_labels(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
+    def _from_labels(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         lengths = batch.lengths.tolist()
         fitting = [
             a.status is LabelStatus.LABELLED and len(a.good) == k
@@ -112,10 +129,10 @@ class AttributionStage:
         labelled = torch.tensor(fitting, dtype=torch.bool)
         result = self._fused(batch, scores, labelled)
         report = label_metrics(batch, labelled, scores, self._settings.success_threshold)
-        return StageResult(result.advantages, report | result.metrics, result.rewards)
+        return Advantages(result.advantages, report | result.metrics, result.rewards)
 
-    def _from_rewards(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
-        rewards = batch.table([[float(step["reward"]) for step in record["steps"]] for record in batch.trajectories])
+    def _from_rewards(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
+        rewards = batch.table([[float(step.reward) for step in trajectory.steps] for trajectory in batch.trajectories])
         finite = rewards.isfinite().all(1)
         given = (rewards != 0.0).any(1) & batch.valid & finite
         groups = int(batch.groups.max()) + 1 if len(batch.groups) else 0
@@ -123,7 +140,7 @@ class AttributionStage:
         labelled = speaking[batch.groups] & finite
         return self._fused(batch, rewards.nan_to_num(0.0, 0.0, 0.0), labelled)
 
-    def _fused(self, batch: CreditBatch, scores: Tensor, labelled: Tensor) -> StageResult:
+    def _fused(self, batch: CreditBatch, scores: Tensor, labelled: Tensor) -> Advantages:
         adca = self._settings.adca_grpo
         alpha = alpha_at(
             batch.step,
@@ -144,16 +161,18 @@ class AttributionStage:
             report["prm/alpha_progress"] = (
                 min(batch.step / adca.total_steps, 1.0) if adca.alpha_progress is None else adca.alpha_progress
             )
-        return StageResult(credit.advantages, report, credit.rewards)
+        return Advantages(credit.advantages, report, credit.rewards)
 
-    def _from_anchors(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
+    def _from_anchors(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         options = self._settings.gigpo
         anchors = anchor_ids(
-            [states(record) for record in batch.trajectories], batch.groups.tolist(), similarity=options.similarity
+            [states(trajectory) for trajectory in batch.trajectories],
+            batch.groups.tolist(),
+            similarity=options.similarity,
         )
         if options.rewards == "env":
             rewards = batch.table(
-                [[float(step["reward"]) for step in record["steps"]] for record in batch.trajectories]
+                [[float(step.reward) for step in trajectory.steps] for trajectory in batch.trajectories]
             )
         else:
             last = torch.arange(batch.width) == batch.lengths[:, None] - 1
@@ -161,7 +180,7 @@ class AttributionStage:
         returns = discounted_returns(rewards * batch.mask, options.gamma)
         own = step_advantages(returns, anchors, batch.valid, norm_by_std=options.norm_by_std)
         report = anchor_metrics(anchors, shared(anchors, batch.valid), own, batch.mask)
-        return StageResult(advantages + options.omega * own, report, rewards)
+        return Advantages(advantages + options.omega * own, report, rewards)
 
 
 class HybridScaleStage:
@@ -176,20 +195,20 @@ class HybridScaleStage:
         self._scale = scale
         self._hybrid_data = context.hybrid_data
 
-    def __call__(self, batch: CreditBatch, advantages: Tensor) -> StageResult:
+    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         if not self._hybrid_data:
-            return StageResult(advantages)
-        tasks = [record["task"] for record in batch.trajectories]
-        synthetic = torch.tensor([bool(task["open_query"]) for task in tasks], dtype=torch.bool)
+            return Advantages(advantages)
+        tasks = [trajectory.task for trajectory in batch.trajectories]
+        synthetic = torch.tensor([task.open_query for task in tasks], dtype=torch.bool)
         factor = torch.tensor([self._factor(task) for task in tasks], dtype=torch.float64)
         counted = int(batch.valid.sum())
         share = float((synthetic & batch.valid).sum()) / counted if counted else 0.0
-        return StageResult(advantages * factor[:, None], {"advantage/synthetic_share": share})
+        return Advantages(advantages * factor[:, None], {"advantage/synthetic_share": share})
 
-    def _factor(self, task: Record) -> float:
-        if not task["open_query"]:
+    def _factor(self, task: Task) -> float:
+        if not task.open_query:
             return 1.0
-        return float(task.get("metadata", {}).get("advantage_scale", 0.5)) if self._scale is None else self._scale
+        return float(task.metadata.get("advantage_scale", 0.5)) if self._scale is None else self._scale
 
 
 def adca_config(settings: AttributionSettings) -> AdcaConfig:
@@ -211,18 +230,18 @@ def adca_config(settings: AttributionSettings) -> AdcaConfig:
     )
 
 
-def states(record: Record) -> list[str]:
+def states(trajectory: Trajectory) -> list[str]:
     """Return the text that each step of a trajectory answered: "" at first (the opening is the group's own), then
     observations.
 
     What the policy said to others than the environment (a plan, a context decision) is compared with its like alone.
     """
     found, seen = [], ""
-    for step in record["steps"]:
-        kind = step.get("kind", "action")
+    for step in trajectory.steps:
+        kind = step.kind
         found.append(seen if kind == "action" else f"{kind}: {seen}")
         if kind == "action":
-            seen = str(step["observation"])
+            seen = step.observation
     return found
 
 
@@ -231,33 +250,6 @@ BUILT_IN: dict[str, Any] = {"outcome": OutcomeStage, "attribution": AttributionS
 
 class StageError(ValueError):
     """A stage that cannot be found or made; the message names it and says what to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class CreditResult:
-    """`advantages` (B, R) float32, 0 on every token that was not sampled or does not count; `per_step` (T, K) what they
-    were made of; `rewards` (T, K) step rewards, None when no stage made any; `metrics` of all stages."""
-
-    advantages: Tensor
-    per_step: Tensor
-    rewards: Tensor | None
-    metrics: dict[str, float]
-
-    def records(self, batch: CreditBatch) -> dict[str, dict[str, list[float]]]:
-        """Return `{"advantages", "step_rewards"}` of each trajectory that counts, by its id, for its record (key
-        `credit`)."""
-        records = {}
-        tables = {"advantages": self.per_step.tolist()} | (
-            {"step_rewards": self.rewards.tolist()} if self.rewards is not None else {}
-        )
-        for i, (trajectory, valid, length) in enumerate(
-            zip(batch.trajectories, batch.valid.tolist(), batch.lengths.tolist(), strict=True)
-        ):
-            if valid:
-                records[trajectory["trajectory_id"]] = {
-                    name: [round(x, 6) for x in table[i][:length]] for name, table in tables.items()
-                }
-        return records
 
 
 class Processor:
@@ -276,8 +268,8 @@ class Processor:
         context = StageContext(settings, hybrid_data)
         self._stages: list[tuple[str, Stage]] = [(stage.use, make_stage(stage, context)) for stage in settings.stages]
 
-    def process(self, batch: CreditBatch) -> CreditResult:
-        """Run the stages and return the advantages of every token; raises StageError when a stage breaks its
+    def process(self, batch: CreditBatch) -> Advantages:
+        """Run the stages and return the advantages of every step; raises StageError when a stage breaks its
         contract."""
         began = time.perf_counter()
         advantages = torch.zeros(len(batch.trajectories), batch.width, dtype=torch.float64)
@@ -290,33 +282,25 @@ class Processor:
             rewards = result.rewards if result.rewards is not None else rewards
             metrics |= result.metrics
         metrics |= advantage_metrics(advantages, batch.mask)
-        tokens = to_tokens(advantages, batch.row_trajectory, batch.step_ids)
         metrics["timing_s/advantage_processor"] = time.perf_counter() - began
-        return CreditResult(tokens, advantages, rewards, metrics)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenCredit:
-    """`advantages`: one float32 tensor (R_i) per row; `metrics` of the pipeline; the records went the way of
-    `assign`."""
-
-    advantages: list[Tensor]
-    metrics: dict[str, float]
+        return Advantages(advantages, metrics, rewards)
 
 
 def assign(
     processor: Processor,
     step: int,
-    records: Sequence[dict[str, Any]],
+    trajectories: Sequence[Trajectory],
     keys: Sequence[str],
     step_ids: Sequence[Sequence[int]],
-) -> TokenCredit:
-    """Return the advantages of rows that are trained on, and note them in their trajectories' records (key `credit`).
+) -> tuple[list[Tensor], dict[str, float]]:
+    """Return the advantages of rows that are trained on, one float32 tensor (R_i) a row, and the pipeline's metrics.
+
+    Step advantages are broadcast to the tokens of their steps; each trajectory that counts gets its `credit`.
 
     Args:
         processor: the pipeline.
         step: the training step, from 1.
-        records: the step's trajectories, failed ones too.
+        trajectories: the step's, failed ones too.
         keys: `{uid}_{session}_{index}` of each row.
         step_ids: per row, the step of each response token, -1 where nothing was sampled.
 
@@ -325,13 +309,12 @@ def assign(
         StageError: a stage broke its contract.
     """
     width = max((len(row) for row in step_ids), default=0)
-    batch = make_batch(step, records, keys, pad_step_ids(step_ids, width))
+    batch = make_batch(step, trajectories, keys, pad_step_ids(step_ids, width))
     result = processor.process(batch)
-    noted = result.records(batch)
-    for record in records:
-        if record["trajectory_id"] in noted:
-            record["credit"] = noted[record["trajectory_id"]]
-    return TokenCredit([row[: len(ids)] for row, ids in zip(result.advantages, step_ids, strict=True)], result.metrics)
+    credit = result.credit(batch)
+    for trajectory in trajectories:
+        trajectory.credit = credit.get(trajectory.trajectory_id)
+    return [row[: len(ids)] for row, ids in zip(result.tokens(batch), step_ids, strict=True)], result.metrics
 
 
 def make_stage(settings: StageSettings, context: StageContext) -> Stage:

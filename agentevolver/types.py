@@ -7,9 +7,15 @@ for it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+# Of a trajectory's record. A record without one is of an earlier release.
+SCHEMA = 1
+
+T = TypeVar("T")
 
 
 class StopReason(StrEnum):
@@ -93,11 +99,137 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The grade of an episode: a score in 0..1, and whether that counts as success."""
+    """The grade of an episode: a score in 0..1, and whether that counts as success.
+
+    `compared` is the verdict of a second grader, {"grader", "score", "success", "reason"}, where one was asked; it
+    counts for nothing but the metrics.
+    """
 
     score: float
     success: bool
     reason: str = ""
+    compared: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON-ready data, `compared` where there is one."""
+        return {name: value for name, value in asdict(self).items() if name != "compared" or value is not None}
+
+
+class LabelStatus(StrEnum):
+    """Whether a trajectory has labels, and if not, whose doing that is."""
+
+    LABELLED = "labelled"
+    SKIPPED = "skipped"  # a skip rule said so
+    FAILED = "failed"  # the judge gave no usable answer
+    OFF = "off"  # nobody was to be asked
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The labels of a trajectory: `good` has one entry per step when `status` is LABELLED and is empty otherwise.
+
+    `analyses` are the judge's sentences, one per step; `reason` says why there are no labels; `kind` of a failure is
+    one word for the metrics; `calls`, `repairs` and tokens are what it took (0 from the cache), `seconds` from the
+    outcome to the labels.
+    """
+
+    status: LabelStatus
+    good: tuple[bool, ...] = ()
+    analyses: tuple[str, ...] = ()
+    reason: str = ""
+    kind: str = ""
+    cached: bool = False
+    calls: int = 0
+    repairs: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attribution as JSON-ready data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Attribution:
+        """Read an attribution; raises ValueError for an unknown status."""
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        return _read(cls, {**given, "status": LabelStatus(data["status"])})
+
+    @classmethod
+    def off(cls, reason: str) -> Attribution:
+        """Return the attribution of a trajectory that nobody was to be asked about."""
+        return cls(LabelStatus.OFF, reason=reason)
+
+
+NOBODY_ASKED = Attribution.off("nobody was asked")
+
+
+@dataclass(frozen=True, slots=True)
+class GuidanceUse:
+    """Guidance of a rollout as its trajectory keeps it: whether it was wanted, and what was put before the task.
+
+    `text` is made of the experiences `experience_ids`, `injected` is the text in its template as it stands in the
+    messages, "" for a rollout that was not guided; then `problem` says why not. `keep` says that the training prompt
+    has it too.
+    """
+
+    wanted: bool = False
+    text: str = ""
+    experience_ids: tuple[str, ...] = ()
+    keep: bool = False
+    problem: str = ""
+    injected: str = ""
+
+    @property
+    def guided(self) -> bool:
+        """Whether a text was put into the conversation."""
+        return bool(self.injected)
+
+    @property
+    def stripped(self) -> bool:
+        """Whether the rollout was guided and its training prompt has lost that."""
+        return self.guided and not self.keep
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the five keys of a trajectory's record that tell of guidance, JSON-ready."""
+        injected = {**asdict(self), "problem": ""} if self.guided else None
+        if injected is not None:
+            del injected["wanted"]
+        return {
+            "guidance": injected,
+            "guided": self.guided,
+            "stripped": self.stripped,
+            "guidance_wanted": self.wanted,
+            "guidance_problem": self.problem,
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> GuidanceUse:
+        """Read the guidance out of a trajectory's record."""
+        injected = dict(record.get("guidance") or {})
+        injected["experience_ids"] = tuple(injected.get("experience_ids", ()))
+        told = {"wanted": bool(record.get("guidance_wanted")), "problem": str(record.get("guidance_problem") or "")}
+        return _read(cls, {**injected, **told})
+
+
+@dataclass(frozen=True, slots=True)
+class StepCredit:
+    """Credit of a trajectory's steps: one advantage a step, and the step reward it is made of where there are some."""
+
+    advantages: tuple[float, ...]
+    step_rewards: tuple[float, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the credit as JSON-ready data."""
+        rewards = {} if self.step_rewards is None else {"step_rewards": list(self.step_rewards)}
+        return {"advantages": list(self.advantages), **rewards}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> StepCredit:
+        """Read a credit."""
+        rewards = data.get("step_rewards")
+        return cls(tuple(data["advantages"]), None if rewards is None else tuple(rewards))
 
 
 @dataclass(slots=True)
@@ -109,7 +241,8 @@ class Trajectory:
     is nothing to grade; a validation task on which it never got to act is not solved, with a score of 0.
     `messages` is everything that was said, as it happened; `context_edits` what the context template took out or put in
     (in `calls` the number of calls before it); `dropped_samples` counts, by name, the training samples that could not
-    be used.
+    be used. `guidance` is None in a run that guides no rollout, `attribution` where nobody labels steps, `credit` where
+    no step was given any.
     """
 
     task: Task
@@ -124,6 +257,19 @@ class Trajectory:
     seconds: float = 0.0
     context_edits: list[dict[str, Any]] = field(default_factory=list)
     dropped_samples: dict[str, int] = field(default_factory=dict)
+    guidance: GuidanceUse | None = None
+    attribution: Attribution | None = None
+    credit: StepCredit | None = None
+
+    @property
+    def guided(self) -> bool:
+        """Whether guidance was put before the task."""
+        return self.guidance is not None and self.guidance.guided
+
+    @property
+    def stripped(self) -> bool:
+        """Whether it was guided and its training prompt has lost that."""
+        return self.guidance is not None and self.guidance.stripped
 
     @property
     def trajectory_id(self) -> str:
@@ -131,8 +277,62 @@ class Trajectory:
         return f"{self.group_id}_{self.rollout_id}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the trajectory as JSON-ready data."""
-        return {"trajectory_id": self.trajectory_id, **asdict(self)}
+        """Return the trajectory as JSON-ready data: a record of the step's file and of TransferQueue."""
+        parts = ("guidance", "attribution", "credit")
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
+        own |= {"task": self.task.to_dict(), "steps": [asdict(step) for step in self.steps]}
+        own["outcome"] = self.outcome.to_dict() if self.outcome is not None else None
+        record = {"schema": SCHEMA, "trajectory_id": self.trajectory_id, **own}
+        if self.guidance is not None:
+            record |= self.guidance.to_dict()
+        if self.attribution is not None:
+            record["attribution"] = self.attribution.to_dict()
+        if self.credit is not None:
+            record["credit"] = self.credit.to_dict()
+        return record
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Trajectory:
+        """Read a record; one without a schema is of an earlier release, whose fields are a part of today's.
+
+        Raises:
+            ValueError: its schema is newer than this release's, or it is no trajectory.
+        """
+        if (schema := record.get("schema", 0)) > SCHEMA:
+            raise ValueError(
+                f"a trajectory has schema {schema}, this release reads up to {SCHEMA}: read it with the release that "
+                "wrote it"
+            )
+        try:
+            outcome, credit, attribution = (record.get(name) for name in ("outcome", "credit", "attribution"))
+            own = {
+                "task": _read(Task, {"env_type": "", **record["task"]}),
+                "group_id": str(record.get("group_id", "")),
+                "rollout_id": int(record.get("rollout_id", 0)),
+                "steps": [_read(Step, _STEP | step) for step in record["steps"]],
+                "stop_reason": StopReason(record["stop_reason"]),
+                "outcome": _read(Outcome, outcome) if outcome is not None else None,
+                "guidance": GuidanceUse.from_dict(record) if _GUIDANCE & record.keys() else None,
+                "attribution": Attribution.from_dict(attribution) if attribution else None,
+                "credit": StepCredit.from_dict(credit) if credit else None,
+            }
+            return _read(cls, {**record, **own})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a trajectory's record: {type(error).__name__}: {error}") from error
+
+
+_GUIDANCE = {"guidance", "guidance_wanted"}
+# What a step says of itself in a record that leaves it out.
+_STEP: dict[str, Any] = {
+    **{"reward": 0.0, "prompt_tokens": 0, "action_tokens": 0},
+    **{"truncated": False, "generate_s": 0.0, "env_s": 0.0},
+}
+
+
+def _read(cls: type[T], data: Mapping[str, Any]) -> T:
+    """Return a dataclass of the fields that it has; raises TypeError where one is missing."""
+    known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in data.items() if name in known})
 
 
 class RowKey(NamedTuple):

@@ -30,6 +30,7 @@ from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig, Steps, step_credit, to_tokens
 from advantage_processor.batch import make_batch
 from advantage_processor.pipeline import Processor
+from agentevolver.types import Trajectory
 
 GROUP = 8
 ALPHA = 0.1
@@ -95,21 +96,25 @@ def with_records(x: dict[str, Any]) -> Callable[[], Any]:
     records = []
     for i, (row, count) in enumerate(zip(x["scores"].tolist(), x["lengths"].tolist(), strict=True)):
         records.append(
-            {
-                "trajectory_id": f"{i // GROUP}_{i % GROUP}",
-                "group_id": str(i // GROUP),
-                "task": {"open_query": False},
-                "steps": [{"reward": 0.0}] * count,
-                "outcome": {"score": float(x["outcomes"][i]), "success": True},
-                "attribution": {
-                    "status": "labelled",
-                    "good": [flag > 0 for flag in row[:count]],
-                    "calls": 1,
-                    "seconds": 1.0,
-                },
-            }
+            Trajectory.from_dict(
+                {
+                    "rollout_id": i % GROUP,
+                    "messages": [],
+                    "stop_reason": "finished",
+                    "group_id": str(i // GROUP),
+                    "task": {"task_id": "t"},
+                    "steps": [{"index": k, "action": "", "observation": ""} for k in range(count)],
+                    "outcome": {"score": float(x["outcomes"][i]), "success": True},
+                    "attribution": {
+                        "status": "labelled",
+                        "good": [flag > 0 for flag in row[:count]],
+                        "calls": 1,
+                        "seconds": 1.0,
+                    },
+                }
+            )
         )
-    keys = [f"{record['trajectory_id']}_0" for record in records]
+    keys = [f"{record.trajectory_id}_0" for record in records]
     processor = Processor(AttributionSettings(enable=True))
     return lambda: processor.process(make_batch(1, records, keys, x["step_ids"]))
 

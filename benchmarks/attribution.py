@@ -27,13 +27,12 @@ from transformers import AutoTokenizer
 
 from advantage_processor import AttributionSettings
 from advantage_processor.attributor import Attributor
-from advantage_processor.labels import LabelStatus
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.llm import Reply, Role
 from agentevolver.llm.prompts import read_sections
 from agentevolver.rollout.policy import Generated
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
-from agentevolver.types import Task
+from agentevolver.types import LabelStatus, Task, Trajectory
 from context_manager.chat import ChatRenderer
 from context_manager.template import CausalTemplate, ContextLimits
 
@@ -116,15 +115,15 @@ async def phase(
     attributor = Attributor(AttributionSettings(enable=True), judge, group_size=8) if judge else None
     waited: list[float] = []
 
-    async def label(record: dict[str, Any]) -> None:
+    async def label(record: Trajectory) -> None:
         if attributor is not None:
             attribution = await attributor.attribute(record, step=1)
             assert attribution.status is LabelStatus.LABELLED and not attribution.cached, attribution.reason
             waited.append(attribution.seconds)
 
-    async def episode(number: int) -> dict[str, Any]:
+    async def episode(number: int) -> Trajectory:
         rollout = await runner.run(Task(f"t{number}", "benchmark"), f"g{number // 8}", number % 8, {}, {})
-        record = rollout.trajectory.to_dict()
+        record = rollout.trajectory
         if overlapped:
             await label(record)
         return record

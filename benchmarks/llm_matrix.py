@@ -263,11 +263,10 @@ async def attribute(played: Sequence[Trajectory], settings: LLMSettings, truth: 
     cell, is_truth = Cell(units=len(played)), not truth
     async with LLM(judge_settings(settings, section)) as llm:
         attributor = Attributor(section, llm, group_size=2)
-        records = [trajectory.to_dict() for trajectory in played]
-        found = await asyncio.gather(*(attributor.attribute(record, step=1) for record in records))
+        found = await asyncio.gather(*(attributor.attribute(trajectory, step=1) for trajectory in played))
         attributor.close()
-    for record, attribution in zip(records, found, strict=True):
-        name = record["trajectory_id"]
+    for trajectory, attribution in zip(played, found, strict=True):
+        name = trajectory.trajectory_id
         if not attribution.good:
             cell.failures.append(attribution.reason)
             continue
@@ -287,7 +286,7 @@ async def distil(played: Sequence[Trajectory], settings: LLMSettings, world: str
     cell = Cell(units=len(groups))
     async with LLM(settings) as llm:
         distiller = Distiller(llm, DistillationSettings())
-        attempts = [read_attempts(trajectory.to_dict() for trajectory in group) for group in groups.values()]
+        attempts = [read_attempts(group) for group in groups.values()]
         for result in await asyncio.gather(*(distiller.distil(group, 1) for group in attempts)):
             lost = result.counts["failed_extraction"] + result.counts["failed_validation"]
             cell.survived += lost == 0

@@ -107,7 +107,7 @@ async def graded_alike(configuration: Configuration, tasks: list[Task]) -> dict[
                     trajectory.outcome = await graders.grade(task, trajectory, client, f"graded-{number}-{name}")
                 finally:
                     await client.release_instance(f"graded-{number}-{name}")
-                records.append(trajectory.to_dict())
+                records.append(trajectory)
     return agreement_metrics(records)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import RayError
 
 from agentevolver.llm.settings import LLMSettings, Role
+from agentevolver.types import Trajectory
 from agentevolver.utils.inflight import BOARD, Waiting
 from experience_manager.guide import Guidance
 from experience_manager.manager import Filling
@@ -82,13 +83,13 @@ class ExperienceActor:
         """See `ExperienceManager.injected`."""
         await self._manager.injected(experience_ids, validation=validation)
 
-    async def record_step(self, step: int, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    async def record_step(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """See `ExperienceManager.record_step`; the summariser's own metrics beside it."""
-        return {**await self._manager.record_step(step, records), **self._llm_metrics()}
+        return {**await self._manager.record_step(step, trajectories), **self._llm_metrics()}
 
-    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> Filling:
+    async def warm_start(self, trajectories: Sequence[Trajectory]) -> Filling:
         """See `ExperienceManager.warm_start`; the summariser's own metrics beside the others."""
-        filling = await self._manager.warm_start(records)
+        filling = await self._manager.warm_start(trajectories)
         return replace(filling, metrics={**filling.metrics, **self._llm_metrics()})
 
     async def settled(self) -> None:

@@ -1,6 +1,6 @@
 """Finished rollouts as input of distillation: task, steps and outcome, stripped of the guidance that some of them had.
 
-Reads the records that a run writes (`Trajectory.to_dict()`) and the messages that AgentEvolver sends to a service. A
+Reads the trajectories of a run and the messages that AgentEvolver sends to a service. A
 rollout that did not happen is nothing to learn from and is left out.
 """
 
@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentevolver.types import Trajectory
 from agentevolver.utils.openings import without_query
 from experience_manager.guide import Message, strip
-
-_HAPPENED = ("finished", "max_steps", "context_full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +35,32 @@ class Attempt:
 Group = Sequence[Attempt]
 
 
-def read_attempts(records: Iterable[Mapping[str, Any]], success_threshold: float | None = None) -> list[Attempt]:
-    """Return the rollouts among a run's records that happened and were graded.
+def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float | None = None) -> list[Attempt]:
+    """Return the rollouts of a run that happened and were graded.
 
     Args:
-        records: `Trajectory.to_dict()`, with what guided it under `guidance` (`Injection.to_dict()`).
+        trajectories: finished rollouts, with what guided them.
         success_threshold: score from which a rollout succeeded; None: what its grader said.
     """
     attempts = []
-    for record in records:
-        outcome, task = record.get("outcome"), record["task"]
-        if outcome is None or record["stop_reason"] not in _HAPPENED:
+    for trajectory in trajectories:
+        outcome, task = trajectory.outcome, trajectory.task
+        if outcome is None or not trajectory.stop_reason.happened:
             continue
-        guidance = record.get("guidance")
-        opening, query = opening_and_task(strip(record["messages"], guidance), task.get("query"))
-        score = float(outcome["score"])
+        injected = trajectory.guidance.injected if trajectory.guidance is not None else ""
+        opening, query = opening_and_task(strip(trajectory.messages, injected), task.query)
         attempts.append(
             Attempt(
-                task_id=str(task["task_id"]),
-                trajectory_id=str(record["trajectory_id"]),
+                task_id=task.task_id,
+                trajectory_id=trajectory.trajectory_id,
                 opening=opening,
                 task=query,
-                steps=tuple(
-                    (int(step["index"]), str(step["action"]), str(step["observation"])) for step in record["steps"]
-                ),
-                score=score,
-                success=bool(outcome["success"]) if success_threshold is None else score >= success_threshold,
-                group_id=str(record.get("group_id", "")),
-                validation=bool((task.get("metadata") or {}).get("validation")),
-                guided=bool(guidance),
+                steps=tuple((step.index, step.action, step.observation) for step in trajectory.steps),
+                score=outcome.score,
+                success=outcome.success if success_threshold is None else outcome.score >= success_threshold,
+                group_id=trajectory.group_id,
+                validation=task.is_validation,
+                guided=trajectory.guided,
             )
         )
     return attempts

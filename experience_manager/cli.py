@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role
+from agentevolver.types import Trajectory
 from agentevolver.utils.files import read_jsonl
 from agentevolver.utils.secrets import secret
-from experience_manager.attempts import read_attempts
 from experience_manager.errors import ExperienceError
 from experience_manager.experience import PERSON, Category, Experience, to_reme
 from experience_manager.index import Where
@@ -168,13 +168,12 @@ def run_import(options: argparse.Namespace, configuration: Configuration) -> int
 def run_distill(options: argparse.Namespace, configuration: Configuration) -> int:
     """Distil trajectory files into the store, with the summariser of the settings."""
     try:
-        records = [record for file in options.file for record in read_jsonl(file)]
-        read_attempts(records)
+        trajectories = [Trajectory.from_dict(record) for file in options.file for record in read_jsonl(file)]
     except (ValueError, KeyError, TypeError) as error:
         raise ExperienceError(
             f"{', '.join(map(str, options.file))}: not the trajectories of a run ({type(error).__name__}: {error})"
         ) from error
-    filling = asyncio.run(_distill(configuration, records))
+    filling = asyncio.run(_distill(configuration, trajectories))
     print(json.dumps(filling.metrics, indent=2))
     if filling.undistilled:
         tasks = ", ".join(filling.undistilled[:5]) + (", ..." if len(filling.undistilled) > 5 else "")
@@ -213,7 +212,7 @@ def run_serve(options: argparse.Namespace, configuration: Configuration) -> int:
     return 0
 
 
-async def _distill(configuration: Configuration, records: list[dict[str, Any]]) -> Filling:
+async def _distill(configuration: Configuration, trajectories: list[Trajectory]) -> Filling:
     from agentevolver.llm import LLM
     from experience_manager.backend import EmbeddedBackend
     from experience_manager.manager import ExperienceManager
@@ -224,7 +223,7 @@ async def _distill(configuration: Configuration, records: list[dict[str, Any]]) 
         backend = EmbeddedBackend.open(settings, configuration.store.parent, llm, author=configuration.author)
         manager = ExperienceManager(settings, backend)
         try:
-            return await manager.warm_start(records)
+            return await manager.warm_start(trajectories)
         finally:
             await manager.aclose()
 

@@ -15,9 +15,10 @@ import hashlib
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from agentevolver.types import GuidanceUse
 from experience_manager.settings import ExperienceSettings, RolloutMode, SampleMode
 
 Message = dict[str, Any]
@@ -62,9 +63,12 @@ class Injection:
         """Whether the experience is stripped: the sample was guided and its training prompt does not say so."""
         return self.guided and not self.guidance.keep
 
-    def to_dict(self) -> dict[str, Any] | None:
-        """Return what a trajectory records of it, JSON-ready; None if the rollout was not guided."""
-        return {**asdict(self.guidance), "injected": self.injected} if self.guided else None
+    def use(self, *, wanted: bool = True) -> GuidanceUse:
+        """Return what a trajectory keeps of it; `wanted`: the rollout was to be guided."""
+        guidance = self.guidance
+        if not self.guided:
+            return GuidanceUse(wanted, problem=guidance.problem)
+        return GuidanceUse(wanted, guidance.text, guidance.experience_ids, guidance.keep, injected=self.injected)
 
 
 def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: str) -> Injection:
@@ -88,10 +92,9 @@ def inject(opening: Sequence[Mapping[str, Any]], guidance: Guidance, template: s
     return Injection([*plain[:-1], last], plain, guidance, injected)
 
 
-def strip(messages: Sequence[Mapping[str, Any]], record: Mapping[str, Any] | None) -> list[Message]:
-    """Strip recorded messages of the experience that `Injection.to_dict` recorded beside them."""
+def strip(messages: Sequence[Mapping[str, Any]], injected: str) -> list[Message]:
+    """Strip recorded messages of the experience that was put into them (`GuidanceUse.injected`)."""
     plain = [dict(message) for message in messages]
-    injected = str(record["injected"]) if record else ""
     for message in plain if injected else ():
         content = message.get("content")
         if message["role"] == "assistant":

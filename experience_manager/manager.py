@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from agentevolver.embeddings import EncoderUnavailable
+from agentevolver.types import Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.files import move, write_json
 from experience_manager.attempts import Attempt, Group, group_by_task, read_attempts
@@ -238,18 +239,18 @@ class ExperienceManager:
         if self._flush is None or self._flush.done():
             self._flush = asyncio.create_task(self._count_soon())
 
-    async def record_step(self, step: int, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    async def record_step(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Take in the training rollouts of a finished step, and return the metrics since the last call.
 
         Args:
             step: the number of the training step.
-            records: `Trajectory.to_dict()` of its rollouts, `guidance` among them where there was some.
+            trajectories: its rollouts.
         """
-        records = [record for record in records if not (record["task"].get("metadata") or {}).get("validation")]
-        attempts = read_attempts(records, self.settings.distillation.success_threshold)
-        await self._told_of(sum(bool(record.get("guidance")) for record in records))
+        trajectories = [one for one in trajectories if not one.task.is_validation]
+        attempts = read_attempts(trajectories, self.settings.distillation.success_threshold)
+        await self._told_of(sum(one.guided for one in trajectories))
         await self._flushed()
-        await self._guarded(self.backend.settle(_settled(records, attempts)), "settle_errors")
+        await self._guarded(self.backend.settle(_settled(trajectories, attempts)), "settle_errors")
         reme, pruning = self.settings.reme, self.settings.pruning
         if pruning.every_steps and step % pruning.every_steps == 0:
             self._counts["pruned"] += await self._guarded(self.backend.prune(), "prune_errors") or 0
@@ -259,11 +260,11 @@ class ExperienceManager:
             self.background.submit(self._groups(attempts), step)
         return metrics
 
-    async def warm_start(self, records: Sequence[Mapping[str, Any]]) -> Filling:
+    async def warm_start(self, trajectories: Sequence[Trajectory]) -> Filling:
         """Fill the pool from rollouts of training tasks, before the first step; returns when all are distilled, or
         could not be."""
         receipts: list[tuple[Group, Receipt]] = []
-        for group in self._groups(read_attempts(records, self.settings.distillation.success_threshold)):
+        for group in self._groups(read_attempts(trajectories, self.settings.distillation.success_threshold)):
             receipts.append((group, await self.background.put(group, 0)))
         await self.background.drain()
         left = (attempt.task_id for group, receipt in receipts if not receipt.result() for attempt in group)
@@ -432,7 +433,7 @@ class ExperienceManager:
         return None
 
 
-def _settled(records: Sequence[Mapping[str, Any]], attempts: Sequence[Attempt]) -> list[Settled]:
+def _settled(trajectories: Sequence[Trajectory], attempts: Sequence[Attempt]) -> list[Settled]:
     """Return what came of each guided rollout, beside its unguided siblings."""
     happened = {attempt.trajectory_id: attempt for attempt in attempts}
     siblings: dict[str, list[bool]] = {}
@@ -440,11 +441,10 @@ def _settled(records: Sequence[Mapping[str, Any]], attempts: Sequence[Attempt]) 
         if not attempt.guided:
             siblings.setdefault(attempt.group_id, []).append(attempt.success)
     settled = []
-    for record in records:
-        guidance = record.get("guidance")
-        if not guidance:
+    for trajectory in trajectories:
+        if trajectory.guidance is None or not trajectory.guided:
             continue
-        ids, done = tuple(guidance["experience_ids"]), happened.get(str(record["trajectory_id"]))
+        ids, done = trajectory.guidance.experience_ids, happened.get(trajectory.trajectory_id)
         others = siblings.get(done.group_id, []) if done is not None else []
         lift = done.success - sum(others) / len(others) if done is not None and others else None
         settled.append(Settled(ids, done.success if done is not None else None, lift))

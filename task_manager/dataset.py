@@ -14,7 +14,7 @@ from typing import Any
 from torch.utils.data import Dataset, Sampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from agentevolver.types import Task
+from agentevolver.types import Task, Trajectory
 from task_manager.mixture import Curriculum, Mixture
 from task_manager.settings import TaskManagerSettings
 from task_manager.tasks import read_tasks
@@ -84,8 +84,8 @@ class MixedTasks(Dataset[dict[str, Any]]):
         self._append([self._scaled(task) for task in new])
         self.mixture.add_synthetic([task.task_id for task in new])
 
-    def record(self, trajectories: Iterable[Mapping[str, Any]]) -> None:
-        """Tell the curriculum of a step's trajectory records."""
+    def record(self, trajectories: Iterable[Trajectory]) -> None:
+        """Tell the curriculum of a step's trajectories."""
         self.curriculum.record(trajectories)
 
     def draw(self) -> list[int]:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from agentevolver.types import Outcome, Trajectory
 from task_manager.profile import TaskPreference
 from task_manager.settings import CurriculumSettings, MixtureSettings
 
@@ -210,12 +211,12 @@ class Curriculum:
         distance = (standing.success - self._settings.target_success) / self._settings.width
         return max(0.05, math.exp(-0.5 * distance * distance))
 
-    def record(self, trajectories: Iterable[Mapping[str, Any]]) -> None:
-        """Take a step's trajectory records (`Trajectory.to_dict()`), all rollouts of a group together."""
-        groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
-        for record in trajectories:
-            if record["outcome"] is not None:
-                groups[str(record["task"]["task_id"]), str(record["group_id"])].append(record["outcome"])
+    def record(self, trajectories: Iterable[Trajectory]) -> None:
+        """Take a step's trajectories, all rollouts of a group together."""
+        groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+        for trajectory in trajectories:
+            if trajectory.outcome is not None:
+                groups[trajectory.task.task_id, trajectory.group_id].append(trajectory.outcome)
         for (task_id, _), outcomes in groups.items():
             self._take(task_id, outcomes)
 
@@ -246,10 +247,10 @@ class Curriculum:
         self._epoch, self._recent = int(state["epoch"]), state["recent"]
         self._standings = {task_id: _Standing(**standing) for task_id, standing in state["standings"].items()}
 
-    def _take(self, task_id: str, outcomes: list[Mapping[str, Any]]) -> None:
+    def _take(self, task_id: str, outcomes: list[Outcome]) -> None:
         settings = self._settings
-        success = sum(bool(outcome["success"]) for outcome in outcomes) / len(outcomes)
-        no_signal = len(outcomes) > 1 and len({outcome["score"] for outcome in outcomes}) == 1
+        success = sum(outcome.success for outcome in outcomes) / len(outcomes)
+        no_signal = len(outcomes) > 1 and len({outcome.score for outcome in outcomes}) == 1
         known = self._standings.get(task_id)
         standing = self._standings[task_id] = known or _Standing(success)
         standing.success += settings.smoothing * (success - standing.success)

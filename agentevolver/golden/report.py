@@ -20,6 +20,7 @@ from agentevolver.llm.client import LLM
 from agentevolver.llm.errors import LLMError, LLMReplyError, Reply
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import OFFLINE, Role
+from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
 from agentevolver.utils.files import write_json
 from task_manager import prompts
 from task_manager.acting import Actor
@@ -133,14 +134,20 @@ class GoldenAsker:
     async def _label(self, case: Case, seed: int) -> Any:
         from advantage_processor.labels import LabelError, label_messages, read_some
 
-        record = {
-            "messages": [{"role": "system", "content": case.opening}, {"role": "user", "content": case.task}],
-            "task": {"query": case.task},
-            "steps": [{"action": action, "observation": observation} for action, observation in case.steps],
-            "outcome": {"score": float(case.success)},
-        }
+        trajectory = Trajectory(
+            Task("golden", "", query=case.task),
+            group_id="golden",
+            rollout_id=0,
+            messages=[{"role": "system", "content": case.opening}, {"role": "user", "content": case.task}],
+            steps=[
+                Step(index, action, observation, 0.0, 0, 0, truncated=False, generate_s=0.0, env_s=0.0)
+                for index, (action, observation) in enumerate(case.steps)
+            ],
+            stop_reason=StopReason.FINISHED,
+            outcome=Outcome(float(case.success), case.success),
+        )
         window = range(len(case.steps))
-        messages = label_messages(record, window, success=case.success, max_chars=self._max_chars)
+        messages = label_messages(trajectory, window, success=case.success, max_chars=self._max_chars)
         reply: Reply = await self._llm.chat(Role.ATTRIBUTOR, messages, temperature=0.0, seed=seed)
         try:
             found = read_some(reply.answer, window)

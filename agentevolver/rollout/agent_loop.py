@@ -106,13 +106,13 @@ class Episode(AgentLoopBase):
             async with shared.slots:
                 with BOARD.call("rollouts"):
                     rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
-            record = rollout.trajectory.to_dict()
+            trajectory = rollout.trajectory
             if shared.guides is not None:
-                record |= shared.guides.record(rollout, wanted=guide is not None)
+                trajectory.guidance = shared.guides.used(rollout, wanted=guide is not None)
             if shared.attributor is not None and not validation and not task.is_scout:
                 # Outside of the slots: the next episode runs while the judge reads this one.
-                record["attribution"] = (await shared.attributor.attribute(record, step=step)).to_dict()
-        return to_outputs(rollout, record, shared.eos_token_id, step - 1, validation=validation)
+                trajectory.attribution = await shared.attributor.attribute(trajectory, step=step)
+        return to_outputs(rollout, shared.eos_token_id, step - 1, validation=validation)
 
 
 def make_guides(settings: Settings) -> Guides | None:

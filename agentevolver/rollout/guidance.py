@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from agentevolver.rollout.rollout import Guide, Rollout
-from agentevolver.types import Task
+from agentevolver.types import GuidanceUse, Task
 from experience_manager.guide import Guidance, Injection, inject, is_guided
 from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
@@ -59,20 +59,11 @@ class Guides:
 
         return guide
 
-    def record(self, rollout: Rollout, *, wanted: bool) -> dict[str, Any]:
-        """Count an injection, and return what the trajectory's record says of it.
-
-        `guidance` is what was injected, None if nothing was; `guidance_wanted` whether the rollout was to be guided,
-        and `guidance_problem` why it was not; `guided` and `stripped` are true to what happened.
-        """
+    def used(self, rollout: Rollout, *, wanted: bool) -> GuidanceUse:
+        """Count an injection, and return what the trajectory keeps of it; `wanted`: the rollout was to be guided."""
         injection = rollout.injection
-        guided = injection is not None and injection.guided
-        if injection is not None and guided:
+        if injection is None:
+            return GuidanceUse(wanted)
+        if injection.guided:
             self._source.injected(injection.guidance, validation=rollout.trajectory.task.is_validation)
-        return {
-            "guidance": injection.to_dict() if injection is not None else None,
-            "guided": guided,
-            "stripped": injection is not None and injection.stripped,
-            "guidance_wanted": wanted,
-            "guidance_problem": injection.guidance.problem if injection is not None and not guided else "",
-        }
+        return injection.use(wanted=wanted)

@@ -26,13 +26,12 @@ KEPT = ("uid", "session_id", "index", "data_source", "reward_model", "global_ste
 
 
 def to_outputs(
-    rollout: Rollout, record: dict[str, Any], eos_token_id: int, fallback_version: int, *, validation: bool
+    rollout: Rollout, eos_token_id: int, fallback_version: int, *, validation: bool
 ) -> list[AgentLoopOutput]:
     """Return verl's outputs of a rollout: one per training sample, or one masked placeholder if there is none.
 
     Args:
         rollout: what happened.
-        record: the trajectory as data, with what was said about it since.
         eos_token_id: stands for the tokens of a placeholder.
         fallback_version: the weight version of a rollout in which nothing was sampled.
         validation: whether the trajectory's record goes among what verl reports beside the reward, or into a field of
@@ -55,7 +54,7 @@ def to_outputs(
             "reward_extra_info": report,
         }
         if index == len(samples) - 1:
-            last = {"trajectory": record}
+            last = {"trajectory": trajectory.to_dict()}
             extra |= {"reward_extra_info": {**report, **last}} if validation else last
         outputs.append(
             AgentLoopOutput(

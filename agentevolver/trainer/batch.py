@@ -16,7 +16,7 @@ from verl.utils import tensordict_utils as tu
 
 from agentevolver.rollout.rows import group_name, row_order
 from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN
-from agentevolver.types import RowKey
+from agentevolver.types import RowKey, Trajectory
 
 
 def trained_on(batch: KVBatchMeta) -> list[int]:
@@ -56,8 +56,8 @@ def put_advantages(batch: KVBatchMeta, keys: list[str], rows: list[torch.Tensor]
     tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
 
 
-def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[dict[str, Any]]) -> None:
-    """Multiply each row's advantages by what its task says; `trajectories` are the step's records."""
+def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> None:
+    """Multiply each row's advantages by what its task says."""
     keys = [batch.keys[i] for i in trained_on(batch)]
     if not keys:
         return
@@ -82,7 +82,6 @@ def sample_records(batch: KVBatchMeta, *, guided: bool) -> list[dict[str, Any]]:
     return [{"key": key, **{name: column[i] for name, column in columns.items()}} for i, key in enumerate(keys)]
 
 
-Record = dict[str, Any]
 Sample = Callable[..., tuple[KVBatchMeta, dict[str, Any]]]
 
 
@@ -115,22 +114,20 @@ def ordered(sample: Sample) -> Sample:
     return inner
 
 
-def validation_order(trajectories: Sequence[dict[str, Any]]) -> list[int]:
+def validation_order(trajectories: Sequence[Trajectory]) -> list[int]:
     """Return the places of a validation's rollouts in the order of their names."""
-    return sorted(range(len(trajectories)), key=lambda i: (trajectories[i]["group_id"], trajectories[i]["rollout_id"]))
+    return sorted(range(len(trajectories)), key=lambda i: (trajectories[i].group_id, trajectories[i].rollout_id))
 
 
-def row_flags(records: Sequence[Record], keys: Sequence[str]) -> list[tuple[bool, bool]]:
+def row_flags(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> list[tuple[bool, bool]]:
     """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in
     `credit.assign`."""
-    flags = {record["trajectory_id"]: (bool(record["guided"]), bool(record["stripped"])) for record in records}
+    flags = {one.trajectory_id: (one.guided, one.stripped) for one in trajectories}
     return [flags[RowKey.of(key).trajectory_id] for key in keys]
 
 
-def synthetic_scales(records: Sequence[Record], keys: Sequence[str]) -> list[float]:
+def synthetic_scales(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> list[float]:
     """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1. `keys` as
     in `assign`."""
-    scales = {
-        record["trajectory_id"]: float(record["task"]["metadata"].get("advantage_scale", 1.0)) for record in records
-    }
+    scales = {one.trajectory_id: float(one.task.metadata.get("advantage_scale", 1.0)) for one in trajectories}
     return [scales[RowKey.of(key).trajectory_id] for key in keys]

@@ -28,7 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, TrainingFailed, last_line
-from agentevolver.types import Task
+from agentevolver.types import Task, Trajectory
 from agentevolver.utils.files import read_jsonl, write_json, write_jsonl
 from env_service.client import AsyncEnvClient, EnvRequestError
 from experience_manager.errors import ExperienceError
@@ -50,9 +50,8 @@ CHUNK = 32
 SEED = 0
 
 
-Record = dict[str, Any]
-# Rolls tasks out without guidance, so many times each, and returns the trajectories' records.
-RollOut = Callable[[Sequence[Task], int], list[Record]]
+# Rolls tasks out without guidance, so many times each, and returns the trajectories.
+RollOut = Callable[[Sequence[Task], int], list[Trajectory]]
 
 
 class RunExperience:
@@ -151,9 +150,9 @@ class RunExperience:
     def _filled(self, name: str, done: Sequence[str]) -> Path:
         return self._directory / "experience" / f"{name}_{len(done)}"
 
-    def submit(self, step: int, records: Sequence[Record]) -> None:
+    def submit(self, step: int, trajectories: Sequence[Trajectory]) -> None:
         """Hand over the rollouts of a training step."""
-        self._pending.append(self._actor.record_step.remote(step, list(records)))
+        self._pending.append(self._actor.record_step.remote(step, list(trajectories)))
 
     def collect(self) -> dict[str, float]:
         """Return what is known by now of the rollouts that were handed over, and once what happened before the first
@@ -206,17 +205,17 @@ class RunExperience:
         for start in range(0, len(left), CHUNK):
             tell(len(done), len(tasks))
             chunk = left[start : start + CHUNK]
-            records = roll_out(chunk, self._rollouts)
+            trajectories = roll_out(chunk, self._rollouts)
             rolled = f"{key}_{len(done)}.jsonl"
-            write_jsonl(self._directory / "trajectories" / rolled, records)
-            metrics, undistilled = self._distilled(records)
+            write_jsonl(self._directory / "trajectories" / rolled, (one.to_dict() for one in trajectories))
+            metrics, undistilled = self._distilled(trajectories)
             before = self._filled(key, done)
             done += [task.task_id for task in chunk]
             owed |= {rolled: undistilled} if undistilled else {}
             self.save(self._filled(key, done))
-            graded = [record for record in records if record["outcome"] is not None]
-            if graded:
-                metrics[f"exp_manager/{name}/success"] = sum(r["outcome"]["success"] for r in graded) / len(graded)
+            outcomes = [one.outcome for one in trajectories if one.outcome is not None]
+            if outcomes:
+                metrics[f"exp_manager/{name}/success"] = sum(outcome.success for outcome in outcomes) / len(outcomes)
             self._early |= metrics
             write_json(path, {"tasks": done, "metrics": metrics, "undistilled": owed})
             shutil.rmtree(before, ignore_errors=True)
@@ -229,12 +228,12 @@ class RunExperience:
         """Distil rollouts once more of which calls were lost; returns what is still owed, and counts its tasks."""
         still: dict[str, list[str]] = {}
         for rolled, tasks in owed.items():
-            records = [
-                record
+            trajectories = [
+                Trajectory.from_dict(record)
                 for record in read_jsonl(self._directory / "trajectories" / rolled)
                 if record["task"]["task_id"] in set(tasks)
             ]
-            metrics, undistilled = self._distilled(records)
+            metrics, undistilled = self._distilled(trajectories)
             self._early |= metrics
             still |= {rolled: undistilled} if undistilled else {}
         count = sum(map(len, still.values()))
@@ -249,12 +248,12 @@ class RunExperience:
             )
         return still
 
-    def _distilled(self, records: Sequence[Record]) -> tuple[dict[str, float], list[str]]:
+    def _distilled(self, trajectories: Sequence[Trajectory]) -> tuple[dict[str, float], list[str]]:
         """Return the metrics of distilling rollouts, and the tasks of which it did not succeed in full."""
         try:
-            filling = ray.get(self._actor.warm_start.remote(list(records)))
+            filling = ray.get(self._actor.warm_start.remote(list(trajectories)))
         except RayError as error:
-            return self._lost(error), list(dict.fromkeys(record["task"]["task_id"] for record in records))
+            return self._lost(error), list(dict.fromkeys(one.task.task_id for one in trajectories))
         return dict(filling.metrics), list(filling.undistilled)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:

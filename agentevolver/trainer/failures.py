@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-Record = Mapping[str, Any]
+from agentevolver.types import Trajectory
 
 
 class RolloutsFailed(RuntimeError):
     """Too many rollouts failed for too long; the message says which way and how many."""
 
 
-def lonely_groups(trajectories: Sequence[Record]) -> set[str]:
+def lonely_groups(trajectories: Sequence[Trajectory]) -> set[str]:
     """Return the groups of which a single rollout is left: with nothing to compare it to it says nothing about its
     actions."""
-    left = Counter(t["group_id"] for t in trajectories if t["outcome"] is not None)
-    asked = Counter(t["group_id"] for t in trajectories)
+    left = Counter(t.group_id for t in trajectories if t.outcome is not None)
+    asked = Counter(t.group_id for t in trajectories)
     return {group for group, count in left.items() if count == 1 and asked[group] > 1}
 
 
@@ -33,16 +32,16 @@ class FailureGuard:
         self._max_steps = max_steps
         self.in_a_row = 0
 
-    def check(self, trajectories: Sequence[Record]) -> None:
+    def check(self, trajectories: Sequence[Trajectory]) -> None:
         """Take a step's trajectories; raises RolloutsFailed when the run should end."""
-        failed = [t for t in trajectories if t["outcome"] is None]
+        failed = [t for t in trajectories if t.outcome is None]
         share = len(failed) / len(trajectories) if trajectories else 1.0
         self.in_a_row = self.in_a_row + 1 if share > self._max_share else 0
         if not trajectories or share == 1.0 or self.in_a_row >= self._max_steps:
             reasons = ", ".join(
-                f"{count} x {reason}" for reason, count in Counter(str(t["stop_reason"]) for t in failed).most_common()
+                f"{count} x {reason}" for reason, count in Counter(t.stop_reason.value for t in failed).most_common()
             )
-            last = failed[-1]["error"] if failed else "no rollout came back"
+            last = failed[-1].error if failed else "no rollout came back"
             raise RolloutsFailed(
                 f"{len(failed)} of {len(trajectories)} rollouts of the step failed ({reasons}); the last one: {last}"
             )

@@ -10,90 +10,89 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import comb
-from typing import Any
 
 import numpy as np
 
-from agentevolver.types import StopReason
+from agentevolver.types import StopReason, Trajectory
 from context_manager.samples import DROPPED
 from task_manager.graders.registry import agreement_metrics
 
-Record = Mapping[str, Any]
 
-
-def rollout_metrics(trajectories: Sequence[Record], gen_s: float) -> dict[str, float]:
-    """Return the metrics of a step's trajectories (`Trajectory.to_dict()`), failed ones counted apart.
+def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[str, float]:
+    """Return the metrics of a step's trajectories (`Trajectory`), failed ones counted apart.
 
     `gen_s` is the wall time of the rollout phase in seconds.
     """
-    graded = [t for t in trajectories if t["outcome"] is not None]
-    steps = [step for t in graded for step in t["steps"]]
-    reasons = Counter(str(t["stop_reason"]) for t in trajectories)
-    tokens = sum(step["action_tokens"] for step in steps)
+    graded = [t for t in trajectories if t.outcome is not None]
+    steps = [step for t in graded for step in t.steps]
+    reasons = Counter(t.stop_reason for t in trajectories)
+    tokens = sum(step.action_tokens for step in steps)
     metrics = {
         "training/num_not_none_traj": float(len(graded)),
         "training/num_term_traj": float(reasons[StopReason.FINISHED]),
         "rollout/trajectories": float(len(trajectories)),
         "rollout/failed": float(len(trajectories) - len(graded)),
-        "rollout/retried": float(sum(t["attempts"] > 1 for t in trajectories)),
+        "rollout/retried": float(sum(t.attempts > 1 for t in trajectories)),
         "rollout/action_tokens": float(tokens),
         "rollout/tokens_per_s": tokens / gen_s if gen_s > 0 else 0.0,
         **{f"rollout/stop_reason/{reason.value}": float(reasons[reason]) for reason in StopReason},
     }
+    outcomes = [t.outcome for t in graded if t.outcome is not None]
     dropped = Counter({name: 0 for name in DROPPED})
     for trajectory in graded:
-        dropped.update(trajectory["dropped_samples"])
+        dropped.update(trajectory.dropped_samples)
     metrics |= {f"rollout/dropped_samples/{name}": float(count) for name, count in dropped.items()}
     if graded:
         metrics |= {
-            "rollout/reward/mean": float(np.mean([t["outcome"]["score"] for t in graded])),
-            "rollout/success": float(np.mean([t["outcome"]["success"] for t in graded])),
-            "rollout/steps/mean": float(np.mean([len(t["steps"]) for t in graded])),
-            "rollout/truncated_replies": float(np.mean([step["truncated"] for step in steps])) if steps else 0.0,
+            "rollout/reward/mean": float(np.mean([outcome.score for outcome in outcomes])),
+            "rollout/success": float(np.mean([outcome.success for outcome in outcomes])),
+            "rollout/steps/mean": float(np.mean([len(t.steps) for t in graded])),
+            "rollout/truncated_replies": float(np.mean([step.truncated for step in steps])) if steps else 0.0,
             "rollout/groups_without_signal": _share_without_signal(graded),
-            "timing_s/rollout/generate": float(np.mean([sum(s["generate_s"] for s in t["steps"]) for t in graded])),
-            "timing_s/rollout/env": float(np.mean([sum(s["env_s"] for s in t["steps"]) for t in graded])),
-            "timing_s/rollout/slowest": float(max(t["seconds"] for t in graded)),
+            "timing_s/rollout/generate": float(np.mean([sum(s.generate_s for s in t.steps) for t in graded])),
+            "timing_s/rollout/env": float(np.mean([sum(s.env_s for s in t.steps) for t in graded])),
+            "timing_s/rollout/slowest": float(max(t.seconds for t in graded)),
         }
     return metrics
 
 
-def _share_without_signal(graded: Sequence[Record]) -> float:
+def _share_without_signal(graded: Sequence[Trajectory]) -> float:
     """Return the share of groups whose rollouts all have one score: they have no advantage, hence no gradient."""
     groups: dict[str, set[float]] = defaultdict(set)
     for trajectory in graded:
-        groups[trajectory["group_id"]].add(trajectory["outcome"]["score"])
+        if trajectory.outcome is not None:
+            groups[trajectory.group_id].add(trajectory.outcome.score)
     return float(np.mean([len(scores) == 1 for scores in groups.values()]))
 
 
-def rollout_flags(records: Sequence[Record]) -> dict[str, float]:
+def rollout_flags(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Return the metrics of a step's rollouts that set the guided apart from the others; failed ones are left out."""
-    graded = [record for record in records if record["outcome"] is not None]
-    metrics = {
-        "exp_manager/unanswered": float(sum(record["guidance_wanted"] and not record["guided"] for record in records))
-    }
+    unanswered = [one for one in trajectories if one.guidance is not None and one.guidance.wanted and not one.guided]
+    metrics = {"exp_manager/unanswered": float(len(unanswered))}
     for name, wanted in (("guided", True), ("unguided", False)):
-        outcomes = [record["outcome"] for record in graded if record["guided"] is wanted]
+        outcomes = [one.outcome for one in trajectories if one.outcome is not None and one.guided is wanted]
         metrics[f"exp_manager/{name}/rollouts"] = float(len(outcomes))
         if outcomes:
-            metrics[f"exp_manager/{name}/success"] = sum(outcome["success"] for outcome in outcomes) / len(outcomes)
+            metrics[f"exp_manager/{name}/success"] = sum(outcome.success for outcome in outcomes) / len(outcomes)
     return metrics
 
 
-def task_metrics(trajectories: Sequence[Record]) -> dict[str, float]:
+def task_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Return the share of synthetic tasks among a step's graded rollouts, success by kind, and how far two graders
     agree."""
-    graded = [record for record in trajectories if record["outcome"] is not None]
+    graded = [one for one in trajectories if one.outcome is not None]
     if not graded:
         return {}
     kinds = {
-        "synthetic": [r for r in graded if r["task"]["open_query"]],
-        "original": [r for r in graded if not r["task"]["open_query"]],
+        "synthetic": [one for one in graded if one.task.open_query],
+        "original": [one for one in graded if not one.task.open_query],
     }
     metrics = {"task/synthetic_share": len(kinds["synthetic"]) / len(graded)}
-    for kind, records in kinds.items():
-        if records:
-            metrics[f"task/success/{kind}"] = float(np.mean([record["outcome"]["success"] for record in records]))
+    for kind, group in kinds.items():
+        if group:
+            metrics[f"task/success/{kind}"] = float(
+                np.mean([one.outcome.success for one in group if one.outcome is not None])
+            )
     return metrics | agreement_metrics(graded)
 
 

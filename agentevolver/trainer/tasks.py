@@ -4,13 +4,13 @@ epochs."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from agentevolver.config.parts import from_settings
 from agentevolver.config.schema import Settings
 from agentevolver.trainer.metrics import task_metrics
+from agentevolver.types import Trajectory
 from task_manager.background import BackgroundQuestioning
 from task_manager.dataset import MixedTasks
 from task_manager.profile import profile_for
@@ -18,8 +18,6 @@ from task_manager.synthetic import graded_by, synthetic_tasks
 from task_manager.tasks import read_tasks
 
 logger = logging.getLogger(__name__)
-
-Record = Mapping[str, Any]
 
 
 class TrainingTasks:
@@ -39,7 +37,7 @@ class TrainingTasks:
                 from_settings(settings), settings.experiment_dir / "tasks" / "rounds"
             )
 
-    def record(self, trajectories: Sequence[Record]) -> dict[str, float]:
+    def record(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Take a step's trajectories; returns what they say about the tasks."""
         self.dataset.record(trajectories)
         return task_metrics(trajectories) | self.dataset.curriculum.metrics()

@@ -63,7 +63,7 @@ from agentevolver.trainer.metrics import rollout_metrics, validation_metrics, va
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
-from agentevolver.types import Task
+from agentevolver.types import RowKey, Task, Trajectory
 from agentevolver.utils.files import whole, write_jsonl
 from experience_manager.guide import validation_rollouts
 from task_manager.dataset import ROLLOUTS_KEY, row_of
@@ -87,7 +87,7 @@ class EvolverTrainer(PPOTrainerSync):
         self.status = Status(self.directory)
         self._failures = FailureGuard(self.settings.trainer.max_failed_rollouts, self.settings.trainer.max_failed_steps)
         self._rollout_metrics: dict[str, float] = {}
-        self._trajectories: list[dict[str, Any]] = []
+        self._trajectories: list[Trajectory] = []
         self._is_hybrid = self.settings.task_manager.mixture.is_hybrid
         attribution = self.settings.attribution
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
@@ -183,8 +183,8 @@ class EvolverTrainer(PPOTrainerSync):
         self._navigation.fill(name, read_tasks(path), partial(self._roll_out, name), tell, step=step)
         self._watchdog.leave()
 
-    def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[dict[str, Any]]:
-        """Roll tasks out n times each with the policy as it is, sampled as in training, and return the records of what
+    def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[Trajectory]:
+        """Roll tasks out n times each with the policy as it is, sampled as in training, and return what
         happened."""
         rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
         seed, step = self.settings.data.seed, self.global_steps
@@ -204,12 +204,12 @@ class EvolverTrainer(PPOTrainerSync):
         self._failures.check(records)
         return records
 
-    def _trajectories_of(self, batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return what each row says beside its tensors, and the records of the rollouts, in order."""
+    def _trajectories_of(self, batch: KVBatchMeta) -> tuple[list[dict[str, Any]], list[Trajectory]]:
+        """Return what each row says beside its tensors, and the rollouts, in order."""
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         extra = [plain(fields) for fields in data["extra_fields"]]
-        trajectories = [fields["trajectory"] for fields in extra if "trajectory" in fields]
-        return extra, sorted(trajectories, key=lambda t: (t["group_id"], t["rollout_id"]))
+        trajectories = [Trajectory.from_dict(fields["trajectory"]) for fields in extra if "trajectory" in fields]
+        return extra, sorted(trajectories, key=lambda t: (t.group_id, t.rollout_id))
 
     def _init_dataloader(self) -> None:
         """verl's, and in the place of its training loader ours where epochs are a mixture or follow a curriculum."""
@@ -336,7 +336,7 @@ class EvolverTrainer(PPOTrainerSync):
         self._write_trajectories()
         self._failures.check(trajectories)
         lonely = lonely_groups(trajectories)
-        withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or key.split("_")[0] in lonely]
+        withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or RowKey.of(key).group_id in lonely]
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
         if self._tasks is not None:
             self._rollout_metrics |= self._tasks.record(trajectories)
@@ -352,7 +352,10 @@ class EvolverTrainer(PPOTrainerSync):
         return math.lcm(needed, super()._get_required_batch_multiple(dp_size)) if self.use_critic else needed
 
     def _write_trajectories(self) -> None:
-        write_jsonl(self.directory / "trajectories" / f"step_{self.global_steps}.jsonl", self._trajectories)
+        write_jsonl(
+            self.directory / "trajectories" / f"step_{self.global_steps}.jsonl",
+            (one.to_dict() for one in self._trajectories),
+        )
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """verl's, then step credit over it where the configuration wants that, and the scale of synthetic tasks in a
@@ -372,10 +375,10 @@ class EvolverTrainer(PPOTrainerSync):
             return
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
         step_ids = [plain(fields)["step_ids"] for fields in data["extra_fields"]]
-        credit = assign(processor, self.global_steps, self._trajectories, keys, step_ids)
-        metrics.update(credit.metrics)
+        advantages, report = assign(processor, self.global_steps, self._trajectories, keys, step_ids)
+        metrics.update(report)
         if self.settings.attribution.enable:
-            put_advantages(batch, keys, credit.advantages)
+            put_advantages(batch, keys, advantages)
         self._write_trajectories()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -423,12 +426,13 @@ class EvolverTrainer(PPOTrainerSync):
         expected_acc_counts: Any = None,
     ) -> dict[str, float]:
         """Replace verl's bootstrap by exact averages, and keep the validation's trajectories."""
-        order = validation_order(reward_extra_infos_dict["trajectory"])
+        read = [Trajectory.from_dict(record) for record in reward_extra_infos_dict["trajectory"]]
+        order = validation_order(read)
         infos = {name: [column[i] for i in order] for name, column in reward_extra_infos_dict.items()}
         data_sources, sample_uids = [data_sources[i] for i in order], [sample_uids[i] for i in order]
         sample_turns = [sample_turns[i] for i in order]
-        trajectories = infos["trajectory"]
-        write_jsonl(self.directory / "validation" / f"step_{self.global_steps}.jsonl", trajectories)
+        trajectories = [read[i] for i in order]
+        write_jsonl(self.directory / "validation" / f"step_{self.global_steps}.jsonl", infos["trajectory"])
         self._failures.check(trajectories)
         masked = [bool(value) for value in infos["masked"]]
         values = {"reward": infos["reward"], "success": infos["success"]}
@@ -436,7 +440,7 @@ class EvolverTrainer(PPOTrainerSync):
         n, section = self.settings.sizes.val_n, self.settings.exp_manager
         if section.guides:
             wanted, of_both = (
-                [trajectory["guidance_wanted"] for trajectory in infos["trajectory"]],
+                [one.guidance is not None and one.guidance.wanted for one in trajectories],
                 validation_rollouts(section, n),
             )
             metrics = validation_metrics_apart(sources, prompts, values, masked, wanted, of_both)

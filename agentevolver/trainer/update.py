@@ -24,7 +24,7 @@ from verl.utils.py_functional import rename_dict
 from agentevolver.trainer.batch import row_flags
 from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, ROWS_COLUMN, guidance_metrics
 from agentevolver.trainer.metrics import rollout_flags
-from agentevolver.types import RowKey
+from agentevolver.types import RowKey, Trajectory
 from experience_manager.settings import ExperienceSettings
 
 
@@ -124,7 +124,7 @@ def put_columns(batch: KVBatchMeta, columns: dict[str, torch.Tensor]) -> None:
 def tell_guided_apart(
     batch: KVBatchMeta,
     rows: Sequence[int],
-    trajectories: list[dict[str, Any]],
+    trajectories: Sequence[Trajectory],
     section: ExperienceSettings,
     usual: float,
 ) -> dict[str, float]:
@@ -133,7 +133,7 @@ def tell_guided_apart(
     Args:
         batch: the step's rows.
         rows: the places of those that are trained on; the others count as unguided.
-        trajectories: the step's records.
+        trajectories: the step's.
         section: says how far a guided row's clip reaches.
         usual: the clip of all others.
     """
@@ -147,11 +147,7 @@ def tell_guided_apart(
     put_columns(batch, {GUIDED_COLUMN: guided_column, CLIP_COLUMN: clip_column})
     metrics = rollout_flags(trajectories)
     if keys:
-        scores = {
-            record["trajectory_id"]: record["outcome"]["score"]
-            for record in trajectories
-            if record["outcome"] is not None
-        }
+        scores = {one.trajectory_id: one.outcome.score for one in trajectories if one.outcome is not None}
         data = tq.kv_batch_get(
             keys=keys, partition_id=batch.partition_id, select_fields=["advantages", "response_mask"]
         )

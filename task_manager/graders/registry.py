@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import random
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from agentevolver.types import Outcome, Task
+from agentevolver.types import Outcome, Task, Trajectory
 from agentevolver.utils import seeds
 from task_manager.graders.base import GradedWorld, Grader, GraderConfigError, GradingError, Transcript
 from task_manager.graders.environment import EnvGrader, StateGrader, StateThenJudge
@@ -24,20 +24,11 @@ if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedOutcome(Outcome):
-    """An outcome beside which another grader's stands: `compared` is {"grader", "score", "success"}. Only the first one
-    counts."""
-
-    compared: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, outcome: Outcome, grader: str, other: Outcome) -> Self:
-        """Return `outcome` with another grader's verdict beside it."""
-        return cls(
-            **asdict(outcome),
-            compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason},
-        )
+def compared(outcome: Outcome, grader: str, other: Outcome) -> Outcome:
+    """Return `outcome` with another grader's verdict beside it."""
+    return replace(
+        outcome, compared={"grader": grader, "score": other.score, "success": other.success, "reason": other.reason}
+    )
 
 
 def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, float]:
@@ -70,18 +61,15 @@ def agreement(pairs: Sequence[tuple[bool, float, bool, float]]) -> dict[str, flo
     }
 
 
-def agreement_metrics(trajectories: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return `grader/<first>_vs_<second>/<name>` for trajectory records (`Trajectory.to_dict()`) whose outcome was
-    compared."""
+def agreement_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    """Return `grader/<first>_vs_<second>/<name>` for trajectories whose outcome was compared."""
     pairs: dict[str, list[tuple[bool, float, bool, float]]] = {}
-    for record in trajectories:
-        outcome = record["outcome"] or {}
-        compared = outcome.get("compared")
-        if compared:
-            key = f"{record['task']['evaluator']}_vs_{compared['grader']}"
-            pairs.setdefault(key, []).append(
-                (outcome["success"], outcome["score"], compared["success"], compared["score"])
-            )
+    for trajectory in trajectories:
+        outcome = trajectory.outcome
+        if outcome is not None and outcome.compared:
+            key = f"{trajectory.task.evaluator}_vs_{outcome.compared['grader']}"
+            second = (outcome.compared["success"], outcome.compared["score"])
+            pairs.setdefault(key, []).append((outcome.success, outcome.score, *second))
     return {f"grader/{key}/{name}": value for key, found in pairs.items() for name, value in agreement(found).items()}
 
 
@@ -174,7 +162,7 @@ class Graders:
             # The second grader is only measured; what it cannot grade keeps its first grade.
             logger.info("grader %s could not be compared: %s", second, error)
             return outcome
-        return ComparedOutcome.of(outcome, second, other)
+        return compared(outcome, second, other)
 
     def _chance(self) -> float:
         if self._rng is not None:

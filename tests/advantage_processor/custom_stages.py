@@ -2,7 +2,7 @@
 
 import torch
 
-from advantage_processor.pipeline import StageResult
+from advantage_processor.pipeline import Advantages
 
 
 class Double:
@@ -10,7 +10,7 @@ class Double:
         self.factor = factor
 
     def __call__(self, batch, advantages):
-        return StageResult(advantages * self.factor, {"double/factor": self.factor})
+        return Advantages(advantages * self.factor, {"double/factor": self.factor})
 
 
 class WrongShape:
@@ -18,14 +18,14 @@ class WrongShape:
         pass
 
     def __call__(self, batch, advantages):
-        return StageResult(torch.zeros(1, 1, dtype=torch.float64))
+        return Advantages(torch.zeros(1, 1, dtype=torch.float64))
 
 
 class Infinite(WrongShape):
     def __call__(self, batch, advantages):
-        return StageResult(advantages + float("inf"))
+        return Advantages(advantages + float("inf"))
 
 
 class Everywhere(WrongShape):
     def __call__(self, batch, advantages):
-        return StageResult(advantages + 1.0)
+        return Advantages(advantages + 1.0)

@@ -1,4 +1,6 @@
-"""Trajectory records as the trainer has them, small."""
+"""Trajectories as the trainer has them, small."""
+
+from agentevolver.types import Trajectory
 
 
 def record(
@@ -14,7 +16,7 @@ def record(
     synthetic=False,
     **extra,
 ):
-    """A `Trajectory.to_dict()`; `flags` like "GBG" makes it a labelled one of that many steps, `score` None a failed
+    """A trajectory; `flags` like "GBG" makes it a labelled one of that many steps, `score` None a failed
     one."""
     count = len(flags) if flags is not None else len(actions) if actions is not None else steps
     actions = actions or [f"act {i}" for i in range(count)]
@@ -24,7 +26,6 @@ def record(
     for action, observation in zip(actions, observations, strict=True):
         messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
     data = {
-        "trajectory_id": f"{group}_{rollout}",
         "task": {
             "task_id": f"t-{group}",
             "env_type": "pocket",
@@ -51,7 +52,7 @@ def record(
             "analyses": ["because"] * count,
             "calls": 1,
         }
-    return data
+    return Trajectory.from_dict(data)
 
 
 def rows_of(records, samples=1, tokens=2):
@@ -59,9 +60,9 @@ def rows_of(records, samples=1, tokens=2):
     to `samples` rows."""
     keys, ids = [], []
     for data in records:
-        count = len(data["steps"])
+        count = len(data.steps)
         for index in range(samples):
             mine = [i for i in range(count) if i * samples // count == index]
-            keys.append(f"{data['trajectory_id']}_{index}")
+            keys.append(f"{data.trajectory_id}_{index}")
             ids.append([step for i in mine for step in [i] * tokens + [-1]])
     return keys, ids

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 from advantage_processor import AttributionSettings
 from advantage_processor.attributor import SMALL, Attributor, group_advantage, judge_settings
-from advantage_processor.labels import Attribution, LabelStatus
 from agentevolver.llm import (
     BudgetExceeded,
     EndpointSettings,
@@ -26,6 +26,7 @@ from agentevolver.llm import (
 )
 from agentevolver.llm.errors import ToolCall
 from agentevolver.llm.prompts import read_sections, read_steps, read_task
+from agentevolver.types import Attribution, LabelStatus
 from tests.advantage_processor.judges import FakeJudge, as_json, as_lines, labels_for
 from tests.advantage_processor.records import record
 from tests.advantage_processor.reference import grpo
@@ -88,7 +89,7 @@ async def test_the_judge_sees_task_steps_and_outcome_in_their_sections(score, sa
 
 async def test_the_tasks_own_wording_is_what_the_judge_reads():
     judge, data = FakeJudge(), trajectory()
-    data["task"]["query"] = "archive the note hat"
+    data.task = replace(data.task, query="archive the note hat")
     await attributor(judge).attribute(data, step=1)
     assert read_sections(judge.calls[0][1]["content"])["task"] == "archive the note hat"
 

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from advantage_processor.__main__ import main
+from agentevolver.types import StepCredit
 from tests.advantage_processor.records import record
 
 
@@ -14,14 +15,17 @@ def file(tmp_path):
     labelled = record(
         "g", 0, "GB", 1.0, actions=["note.find hat", "wait\x1b[2J"], observations=["n3 [bold]hat[/bold]", "x" * 900]
     )
-    labelled["credit"] = {"advantages": [0.75, -1.5], "step_rewards": [2.25, -1.5]}
+    labelled.credit = StepCredit((0.75, -1.5), (2.25, -1.5))
     failed = {
-        **record("g", 1, steps=1, score=0.0),
+        **record("g", 1, steps=1, score=0.0).to_dict(),
         "attribution": {"status": "failed", "kind": "reply", "reason": "LabelError: prose", "calls": 2},
     }
     path = tmp_path / "step_3.jsonl"
     path.write_text(
-        "\n".join(json.dumps(item) for item in (labelled, failed, record("g", 2, steps=1, score=None))) + "\n"
+        "\n".join(
+            json.dumps(item) for item in (labelled.to_dict(), failed, record("g", 2, steps=1, score=None).to_dict())
+        )
+        + "\n"
     )
     return path
 

@@ -14,6 +14,7 @@ from advantage_processor.attributor import Attributor, judge_settings
 from advantage_processor.batch import make_batch, pad_step_ids
 from advantage_processor.pipeline import Processor
 from agentevolver.llm import LLM, LLMSettings, Role
+from agentevolver.types import Attribution, LabelStatus
 from tests.advantage_processor.judges import as_json, as_lines, labels_for
 from tests.advantage_processor.records import record, rows_of
 
@@ -114,7 +115,7 @@ async def training_step(url, *, tries=2, timeout_s=5.0, **section):
         found = await asyncio.wait_for(asyncio.gather(*(attributor.attribute(data, step=1) for data in records)), 60)
         llm_metrics = llm.metrics()
     for data, attribution in zip(records, found, strict=True):
-        data["attribution"] = json.loads(json.dumps(attribution.to_dict()))
+        data.attribution = Attribution.from_dict(json.loads(json.dumps(attribution.to_dict())))
     keys, ids = rows_of(records)
     batch = make_batch(1, records, keys, pad_step_ids(ids, max(map(len, ids))))
     result = Processor(settings).process(batch)
@@ -123,8 +124,8 @@ async def training_step(url, *, tries=2, timeout_s=5.0, **section):
 
 
 def assert_outcome_credit_alone(records, result):
-    for data, row in zip(records, result.per_step, strict=True):
-        assert row.tolist() == pytest.approx([1.0 if data["outcome"]["score"] else -1.0] * STEPS)
+    for data, row in zip(records, result.advantages, strict=True):
+        assert row.tolist() == pytest.approx([1.0 if data.outcome.score else -1.0] * STEPS)
 
 
 ALL = GROUPS * ROLLOUTS
@@ -134,7 +135,7 @@ async def test_an_honest_judge_labels_everything(caplog):
     async with FaultyJudge(honest) as server:
         records, result, _ = await training_step(server.url)
     for data in records:
-        assert data["attribution"]["good"] == [step["action"].startswith("good") for step in data["steps"]]
+        assert data.attribution.good == tuple(step.action.startswith("good") for step in data.steps)
     assert not caplog.messages
     metrics = result.metrics
     assert (metrics["prm/labelled"], metrics["prm/calls"], metrics["prm/unlabelled"]) == (ALL, ALL, 0.0)
@@ -238,11 +239,11 @@ async def test_a_judge_that_fails_half_the_time_labels_the_other_half():
 
     async with FaultyJudge(half) as server:
         records, result, _ = await training_step(server.url)
-    labelled = [data["attribution"]["status"] == "labelled" for data in records]
-    assert labelled == [data["group_id"] != "g1" for data in records]
+    labelled = [data.attribution.status is LabelStatus.LABELLED for data in records]
+    assert labelled == [data.group_id != "g1" for data in records]
     assert result.metrics["prm/parse_success_rate"] == 0.75
-    assert_outcome_credit_alone(records[4:8], type("Rows", (), {"per_step": result.per_step[4:8]}))
-    assert not torch.allclose(result.per_step[0], result.per_step[0].mean())
+    assert_outcome_credit_alone(records[4:8], type("Rows", (), {"advantages": result.advantages[4:8]}))
+    assert not torch.allclose(result.advantages[0], result.advantages[0].mean())
 
 
 async def test_a_judge_that_is_wrong_in_a_fifth_of_its_labels_still_tells_good_from_bad():
@@ -253,14 +254,14 @@ async def test_a_judge_that_is_wrong_in_a_fifth_of_its_labels_still_tells_good_f
 
     async with FaultyJudge(wrong) as server:
         records, result, _ = await training_step(server.url)
-    truth = torch.tensor([[step["action"].startswith("good") for step in data["steps"]] for data in records])
-    said = torch.tensor([data["attribution"]["good"] for data in records])
+    truth = torch.tensor([[step.action.startswith("good") for step in data.steps] for data in records])
+    said = torch.tensor([data.attribution.good for data in records])
     assert 0.05 < (said != truth).float().mean() < 0.35
     rewards = result.rewards[:, :-1]  # the last step's holds the outcome as well
     assert rewards[truth[:, :-1]].mean() > 0.03 > -0.03 > rewards[~truth[:, :-1]].mean()
     assert result.metrics["prm/labelled"] == ALL
-    sign = torch.tensor([1 if data["outcome"]["score"] else -1 for data in records])
-    assert bool((result.per_step.sum(1).sign() == sign).all())  # and whole trajectories go the outcome's way
+    sign = torch.tensor([1 if data.outcome.score else -1 for data in records])
+    assert bool((result.advantages.sum(1).sign() == sign).all())  # and whole trajectories go the outcome's way
 
 
 async def test_text_in_an_observation_does_not_speak_for_the_judge():

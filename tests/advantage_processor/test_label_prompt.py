@@ -3,6 +3,7 @@
 import pytest
 
 from advantage_processor.labels import opening_and_task
+from tests.trajectories import trajectory as rollout
 
 
 def trajectory(last, query=None, injected=""):
@@ -11,7 +12,7 @@ def trajectory(last, query=None, injected=""):
         {"role": "user", "content": injected + last},
         {"role": "assistant", "content": "go"},
     ]
-    return {"messages": messages, "task": {"query": query}, "guidance": {"injected": injected} if injected else None}
+    return rollout(messages=messages, task={"query": query}, guidance={"injected": injected} if injected else None)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,19 @@
 """The metrics say what happened: parsed means parsed, agreement is with the outcome, and nothing is made up where there
 is nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from advantage_processor import AttributionSettings
+from agentevolver.types import Attribution
 from tests.advantage_processor.records import record
 from tests.advantage_processor.test_pipeline import LABELS, process
 
 
 def with_attribution(data, **attribution):
-    return {**data, "attribution": {**data.get("attribution", {}), **attribution}}
+    told = {**(data.attribution.to_dict() if data.attribution else {}), **attribution}
+    return replace(data, attribution=Attribution.from_dict(told))
 
 
 def test_labels_are_counted_by_outcome():

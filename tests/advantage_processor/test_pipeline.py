@@ -1,6 +1,7 @@
 """The pipeline: from records and rows to token advantages, stages by name, and what does not count."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig
 from advantage_processor.batch import make_batch, pad_step_ids
 from advantage_processor.pipeline import Processor, StageError, states
+from agentevolver.types import Attribution, LabelStatus
 from tests.advantage_processor import reference
 from tests.advantage_processor.records import record, rows_of
+from tests.trajectories import trajectory
 
 LABELS = AttributionSettings(enable=True)
 
@@ -25,7 +28,7 @@ def process(records, config=LABELS, *, samples=1, step=1, withdrawn=(), **option
 
 
 def per_step(batch, result):
-    return [row[:length] for row, length in zip(result.per_step.tolist(), batch.lengths.tolist(), strict=True)]
+    return [row[:length] for row, length in zip(result.advantages.tolist(), batch.lengths.tolist(), strict=True)]
 
 
 GOLDEN = [record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, "GGGB", 1.0)]
@@ -34,11 +37,11 @@ GOLDEN = [record("g", 0, "GBG", 1.0), record("g", 1, "BB", 0.0), record("g", 2, 
 def test_the_golden_group_reaches_its_tokens():
     batch, result = process(GOLDEN)
     expected = [[0.823954, 0.718235, 0.812826], [-1.603395, -1.508804], [0.929673, 0.823954, 0.718235, 0.612516]]
-    for row, values, ids in zip(result.advantages, expected, batch.step_ids, strict=True):
+    for row, values, ids in zip(result.tokens(batch), expected, batch.step_ids, strict=True):
         assert row.tolist() == pytest.approx([values[k] if k >= 0 else 0.0 for k in ids.tolist()], abs=1.5e-6)
-    records = result.records(batch)
-    assert records["g_1"]["advantages"] == pytest.approx(expected[1], abs=1.5e-6)
-    assert sum(records["g_0"]["step_rewards"]) == pytest.approx(expected[0][0], abs=1e-5)
+    records = result.credit(batch)
+    assert list(records["g_1"].advantages) == pytest.approx(expected[1], abs=1.5e-6)
+    assert sum(records["g_0"].step_rewards) == pytest.approx(expected[0][0], abs=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -69,7 +72,7 @@ def test_a_trajectory_has_one_vote_however_many_rows_it_became(flags, samples):
     batch, result = process(records, samples=samples)
     for found, values in zip(per_step(batch, result), expected, strict=True):
         assert found == pytest.approx(values, abs=1e-7)
-    for row, values in zip(batch.row_trajectory.tolist(), result.advantages, strict=True):
+    for row, values in zip(batch.row_trajectory.tolist(), result.tokens(batch), strict=True):
         ids = batch.step_ids[batch.row_trajectory.tolist().index(row)]
         assert ids.numel() == values.numel()
 
@@ -79,7 +82,7 @@ def test_a_trajectory_has_one_vote_however_many_rows_it_became(flags, samples):
 )
 def test_the_size_of_the_advantages_is_always_reported(config):
     batch, result = process(GOLDEN, config)
-    sizes = result.per_step[batch.mask].abs()
+    sizes = result.advantages[batch.mask].abs()
     assert result.metrics["advantage/abs_mean"] == pytest.approx(sizes.mean().item())
     assert result.metrics["advantage/abs_max"] == sizes.max().item()
     assert sizes.median().item() < result.metrics["advantage/abs_p99"] <= sizes.max().item()
@@ -89,7 +92,7 @@ def test_the_size_of_the_advantages_is_always_reported(config):
 
 def test_steps_are_numbered_through_the_trajectory_not_the_row():
     batch, result = process(GOLDEN, samples=2)
-    by_key = dict(zip(rows_of(GOLDEN, 2)[0], result.advantages, strict=True))
+    by_key = dict(zip(rows_of(GOLDEN, 2)[0], result.tokens(batch), strict=True))
     assert by_key["g_2_1"][0].item() == pytest.approx(
         0.718235, abs=1e-6
     )  # the third row's second part begins with step 2
@@ -103,9 +106,9 @@ def test_failed_and_withdrawn_rollouts_take_no_part():
     records = [*GOLDEN, failed, lonely]
     batch, result = process(records, withdrawn=[3, 4])
     _, alone = process(GOLDEN)
-    assert torch.equal(result.per_step[:3], alone.per_step)
-    assert not result.advantages[3:].any()
-    assert set(result.records(batch)) == {"g_0", "g_1", "g_2"}
+    assert torch.equal(result.advantages[:3], alone.advantages)
+    assert not result.tokens(batch)[3:].any()
+    assert set(result.credit(batch)) == {"g_0", "g_1", "g_2"}
     same = {name: value for name, value in alone.metrics.items() if not name.startswith("timing")}
     assert {name: value for name, value in result.metrics.items() if name in same} == same
 
@@ -113,7 +116,7 @@ def test_failed_and_withdrawn_rollouts_take_no_part():
 def test_padding_rows_need_no_trajectory_when_they_are_withdrawn():
     keys, ids = rows_of(GOLDEN)
     batch = make_batch(1, GOLDEN, [*keys, "padding-7"], pad_step_ids([*ids, [-1]], 12), withdrawn=[3])
-    assert not Processor(LABELS).process(batch).advantages[3].any()
+    assert not Processor(LABELS).process(batch).tokens(batch)[3].any()
 
 
 def test_a_row_of_no_trajectory_is_refused_by_name():
@@ -133,15 +136,15 @@ def test_a_step_in_which_everything_failed_gives_nothing_and_does_not_stop():
     records = [record("g", i, score=None, steps=0) for i in range(3)]
     batch = make_batch(1, records, ["g_0_0", "g_1_0", "g_2_0"], pad_step_ids([[-1]] * 3, 1), withdrawn=[0, 1, 2])
     result = Processor(LABELS).process(batch)
-    assert result.advantages.shape == (3, 1) and not result.advantages.any()
+    assert result.tokens(batch).shape == (3, 1) and not result.tokens(batch).any()
     nothing = make_batch(1, [], [], pad_step_ids([], 0))
-    assert Processor(LABELS).process(nothing).advantages.shape == (0, 0)
+    assert Processor(LABELS).process(nothing).tokens(nothing).shape == (0, 0)
 
 
 @pytest.mark.parametrize("status", ["failed", "skipped", "off"])
 def test_unlabelled_trajectories_get_outcome_credit_and_are_counted(status):
     records = [record("g", 0, "GBG", 1.0), record("g", 1, score=0.0, steps=2), record("g", 2, "GGGB", 1.0)]
-    records[1]["attribution"] = {"status": status, "kind": "timeout" if status == "failed" else "", "calls": 1}
+    records[1].attribution = Attribution(LabelStatus(status), kind="timeout" if status == "failed" else "", calls=1)
     batch, result = process(records)
     assert per_step(batch, result)[1] == pytest.approx([-1.414214] * 2, abs=1e-6)
     assert result.metrics["prm/unlabelled"] == 1.0
@@ -150,8 +153,8 @@ def test_unlabelled_trajectories_get_outcome_credit_and_are_counted(status):
 
 
 def test_labels_of_another_length_are_not_used_but_counted():
-    records = [dict(item) for item in GOLDEN]
-    records[0]["attribution"] = {"status": "labelled", "good": [True]}
+    records = [replace(item) for item in GOLDEN]
+    records[0].attribution = Attribution(LabelStatus.LABELLED, (True,))
     _, result = process(records)
     assert result.metrics["prm/flags_len_mismatch_rate"] == pytest.approx(1 / 3)
     assert result.metrics["prm/unlabelled"] == 1.0
@@ -172,7 +175,7 @@ def test_without_attribution_every_step_gets_grpos_advantage():
     for found, advantage in zip(per_step(batch, result), plain, strict=True):
         assert found == pytest.approx([advantage] * len(found))
     assert not any(name.startswith("prm") for name in result.metrics)
-    assert "step_rewards" not in result.records(batch)["g_0"]
+    assert result.credit(batch)["g_0"].step_rewards is None
 
 
 def test_metrics_alone_leave_the_advantages_as_they_are():
@@ -193,10 +196,10 @@ def test_alpha_follows_its_schedule():
 def test_the_outcome_stage_takes_its_options():
     alone = [record("g", 0, score=0.8, steps=2)]
     neutral = AttributionSettings(stages=[{"use": "outcome", "singleton": "neutral"}])
-    assert process(alone, AttributionSettings())[1].per_step.tolist() == [pytest.approx([0.8, 0.8], abs=1e-5)]
-    assert process(alone, neutral)[1].per_step.tolist() == [[0.0, 0.0]]
+    assert process(alone, AttributionSettings())[1].advantages.tolist() == [pytest.approx([0.8, 0.8], abs=1e-5)]
+    assert process(alone, neutral)[1].advantages.tolist() == [[0.0, 0.0]]
     _, undivided = process(GOLDEN, AttributionSettings(stages=[{"use": "outcome", "norm_by_std": False}]))
-    assert undivided.per_step[0, 0].item() == pytest.approx(1 / 3)
+    assert undivided.advantages[0, 0].item() == pytest.approx(1 / 3)
 
 
 def test_synthetic_tasks_are_scaled_where_data_is_mixed():
@@ -208,19 +211,19 @@ def test_synthetic_tasks_are_scaled_where_data_is_mixed():
     ]
     _, plain = process(records)
     _, hybrid = process(records, hybrid_data=True)
-    assert torch.equal(hybrid.per_step[:2], plain.per_step[:2])
-    assert torch.allclose(hybrid.per_step[2:], 0.5 * plain.per_step[2:])
+    assert torch.equal(hybrid.advantages[:2], plain.advantages[:2])
+    assert torch.allclose(hybrid.advantages[2:], 0.5 * plain.advantages[2:])
     assert hybrid.metrics["advantage/synthetic_share"] == 0.5
     quarter = AttributionSettings(
         enable=True, stages=["outcome", "attribution", {"use": "hybrid_scale", "scale": 0.25}]
     )
-    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].per_step[2:], 0.25 * plain.per_step[2:])
+    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].advantages[2:], 0.25 * plain.advantages[2:])
     for told in records[2:]:
-        told["task"]["metadata"]["advantage_scale"] = 0.75
-    assert torch.allclose(process(records, hybrid_data=True)[1].per_step[2:], 0.75 * plain.per_step[2:]), (
+        told.task.metadata["advantage_scale"] = 0.75
+    assert torch.allclose(process(records, hybrid_data=True)[1].advantages[2:], 0.75 * plain.advantages[2:]), (
         "a task says it itself"
     )
-    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].per_step[2:], 0.25 * plain.per_step[2:]), (
+    assert torch.allclose(process(records, quarter, hybrid_data=True)[1].advantages[2:], 0.25 * plain.advantages[2:]), (
         "the option wins"
     )
 
@@ -282,8 +285,8 @@ def test_a_decision_about_the_context_is_no_anchor_of_actions_and_hides_none():
         step("plan b", "", "plan"),
         step("go", "end"),
     ]
-    assert states({"steps": calls}) == ["", "context: door", "door", "plan: hall", "hall"]
-    assert states({"steps": []}) == []
+    assert states(trajectory(steps=calls)) == ["", "context: door", "door", "plan: hall", "hall"]
+    assert states(trajectory()) == []
 
 
 def test_gigpo_can_use_the_environments_rewards():
@@ -293,7 +296,7 @@ def test_gigpo_can_use_the_environments_rewards():
         record("g", 1, score=1.0, rewards=[0.0, 0.0], steps=2),
     ]
     _, result = process(records, config)
-    assert result.per_step[0, 0].item() == pytest.approx(0.7071, abs=1e-3)
+    assert result.advantages[0, 0].item() == pytest.approx(0.7071, abs=1e-3)
 
 
 def test_a_users_stage_is_found_by_its_path_and_gets_its_options():

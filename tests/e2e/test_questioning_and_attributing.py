@@ -18,6 +18,10 @@ from tests.e2e.whole_loop import ALPHA, STEPS, SYNTHETIC_SCALE
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
+def injected_of(record):
+    return record["guidance"]["injected"] if record["guidance"] else ""
+
+
 @pytest.fixture
 def run(whole_loop):
     return whole_loop
@@ -52,7 +56,7 @@ def test_both_kinds_of_tasks_are_rolled_out_each_with_its_own_grader(run):
         assert task["evaluator"] == ("state" if task["open_query"] else "env")
         assert (task["task_id"] in made) == task["open_query"]
         if task["open_query"]:
-            assert strip(record["messages"], record["guidance"])[1]["content"] == made[task["task_id"]]["query"]
+            assert strip(record["messages"], injected_of(record))[1]["content"] == made[task["task_id"]]["query"]
 
 
 def test_a_rollout_that_did_what_the_reference_does_succeeds_and_one_that_did_nothing_fails(run):
@@ -175,7 +179,7 @@ def test_no_training_prompt_holds_guidance_and_each_is_the_plain_opening_token_f
     tokenizer, guided = AutoTokenizer.from_pretrained(seed_policy_path()), 0
     for step in STEPS:
         for row, record in rows_of(run, step):
-            assert row["prompts"] == opening_ids(tokenizer, strip(record["messages"], record["guidance"]))
+            assert row["prompts"] == opening_ids(tokenizer, strip(record["messages"], injected_of(record)))
             assert record["steps"][0]["prompt_tokens"] == len(opening_ids(tokenizer, record["messages"]))
             assert row["guided"] == float(record["guided"])
             assert row["clip_ratio_high"] == pytest.approx(0.6 if record["guided"] else 0.28)

@@ -13,6 +13,7 @@ import numpy as np
 from agentevolver.embeddings import EncoderUnavailable, HashingEncoder, Vectors
 from agentevolver.llm import LLMReplyError, LLMUnavailable, Role
 from agentevolver.llm.prompts import read_sections, read_task
+from agentevolver.types import Trajectory
 from experience_manager.attempts import Attempt
 from experience_manager.database import Stamp
 from experience_manager.experience import Category, Experience
@@ -119,7 +120,7 @@ def attempt(task_id: str = "t1", number: int = 0, *, score: float = 1.0, **more:
 
 def record(
     task_id: str = "t1", number: int = 0, *, score: float | None = 1.0, guidance: Any = None, **more: Any
-) -> dict[str, Any]:
+) -> Trajectory:
     """A rollout as the trajectory files hold it."""
     messages = [
         {"role": "system", "content": "You are at site k7."},
@@ -127,17 +128,19 @@ def record(
         {"role": "assistant", "content": "note.del n3"},
         {"role": "user", "content": "ok"},
     ]
-    return {
-        "trajectory_id": f"{task_id}_{number}",
-        "task": {"task_id": task_id, "query": None, "metadata": {}},
-        "group_id": task_id,
-        "messages": messages,
-        "steps": [{"index": 0, "action": "note.del n3", "observation": "ok"}],
-        "stop_reason": "finished" if score is not None else "env_error",
-        "outcome": None if score is None else {"score": score, "success": score >= 1.0, "reason": ""},
-        "guidance": guidance,
-        **more,
-    }
+    return Trajectory.from_dict(
+        {
+            "rollout_id": number,
+            "task": {"task_id": task_id, "metadata": {}},
+            "group_id": task_id,
+            "messages": messages,
+            "steps": [{"index": 0, "action": "note.del n3", "observation": "ok"}],
+            "stop_reason": "finished" if score is not None else "env_error",
+            "outcome": None if score is None else {"score": score, "success": score >= 1.0, "reason": ""},
+            "guidance": guidance,
+            **more,
+        }
+    )
 
 
 def experience(when: str = "deleting a note", content: str = "read its doc first", **more: Any) -> Experience:

@@ -61,7 +61,7 @@ async def test_rollouts_are_guided_counted_and_told_why_not_once_it_is_gone(ray,
     assert {answer.experience_ids for answer in answers} == {("a",)}
     injection = inject(INIT, answers[0], settings.experience_template)
     guide.injected(answers[0], validation=False)
-    rollouts = [record(guidance=injection.to_dict())]
+    rollouts = [record(guidance=injection.use().to_dict()["guidance"])]
     metrics = await actor.record_step.remote(1, rollouts)
     assert metrics["exp_manager/guided_rollouts"] == 1 and metrics["exp_manager/pool_size"] == 1
     # The summariser is not there: it shows in the metrics and nowhere else.

@@ -1,5 +1,7 @@
 """Records of rollouts and messages of a foreign client, as attempts."""
 
+from dataclasses import replace
+
 from experience_fakes import attempt, record
 
 from experience_manager.attempts import from_messages, group_by_task, opening_and_task, read_attempts
@@ -17,7 +19,7 @@ def test_a_record_becomes_what_was_asked_done_and_achieved():
 
 
 def test_the_guidance_that_a_rollout_had_is_no_part_of_what_is_learned_from_it():
-    guidance = inject(OPENING, Guidance("secret advice", ("a",)), TEMPLATE).to_dict()
+    guidance = inject(OPENING, Guidance("secret advice", ("a",)), TEMPLATE).use().to_dict()["guidance"]
     (found,) = read_attempts([record(guidance=guidance)])
     assert found.guided and (found.opening, found.task) == ("You are at site k7.", "do t1")
 
@@ -43,7 +45,7 @@ def test_success_is_the_graders_word_or_a_threshold():
 
 def test_validation_rollouts_are_known_as_such_and_a_tasks_own_query_comes_first():
     row = record()
-    row["task"] |= {"metadata": {"validation": True}, "query": "in other words"}
+    row.task = replace(row.task, metadata={"validation": True}, query="in other words")
     (found,) = read_attempts([row])
     assert found.validation and found.task == "in other words"
 

@@ -33,7 +33,7 @@ def test_guidance_stands_before_the_task_and_nothing_else_changes(opening, text,
 @given(OPENING, st.sampled_from(["", " ", "\n\t "]), st.booleans())
 def test_without_a_text_nothing_is_injected_and_nothing_is_called_guided(opening, text, keep):
     injection = inject(opening, Guidance(text, ("a",), keep, problem="empty"), TEMPLATE)
-    assert not injection.guided and not injection.stripped and injection.to_dict() is None
+    assert not injection.guided and not injection.stripped and injection.use().to_dict()["guidance"] is None
     assert injection.messages == injection.plain == trained_on(injection) == opening
 
 
@@ -51,7 +51,7 @@ def test_stripping_gives_back_the_opening_to_the_letter_whatever_the_texts_hold(
     injection = inject(opening, Guidance(text, ("a",)), TEMPLATE)
     assert trained_on(injection) == opening
     talk = [{"role": "assistant", "content": "note.find"}, *later]
-    assert strip([*injection.messages, *talk], injection.to_dict()) == [*opening, *talk]
+    assert strip([*injection.messages, *talk], injection.injected) == [*opening, *talk]
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_tags_and_braces_in_task_and_guidance_are_text_like_any_other(task, text
     opening = [{"role": "user", "content": task}]
     injection = inject(opening, Guidance(text), TEMPLATE)
     assert injection.messages[0]["content"].endswith(text + TEMPLATE.split("{}")[1] + task)
-    assert strip(injection.messages, injection.to_dict()) == opening
+    assert strip(injection.messages, injection.injected) == opening
 
 
 def test_kept_guidance_stays_in_the_training_prompt_and_boosts_nothing():
@@ -75,7 +75,7 @@ def test_discarded_guidance_leaves_the_training_prompt_and_boosts():
 
 
 def test_what_a_trajectory_records_is_ready_for_json_and_says_what_was_added():
-    written = inject(OPENED, Guidance("read", ("a", "b")), "<EXP>{}</EXP>").to_dict()
+    written = inject(OPENED, Guidance("read", ("a", "b")), "<EXP>{}</EXP>").use().to_dict()["guidance"]
     assert written == {
         "text": "read",
         "experience_ids": ("a", "b"),
@@ -92,7 +92,7 @@ def test_the_callers_messages_are_not_changed():
 
 
 def test_an_unguided_record_is_left_as_it_is():
-    assert strip(OPENED, None) == OPENED
+    assert strip(OPENED, "") == OPENED
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ async def test_a_guided_rollout_that_did_not_happen_was_no_use(tmp_path):
 
 def validation_record(**more):
     row = record(**more)
-    row["task"]["metadata"] = {"validation": True}
+    row.task.metadata["validation"] = True
     return row
 
 

@@ -7,6 +7,7 @@ import pytest
 from task_manager.mixture import Curriculum
 from task_manager.profile import shipped_profile
 from task_manager.settings import CurriculumSettings
+from tests.trajectories import trajectory
 
 ON = CurriculumSettings(enable=True, rest_epochs=2, max_rest_epochs=5, smoothing=1.0)
 
@@ -14,7 +15,7 @@ ON = CurriculumSettings(enable=True, rest_epochs=2, max_rest_epochs=5, smoothing
 def group(task_id, *successes, group="g", scores=None):
     scores = scores or [float(success) for success in successes]
     return [
-        {"task": {"task_id": task_id}, "group_id": group, "outcome": {"success": bool(s), "score": score}}
+        trajectory(task={"task_id": task_id}, group_id=group, outcome={"success": bool(s), "score": score})
         for s, score in zip(successes, scores, strict=True)
     ]
 
@@ -71,7 +72,7 @@ def test_tasks_near_the_target_weigh_most_and_none_nothing():
 
 def test_rollouts_that_failed_count_for_nothing():
     curriculum = Curriculum(ON)
-    curriculum.record([{"task": {"task_id": "a"}, "group_id": "g", "outcome": None}, *group("b", 1, 0)])
+    curriculum.record([trajectory(task={"task_id": "a"}, group_id="g"), *group("b", 1, 0)])
     assert curriculum.metrics()["curriculum/known"] == 1
 
 

@@ -14,7 +14,7 @@ from env_service.protocol import EnvCrashed
 from task_manager.graders import GRADERS, Graders, GradingError, make_grader, register
 from task_manager.graders.base import GraderConfigError, bare_query
 from task_manager.graders.judge import KINDS, JudgeGrader, RunningMean
-from task_manager.graders.registry import ComparedOutcome, GraderContext, agreement, agreement_metrics
+from task_manager.graders.registry import GraderContext, agreement, agreement_metrics
 from task_manager.settings import GraderSettings
 
 TASK = Task(
@@ -250,12 +250,12 @@ async def test_each_task_is_graded_by_its_own_and_compared_by_another_if_wanted(
     tutor = Tutor({"judge/grade": [verdict(90), verdict(30), "gibberish"]})
     graders = Graders(GraderContext(settings, tutor), random.Random(0))
     outcome = await graders.grade(TASK, DONE, None, "i")
-    assert isinstance(outcome, ComparedOutcome) and (outcome.score, outcome.success) == (0.9, True)
+    assert (outcome.score, outcome.success) == (0.9, True)
     assert outcome.compared == {"grader": "llm-gt", "score": 0.3, "success": False, "reason": "r30"}
     trajectory = rollout(("done", "bye"))
     trajectory.outcome = outcome
     assert trajectory.to_dict()["outcome"]["compared"]["score"] == 0.3
-    metrics = agreement_metrics([trajectory.to_dict()])
+    metrics = agreement_metrics([trajectory])
     assert metrics["grader/llm_vs_llm-gt/n"] == 1 and metrics["grader/llm_vs_llm-gt/agreement"] == 0
     tutor.says["judge/grade"] = [verdict(90), "gibberish"]
     assert await graders.grade(TASK, DONE, None, "i") == Outcome(0.9, True, "r90"), "only the first grade is needed"

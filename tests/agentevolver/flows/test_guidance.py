@@ -44,7 +44,7 @@ def rolled_out(renderer, guides, limits=ROOMY):
     guide = guides.guide(TASK, "g", 0, 3)
     ids = [[*renderer.encode("look"), renderer.tokenizer.eos_token_id]]
     played = play(renderer, "causal", "react", ids, OBSERVATIONS, limits=limits, max_steps=2, guide=guide)
-    return played, guides.record(played.rollout, wanted=guide is not None)
+    return played, guides.used(played.rollout, wanted=guide is not None).to_dict()
 
 
 def guided_ids(guides, task, n):

@@ -11,6 +11,7 @@ from agentevolver.rollout.rows import group_name, group_place, row_order
 from agentevolver.trainer.batch import Places, ordered, validation_order
 from agentevolver.types import Task
 from task_manager.dataset import row_of
+from tests.trajectories import trajectory
 
 
 def test_a_name_tells_place_and_step_and_belongs_to_the_run():
@@ -51,7 +52,9 @@ def test_rows_come_in_the_order_of_group_rollout_and_row_whatever_the_order_of_a
 
 
 def test_a_validation_is_ordered_by_group_and_rollout():
-    records = [{"group_id": f"000000-0000{place}-x", "rollout_id": rollout} for place in (1, 0) for rollout in (10, 2)]
+    records = [
+        trajectory(group_id=f"000000-0000{place}-x", rollout_id=rollout) for place in (1, 0) for rollout in (10, 2)
+    ]
     assert validation_order(records) == [3, 2, 1, 0]
 
 

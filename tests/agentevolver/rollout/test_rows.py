@@ -23,7 +23,7 @@ def rollout(samples=(SAMPLE,), score=1.0, stop=StopReason.FINISHED):
 
 
 def outputs_of(happened, *args, **kwargs):
-    return to_outputs(happened, happened.trajectory.to_dict(), *args, **kwargs)
+    return to_outputs(happened, *args, **kwargs)
 
 
 def test_a_sample_becomes_a_row_of_the_ids_and_numbers_that_were_recorded():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,25 +20,24 @@ from agentevolver.utils.files import read_jsonl
 from experience_manager.errors import StoreCorrupt
 from experience_manager.manager import Filling
 from experience_manager.store import Store
+from tests.trajectories import trajectory
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "navigating.yaml"
 OPENING = ({"role": "system", "content": "site k1"}, {"role": "user", "content": "delete the note"})
 
 
 def record(name="g_0", *, guided=False, stripped=False, wanted=False, success=False, task="t", guidance=None):
-    return {
-        "trajectory_id": name,
-        "group_id": name.partition("_")[0],
-        "task": {"task_id": task, "query": None, "metadata": {}},
-        "messages": [*(dict(message) for message in OPENING), {"role": "assistant", "content": "done"}],
-        "steps": [{"index": 0, "action": "done", "observation": ""}],
-        "stop_reason": "finished",
-        "outcome": {"score": float(success), "success": success},
-        "guided": guided,
-        "stripped": stripped,
-        "guidance": guidance,
-        "guidance_wanted": wanted,
-    }
+    injected = {"injected": "tip", "keep": not stripped} if guided else None
+    return trajectory(
+        group_id=name.partition("_")[0],
+        rollout_id=int(name.partition("_")[2]),
+        task={"task_id": task},
+        messages=[*(dict(message) for message in OPENING), {"role": "assistant", "content": "done"}],
+        steps=[{"index": 0, "action": "done", "observation": ""}],
+        outcome={"score": float(success), "success": success},
+        guidance=guidance or injected,
+        guidance_wanted=wanted,
+    )
 
 
 def test_every_row_of_a_rollout_has_its_flags():
@@ -49,7 +49,7 @@ def test_every_row_of_a_rollout_has_its_flags():
 
 
 def test_success_of_guided_rollouts_is_told_apart_and_unanswered_ones_are_counted():
-    failed = {**record("d_0", wanted=True), "outcome": None}
+    failed = replace(record("d_0", wanted=True), outcome=None)
     records = [
         record("a_0", guided=True, wanted=True, success=True),
         record("a_1", wanted=True, success=True),
@@ -155,7 +155,11 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     assert rolled == [["w0"]]
 
     navigation.submit(
-        1, [record("g_0", guided=True, stripped=True, success=True, guidance=injection.to_dict()), record("g_1")]
+        1,
+        [
+            record("g_0", guided=True, stripped=True, success=True, guidance=injection.use().to_dict()["guidance"]),
+            record("g_1"),
+        ],
     )
     metrics = {}
     for _ in range(20):
@@ -196,7 +200,7 @@ def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed
     down, asked, rolled = ["w1", "w40"], [], []
 
     def warm_start(records):
-        tasks = list(dict.fromkeys(record["task"]["task_id"] for record in records))
+        tasks = list(dict.fromkeys(one.task.task_id for one in records))
         asked.append(tasks)
         return Filling({"exp_manager/pool_size": 1.0}, tuple(task for task in tasks if task in down))
 

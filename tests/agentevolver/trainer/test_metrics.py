@@ -1,19 +1,21 @@
 """What a step's rollouts say, and when they say that the run should end."""
 
+from dataclasses import replace
+
 import pytest
 
 from agentevolver.trainer.failures import FailureGuard, RolloutsFailed, lonely_groups
 from agentevolver.trainer.metrics import rollout_metrics
+from tests.trajectories import trajectory
 
 
 def record(group="g", score=1.0, stop="finished", attempts=1, error=""):
     outcome = None if score is None else {"score": score, "success": score >= 1, "reason": ""}
     step = {"action_tokens": 5, "truncated": False, "generate_s": 0.1, "env_s": 0.01}
-    return {
-        "group_id": group, "outcome": outcome, "stop_reason": stop, "attempts": attempts, "error": error,
-        "seconds": 0.3,
-        "steps": [step, step] if outcome else [], "dropped_samples": {},
-    }  # fmt: skip
+    return trajectory(
+        group_id=group, outcome=outcome, stop_reason=stop, attempts=attempts, error=error, seconds=0.3,
+        steps=[step, step] if outcome else [],
+    )  # fmt: skip
 
 
 def failed(stop="env_error", error="gone"):
@@ -32,7 +34,9 @@ def test_metrics_count_failed_rollouts_apart_from_graded_ones():
 
 def test_samples_that_were_left_out_are_counted_by_name():
     long, many = {"response_too_long": 2}, {"over_max_samples": 1, "response_too_long": 1}
-    metrics = rollout_metrics([{**record(), "dropped_samples": long}, {**record(), "dropped_samples": many}], gen_s=1.0)
+    metrics = rollout_metrics(
+        [replace(record(), dropped_samples=long), replace(record(), dropped_samples=many)], gen_s=1.0
+    )
     dropped = {name: count for name, count in metrics.items() if name.startswith("rollout/dropped_samples/")}
     assert dropped == {
         "rollout/dropped_samples/prompt_too_long": 0,
@@ -52,7 +56,7 @@ def test_metrics_of_a_step_without_a_graded_rollout_hold_no_mean():
 
 
 def test_a_group_of_which_one_is_left_is_lonely():
-    assert lonely_groups([record("a"), record("b"), record("b"), {**failed(), "group_id": "a"}]) == {"a"}
+    assert lonely_groups([record("a"), record("b"), record("b"), replace(failed(), group_id="a")]) == {"a"}
 
 
 def test_a_group_that_was_asked_for_one_rollout_is_not_lonely():

@@ -13,13 +13,14 @@ from agentevolver.trainer import tasks as training
 from agentevolver.trainer.failures import FailureGuard
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.trainer.tasks import TrainingTasks
-from agentevolver.types import Task
+from agentevolver.types import Outcome, Task
 from task_manager.background import round_files
-from task_manager.graders.registry import ComparedOutcome
+from task_manager.graders.registry import compared
 from task_manager.services import running
 from task_manager.synthetic import synthetic_tasks
 from task_manager.tasks import write_objectives, write_tasks
 from tests.agentevolver.launcher.fakes import free_port
+from tests.trajectories import trajectory
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 ORIGINALS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train"}) for i in range(8)]
@@ -60,7 +61,7 @@ def resolved(tmp_path, *overrides):
 
 def record(task, success, group="g", rollout=0, outcome=True):
     graded = {"score": float(success), "success": bool(success), "reason": ""} if outcome else None
-    return {"task": task.to_dict(), "group_id": group, "rollout_id": rollout, "outcome": graded}
+    return trajectory(task=task.to_dict(), group_id=group, rollout_id=rollout, outcome=graded)
 
 
 def test_an_epoch_mixes_both_kinds_and_the_curriculum_hears_of_each_step(tmp_path):
@@ -81,12 +82,11 @@ def test_an_epoch_mixes_both_kinds_and_the_curriculum_hears_of_each_step(tmp_pat
 
 def test_failed_rollouts_count_in_no_kind_and_compared_grades_tell_how_far_two_graders_agree():
     assert task_metrics([record(ORIGINALS[0], 0, outcome=False)]) == {}
-    compared = record(ORIGINALS[0], 1)
-    compared["outcome"] = {"score": 1.0, "success": True, "compared": {"grader": "llm", "score": 0.2, "success": False}}
-    metrics = task_metrics([compared, record(synthetic(1)[0], 1, outcome=False)])
+    graded = record(ORIGINALS[0], 1)
+    graded.outcome = compared(Outcome(1.0, True), "llm", Outcome(0.2, False))
+    metrics = task_metrics([graded, record(synthetic(1)[0], 1, outcome=False)])
     assert metrics["task/synthetic_share"] == 0 and "task/success/synthetic" not in metrics
     assert metrics["grader/env_vs_llm/agreement"] == 0 and metrics["grader/env_vs_llm/n"] == 1
-    assert ComparedOutcome(1.0, True).compared == {}
 
 
 class FakeRounds:

@@ -11,11 +11,10 @@ from typing import Any
 import orjson
 import yaml
 
-from advantage_processor.labels import Attribution, LabelStatus
 from agentevolver.embeddings import HashingEncoder
 from agentevolver.llm.store import Ledger, Usage
 from agentevolver.monitor.log import Status
-from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
+from agentevolver.types import Attribution, LabelStatus, Outcome, Step, StopReason, Task, Trajectory
 from agentevolver.utils.files import write_jsonl
 from experience_manager.experience import Category, Experience
 from experience_manager.guide import Guidance, inject
@@ -137,7 +136,7 @@ def make_record(task: Task, group: str, rollout: int) -> dict[str, Any]:
         ).to_dict()
         sign = 1.0 if success else -1.0
         record["credit"] = {"advantages": [0.5 * sign, 1.25 * sign], "step_rewards": [0.25 * sign, 1.0 * sign]}
-    if (given := injection.to_dict()) is not None:
+    if (given := injection.use().to_dict()["guidance"]) is not None:
         record["guidance"] = given
     return record
 

@@ -115,7 +115,10 @@ async def test_a_run_over_our_own_service_learns_guides_and_counts_like_one_with
             await manager.injected(guidance.experience_ids)
             await manager.record_step(
                 1,
-                [record("t9", guidance=injection.to_dict()), record("t9", 1, score=0.0, guidance=injection.to_dict())],
+                [
+                    record("t9", guidance=injection.use().to_dict()["guidance"]),
+                    record("t9", 1, score=0.0, guidance=injection.use().to_dict()["guidance"]),
+                ],
             )
             (kept,) = store.records("default")
             assert (kept.uses, kept.successes) == (2, 1)

@@ -71,7 +71,7 @@ class Work:
         pool, count = self.pool(), self.options.records
         vectors = made(count, 1)
         for start in range(0, count, 10_000):
-            block = experiences(min(10_000, count - start), start, self.options.slots)
+            block = experiences(min(10_000, count - start), start, self.options.places)
             self.told(block, vectors[start : start + len(block)])
             self.timed(lambda block=block: pool.put(block))
 
@@ -82,7 +82,7 @@ class Work:
         pool.search(self.query(1)[0], K)
         for number in range(TIMES // 4):
             found = self.told(
-                experiences(batch, count + batch * number, self.options.slots), newcomer_vectors(near, number)
+                experiences(batch, count + batch * number, self.options.places), newcomer_vectors(near, number)
             )
             self.timed(lambda found=found: pool.add(found))
 
@@ -114,7 +114,7 @@ class Work:
         (text,) = self.query(1)
         pool.search(text, K)
         for number in range(TIMES):
-            other.put(self.told(experiences(1, 10**7 + number, self.options.slots), made(1, 5000 + number)))
+            other.put(self.told(experiences(1, 10**7 + number, self.options.places), made(1, 5000 + number)))
             self.query(1)
             self.timed(lambda: pool.search(text, K))
 
@@ -210,7 +210,7 @@ def main() -> None:
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     print(
-        f"{options.records:,} experiences, {options.slots:,} places\n{'':<14} {'wall ms':>10} {'CPU ms':>10} "
+        f"{options.records:,} experiences, {options.places:,} places\n{'':<14} {'wall ms':>10} {'CPU ms':>10} "
         f"{'MiB more':>9}"
     )
     with tempfile.TemporaryDirectory() as folder:

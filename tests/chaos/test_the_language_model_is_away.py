@@ -18,7 +18,7 @@ from tests.e2e.runs import ROOT, Launched, free_port, launch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1200)]
 
-AWAY_S = 45
+AWAY_S = 60
 SEEDS = 40
 
 

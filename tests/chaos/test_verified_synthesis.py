@@ -24,7 +24,7 @@ from tests.task_manager.synthesis_driver import kept_tasks, recheck
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
-STEPS = 3
+STEPS = 5
 ROLLOUT = "actor_rollout_ref.rollout."
 ROOM = 4096
 SMALL = (

@@ -1,9 +1,11 @@
 """The shared data types: row keys, and what a task is rolled out for."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentevolver.types import RowKey, Task
+from agentevolver.types import SCHEMA, RowKey, Task, Trajectory
+from tests.trajectories import trajectory
 
 GROUPS = st.text("abc_-0123456789", min_size=1)
 NUMBERS = st.integers(0, 10**6)
@@ -25,3 +27,12 @@ def test_a_task_says_what_it_is_rolled_out_for() -> None:
     assert not task.is_validation and not task.is_scout
     assert task.scouting().is_scout and task.scouting().metadata["level"] == 1 and not task.is_scout
     assert Task("a", "pocket", metadata={"validation": True}).is_validation
+
+
+def test_a_record_says_its_schema_and_one_of_a_newer_release_is_refused_in_one_line():
+    record = trajectory(guidance={"injected": "tip", "experience_ids": ["a"]}, guidance_wanted=True).to_dict()
+    assert record["schema"] == SCHEMA and Trajectory.from_dict(record).to_dict() == record
+    with pytest.raises(ValueError, match=rf"schema {SCHEMA + 1}, this release reads up to {SCHEMA}"):
+        Trajectory.from_dict({**record, "schema": SCHEMA + 1})
+    earlier = {name: value for name, value in record.items() if name not in ("schema", "guidance_wanted")}
+    assert Trajectory.from_dict(earlier).guidance.guided

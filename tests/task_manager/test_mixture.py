@@ -14,6 +14,7 @@ from agentevolver.types import Task
 from task_manager.dataset import SCALE_KEY, MixedTasks
 from task_manager.mixture import Mixture, Round
 from task_manager.settings import MixtureSettings, TaskManagerSettings
+from tests.trajectories import trajectory
 
 ORIGINALS = [f"o{i}" for i in range(10)]
 SYNTHETIC = [f"s{i}" for i in range(25)]
@@ -199,7 +200,7 @@ def test_a_resumed_loader_goes_on_exactly(batches_before):
 
 def record(task_id, success, group="g", score=None):
     outcome = {"success": bool(success), "score": float(success) if score is None else score}
-    return {"task": {"task_id": task_id}, "group_id": group, "outcome": outcome}
+    return trajectory(task={"task_id": task_id}, group_id=group, outcome=outcome)
 
 
 def test_new_tasks_are_drawn_from_the_next_epoch_on():

@@ -73,14 +73,14 @@ def test_a_sample_over_the_limit_is_dropped_by_name_and_the_rollout_goes_on(chat
     rollout = play(chatml, "causal", "react", [], SEEN, limits=TIGHT, engine=TooLong()).rollout
     assert rollout.trajectory.stop_reason is StopReason.CONTEXT_FULL and rollout.trajectory.outcome is not None
     assert rollout.samples == [] and rollout.trajectory.dropped_samples == {"response_too_long": 1}
-    (output,) = to_outputs(rollout, rollout.trajectory.to_dict(), chatml.tokenizer.eos_token_id, 1, validation=False)
+    (output,) = to_outputs(rollout, chatml.tokenizer.eos_token_id, 1, validation=False)
     assert output.extra_fields["masked"] and output.response_mask == [0], "verl is handed a row that counts nowhere"
     assert output.extra_fields["trajectory"]["dropped_samples"] == {"response_too_long": 1}
 
 
 def test_the_outputs_for_verl_are_the_samples_with_the_trajectorys_record_on_the_last(chatml):
     rollout = play(chatml, "reasoning", "react", said(chatml, "<think>t</think>act"), SEEN, max_steps=3).rollout
-    outputs = to_outputs(rollout, rollout.trajectory.to_dict(), chatml.tokenizer.eos_token_id, 1, validation=False)
+    outputs = to_outputs(rollout, chatml.tokenizer.eos_token_id, 1, validation=False)
     assert [output.extra_fields["step_ids"] for output in outputs] == [sample.step_ids for sample in rollout.samples]
     assert len(outputs) == 3 and ["trajectory" in output.extra_fields for output in outputs] == [False, False, True]
     assert {sample.trajectory_id for sample in rollout.samples} == {"g_0"}

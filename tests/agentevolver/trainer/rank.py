@@ -30,6 +30,7 @@ from verl.utils.torch_dtypes import PrecisionType
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import for_verl, load
+from tests.trajectories import trajectory as rolled_out
 
 ROOT = Path(__file__).parents[3]
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -130,14 +131,15 @@ def rollouts(case, seed):
         range(CASES[case].get("tasks", TASKS)), range(CASES[case].get("rollouts", ROLLOUTS))
     ):
         trajectory, score, guided = f"t{task}_{rollout}", float(draw(0, 1)), draw(0, 1) > 0
-        record = {
-            "group_id": f"t{task}", "rollout_id": rollout, "trajectory_id": trajectory, "stop_reason": "finished",
-            "attempts": 1,
-            "error": "", "seconds": 1.0, "dropped_samples": {}, "guided": guided, "stripped": guided,
-            "guidance_wanted": guided,
-            "outcome": None if trajectory in failed else {"score": score, "success": score > 0},
-            "steps": [{"action_tokens": 5, "truncated": False, "generate_s": 0.1, "env_s": 0.1}],
-        }  # fmt: skip
+        record = rolled_out(
+            group_id=f"t{task}",
+            rollout_id=rollout,
+            seconds=1.0,
+            guidance={"injected": "tip", "text": "tip"} if guided else None,
+            guidance_wanted=guided,
+            outcome=None if trajectory in failed else {"score": score, "success": score > 0},
+            steps=[{"action_tokens": 5, "generate_s": 0.1, "env_s": 0.1}],
+        ).to_dict()
         samples = draw(1, CASES[case].get("samples", 3))
         for sample in range(samples):
             prompt, length = torch.randint(5, 300, (draw(4, 60),)), draw(4, 40)

@@ -31,6 +31,7 @@ from agentevolver.builtin.teacher.service import HANDLERS, Teacher, make_app
 from agentevolver.llm import LLM, LLMRefused, LLMReplyError, LLMSettings, Role, prompts
 from agentevolver.utils.web.access import Access
 from tests.agentevolver.builtin.teacher.pocket_prompts import NO_MISTAKES, Steps
+from tests.trajectories import trajectory
 
 MILK: Steps = [(0, "note.find milk", "milk n3 home"), (1, "note.del n3 yes", "ok"), (2, "done", "bye")]
 GRADE = prompts.messages(
@@ -264,9 +265,9 @@ async def test_the_advantage_processors_prompt_is_understood() -> None:
     from advantage_processor.labels import label_messages, read_some
 
     steps = [{"index": i, "action": a, "observation": o} for i, a, o in MILK]
-    trajectory = {"task": {"query": "delete note milk"}, "messages": [], "steps": steps, "outcome": {"score": 1.0}}
+    played = trajectory(task={"query": "delete note milk"}, steps=steps, outcome={"score": 1.0, "success": True})
     for window in (range(0, 3), range(1, 3)):
-        reply = await _understood(label_messages(trajectory, window, success=True, max_chars=2000))
+        reply = await _understood(label_messages(played, window, success=True, max_chars=2000))
         assert sorted(read_some(json.dumps(reply), list(window)).labels) == list(window)
 
 

@@ -30,7 +30,7 @@ from verl.utils.torch_dtypes import PrecisionType
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import for_verl, load
-from tests.trajectories import trajectory as rolled_out
+from agentevolver.types import GuidanceUse, Outcome, Step, StopReason, Task, Trajectory
 
 ROOT = Path(__file__).parents[3]
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -131,14 +131,16 @@ def rollouts(case, seed):
         range(CASES[case].get("tasks", TASKS)), range(CASES[case].get("rollouts", ROLLOUTS))
     ):
         trajectory, score, guided = f"t{task}_{rollout}", float(draw(0, 1)), draw(0, 1) > 0
-        record = rolled_out(
+        record = Trajectory(
+            Task("t", "pocket"),
             group_id=f"t{task}",
             rollout_id=rollout,
+            messages=[],
+            steps=[Step(0, "", "", 0.0, 0, 5, truncated=False, generate_s=0.1, env_s=0.1)],
+            stop_reason=StopReason.FINISHED,
+            outcome=None if trajectory in failed else Outcome(score, score > 0),
             seconds=1.0,
-            guidance={"injected": "tip", "text": "tip"} if guided else None,
-            guidance_wanted=guided,
-            outcome=None if trajectory in failed else {"score": score, "success": score > 0},
-            steps=[{"action_tokens": 5, "generate_s": 0.1, "env_s": 0.1}],
+            guidance=GuidanceUse(guided, injected="tip" if guided else ""),
         ).to_dict()
         samples = draw(1, CASES[case].get("samples", 3))
         for sample in range(samples):

@@ -1,17 +1,16 @@
 """Step labels: a judge labels each step of a trajectory once its outcome is known, while other rollouts still run.
 
-`Attributor.attribute` never fails a rollout and never stops a run: what it returns says whether there are labels, and
+`Attributor.label_steps` never fails a rollout and never stops a run: what it returns says whether there are labels, and
 if not, why. No label is invented: a trajectory whose judge is slow, down, out of budget or answers something else is
 FAILED, which is counted and leaves it with its outcome's credit. A judge that keeps failing is left alone for a while.
-Labels of a trajectory that was judged before come from the cache; equal trajectories at the same time are judged
-once.
+Steps that were labelled before, in an equal trajectory, keep those labels (the cache); equal trajectories at the same
+time are judged once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import statistics
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from advantage_processor.cache import ExchangeLog, LabelCache, trajectory_hash
+from advantage_processor.groups import Group, GroupOutcomes
 from advantage_processor.labels import (
     GLIMPSE_CHARS,
     VERSION,
@@ -58,8 +58,7 @@ FAILURES_IN_A_ROW = 3
 PAUSE_S = 30.0
 # Seconds between two log messages of one kind.
 SILENCE_S = 30.0
-# As in `grpo`, which this mirrors without torch.
-EPSILON = 1e-6
+# An advantage below it is none.
 SMALL = 1e-8
 
 
@@ -136,7 +135,7 @@ class Attributor:
         self._told: dict[str, tuple[float, int]] = {}
         self._prices = (endpoint.price_in, endpoint.price_out) if endpoint else (0.0, 0.0)
 
-    async def attribute(self, trajectory: Trajectory, *, step: int) -> Attribution:
+    async def label_steps(self, trajectory: Trajectory, *, step: int) -> Attribution:
         """Label the steps of a trajectory: a label for each step, or why there is none. Raises nothing but
         cancellation.
 
@@ -219,10 +218,10 @@ class Attributor:
         if kind == "timeout" and not str(error):
             error = TimeoutError(f"no labels within {self._settings.timeout_s:g} s (timeout_s)")
         self._pause.failed(kind)
-        self._tell(kind, trajectory.trajectory_id, error)
+        self._warn_once(kind, trajectory.trajectory_id, error)
         return Attribution(LabelStatus.FAILED, kind=kind, reason=f"{type(error).__name__}: {error}")
 
-    def _tell(self, kind: str, name: str, error: Exception) -> None:
+    def _warn_once(self, kind: str, name: str, error: Exception) -> None:
         """Log a failure, each kind once a while with the number of those in between: a judge that is down fails
         hundreds at a time."""
         last, untold = self._told.get(kind, (float("-inf"), 0))
@@ -248,25 +247,27 @@ class Attributor:
             self._pause.check()
             # Whichever of equal rollouts comes first asks for all of them.
             with seeds.drawing_for("labels", key):
-                labels = await self._asked(trajectory, work)
+                labels = await self._label_windows(trajectory, work)
             self._pause.answered()
             self._cache.put(key, labels)
             return labels
 
-    async def _asked(self, trajectory: Trajectory, work: _Work) -> list[StepLabel]:
+    async def _label_windows(self, trajectory: Trajectory, work: _Work) -> list[StepLabel]:
+        """Label the steps of all windows at once; one that fails ends the others."""
         spans = list(windows(len(trajectory.steps), self._settings.window_steps))
-        parts = await _all_or_none([self._ask(trajectory, window, work) for window in spans])
+        parts = await _all_or_none([self._label_window(trajectory, window, work) for window in spans])
         return [label for part in parts for label in part]
 
     def _key(self, trajectory: Trajectory) -> str:
+        """Return a hash of all that the labels of the steps depend on: steps with equal keys have equal labels."""
         steps = [(step.action, step.observation) for step in trajectory.steps]
         asked = (VERSION, self._settings.model, self._settings.window_steps, self._settings.max_chars)
         return trajectory_hash(
             asked, opening_and_task(trajectory), steps, _score(trajectory), self._success(trajectory)
         )
 
-    async def _ask(self, trajectory: Trajectory, window: range, work: _Work) -> list[StepLabel]:
-        """Ask for the labels of a window, a second time for those that cannot be read; raises LabelError when some are
+    async def _label_window(self, trajectory: Trajectory, window: range, work: _Work) -> list[StepLabel]:
+        """Label a window of steps, those that cannot be read a second time; raises LabelError when some are
         still missing.
 
         A prompt that is too long for the model is asked with shorter actions and observations; what a content filter
@@ -372,63 +373,3 @@ async def _all_or_none(questions: Sequence[Coroutine[Any, Any, list[StepLabel]]]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass(slots=True)
-class Group:
-    """How the rollouts of a group ended so far, and whether all have."""
-
-    step: int
-    outcomes: dict[int, float | None] = field(default_factory=dict)
-    complete: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class GroupOutcomes:
-    """Where the rollouts of a group meet; all of them run on one event loop, and each reports once, failed ones
-    included.
-
-    Args:
-        size: rollouts of a group. A group is forgotten as soon as all of them have reported, and with the next training
-            step at the
-            latest: what never reports (a rollout that was cancelled) would be waited for to the end of the run.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._groups: dict[str, Group] = {}
-        self._step = 0
-
-    def report(self, group_id: str, rollout_id: int, outcome: float | None, *, step: int) -> Group:
-        """Say how a rollout of a training step ended: None when it failed and takes no part. The returned group is for
-        `advantage`."""
-        if step > self._step:
-            self._step = step
-            self._groups = {key: group for key, group in self._groups.items() if group.step >= step}
-        group = self._groups.setdefault(group_id, Group(step))
-        group.outcomes[rollout_id] = outcome
-        if len(group.outcomes) >= self._size:
-            del self._groups[group_id]
-            group.complete.set()
-        return group
-
-    async def advantage(self, group: Group, rollout_id: int, timeout_s: float) -> float | None:
-        """Return the group-relative advantage of a rollout that did not fail; None when its group was not complete in
-        time."""
-        try:
-            await asyncio.wait_for(group.complete.wait(), timeout_s)
-        except TimeoutError:
-            return None
-        own = group.outcomes[rollout_id]
-        assert own is not None, f"rollout {rollout_id} reported that it failed, it has no advantage"
-        return group_advantage(own, [outcome for outcome in group.outcomes.values() if outcome is not None], self._size)
-
-
-def group_advantage(outcome: float, outcomes: list[float], size: int) -> float:
-    """Return (R - mean) / (unbiased deviation + 1e-6) of one outcome among those of its group.
-
-    The only rollout left of a group has none to compare itself to: its advantage is 0, or its score where groups are of
-    one.
-    """
-    if len(outcomes) < 2:
-        return outcome if size == 1 else 0.0
-    return (outcome - statistics.fmean(outcomes)) / (statistics.stdev(outcomes) + EPSILON)

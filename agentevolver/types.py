@@ -52,6 +52,11 @@ class Task:
     metadata: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def split(self) -> str | None:
+        """The environment's split that it is of; None for one that was made by hand or synthesised."""
+        return self.metadata.get("split")
+
+    @property
     def is_validation(self) -> bool:
         """Whether it is rolled out to measure the policy, and never trained on."""
         return bool(self.metadata.get("validation"))

@@ -117,7 +117,7 @@ async def phase(
 
     async def label(record: Trajectory) -> None:
         if attributor is not None:
-            attribution = await attributor.attribute(record, step=1)
+            attribution = await attributor.label_steps(record, step=1)
             assert attribution.status is LabelStatus.LABELLED and not attribution.cached, attribution.reason
             waited.append(attribution.seconds)
 

@@ -263,7 +263,7 @@ async def attribute(played: Sequence[Trajectory], settings: LLMSettings, truth: 
     cell, is_truth = Cell(units=len(played)), not truth
     async with LLM(judge_settings(settings, section)) as llm:
         attributor = Attributor(section, llm, group_size=2)
-        found = await asyncio.gather(*(attributor.attribute(trajectory, step=1) for trajectory in played))
+        found = await asyncio.gather(*(attributor.label_steps(trajectory, step=1) for trajectory in played))
         attributor.close()
     for trajectory, attribution in zip(played, found, strict=True):
         name = trajectory.trajectory_id

@@ -383,10 +383,10 @@ class ExperienceManager:
 
     def _failed(self, problem: str, fault: Exception | None = None) -> Guidance:
         self._counts["retrieval_errors"] += 1
-        self._tell(f"rollouts go on without guidance: {problem}", fault)
+        self._warn_once(f"rollouts go on without guidance: {problem}", fault)
         return Guidance(problem=problem)
 
-    def _tell(self, message: str, fault: Exception | None = None) -> None:
+    def _warn_once(self, message: str, fault: Exception | None = None) -> None:
         """Log a problem once, not for every task of every step; a fault of ours with where it happened."""
         if message not in self._told:
             self._told.add(message)
@@ -425,10 +425,10 @@ class ExperienceManager:
         try:
             return await call
         except FAILURES as error:
-            self._tell(str(error))
+            self._warn_once(str(error))
         except Exception as error:
             # As in retrieval: a fault costs what was to be done, not the step.
-            self._tell(f"{type(error).__name__}: {error}", error)
+            self._warn_once(f"{type(error).__name__}: {error}", error)
         self._counts[name] += 1
         return None
 

@@ -38,15 +38,14 @@ class TaskDataset(Dataset[dict[str, Any]]):
         tasks = [task for file in files for task in read_tasks(Path(file))]
         self._tasks = tasks if max_samples < 0 else tasks[:max_samples]
         self.rollouts: int | None = None
-        self._several_splits = len({task.metadata.get("split") for task in self._tasks}) > 1
+        self._several_splits = len({task.split for task in self._tasks}) > 1
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         task = self._tasks[index]
-        split = task.metadata.get("split", "train")
-        row = row_of(task, index, f"{task.env_type}/{split}" if self._several_splits else task.env_type)
+        row = row_of(task, index, f"{task.env_type}/{task.split or 'train'}" if self._several_splits else task.env_type)
         return row if self.rollouts is None else {**row, ROLLOUTS_KEY: self.rollouts}
 
 

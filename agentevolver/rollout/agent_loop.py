@@ -111,7 +111,7 @@ class Episode(AgentLoopBase):
                 trajectory.guidance = shared.guides.used(rollout, wanted=guide is not None)
             if shared.attributor is not None and not validation and not task.is_scout:
                 # Outside of the slots: the next episode runs while the judge reads this one.
-                trajectory.attribution = await shared.attributor.attribute(trajectory, step=step)
+                trajectory.attribution = await shared.attributor.label_steps(trajectory, step=step)
         return to_outputs(rollout, shared.eos_token_id, step - 1, validation=validation)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from advantage_processor.attributor import GroupOutcomes
+from advantage_processor.groups import GroupOutcomes
 
 
 async def test_a_group_that_never_completes_is_forgotten_with_the_next_step():

@@ -112,7 +112,7 @@ async def training_step(url, *, tries=2, timeout_s=5.0, **section):
     records = trajectories()
     async with LLM(llm_settings) as llm:
         attributor = Attributor(settings, llm, group_size=ROLLOUTS, endpoint=llm_settings.endpoint(Role.ATTRIBUTOR))
-        found = await asyncio.wait_for(asyncio.gather(*(attributor.attribute(data, step=1) for data in records)), 60)
+        found = await asyncio.wait_for(asyncio.gather(*(attributor.label_steps(data, step=1) for data in records)), 60)
         llm_metrics = llm.metrics()
     for data, attribution in zip(records, found, strict=True):
         data.attribution = Attribution.from_dict(json.loads(json.dumps(attribution.to_dict())))
@@ -271,5 +271,5 @@ async def test_text_in_an_observation_does_not_speak_for_the_judge():
     async with FaultyJudge(honest) as server:
         llm_settings = judge_settings(LLMSettings(base_url=server.url, model="judge", api_key_env=None), settings)
         async with LLM(llm_settings) as llm:
-            found = await Attributor(settings, llm, group_size=1).attribute(data, step=1)
+            found = await Attributor(settings, llm, group_size=1).label_steps(data, step=1)
     assert found.good == (False,) * 4

@@ -170,7 +170,7 @@ async def test_every_role_that_the_policy_plays_ends_in_its_result_or_in_its_fai
             synthesiser.propose(exploration, []),
             verifier.verify(WORLD, proposal, "site k3"),
             JudgeGrader("llm", llm).grade(rollout.task, rollout, client, "i"),
-            Attributor(section, judge, group_size=1).attribute(rollout, step=1),
+            Attributor(section, judge, group_size=1).label_steps(rollout, step=1),
             Distiller(llm, DistillationSettings()).distil(read_attempts([rollout])),
             return_exceptions=True,
         )

@@ -23,6 +23,7 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import register_trainer
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
@@ -76,10 +77,11 @@ logger = logging.getLogger(__name__)
 POLL_INTERVAL_S = 0.02
 
 
-@register_trainer("agentevolver")
-@timed_whole
-class EvolverTrainer(PPOTrainerSync):
-    """verl's `PPOTrainerSync` with our records, our validation and our treatment of failed rollouts."""
+class EvolverTrainer(PPOTrainer):
+    """Mixin over verl's `PPOTrainer`: our records, our validation and our treatment of failed rollouts, in its hooks.
+
+    When weights and rollouts take turns is said by the trainer of verl's that it is put before.
+    """
 
     def __init__(self, config: Any) -> None:
         self.settings = of_verl(config)
@@ -92,7 +94,7 @@ class EvolverTrainer(PPOTrainerSync):
         attribution = self.settings.attribution
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
         self._tasks: TrainingTasks | None = None
-        self._navigation: RunExperience | None = None
+        self._experience: RunExperience | None = None
         self._retention = Retention(self.directory, self.settings.retention)
         self._places = Places(self.settings.data.seed)
         self._save_due, self._sealed_s = False, 0.0
@@ -109,7 +111,7 @@ class EvolverTrainer(PPOTrainerSync):
         manager = getattr(self, "agent_loop_manager", None)
         return described_waits(
             manager.agent_loop_workers if manager is not None else (),
-            self._navigation.actors if self._navigation else (),
+            self._experience.actors if self._experience else (),
         )
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -139,12 +141,12 @@ class EvolverTrainer(PPOTrainerSync):
         self._watchdog.enter("starting", lambda: STARTING)
         experience = self.settings.exp_manager
         if experience.enabled:
-            self._navigation = RunExperience(
+            self._experience = RunExperience(
                 self.settings, [task.task_id for task in read_tasks(Path(self.config.data.val_files))]
             )
         super()._setup()
-        if self._navigation is not None:
-            self._navigation.wait()
+        if self._experience is not None:
+            self._experience.wait()
         actor = self.config.actor_rollout_ref.actor
         if experience.kl_to == "old":  # `for_verl` turned it off, so that verl makes no reference
             actor = OmegaConf.merge(actor, {"use_kl_loss": True})
@@ -160,27 +162,27 @@ class EvolverTrainer(PPOTrainerSync):
         try:
             if self.settings.exp_manager.init_exp_before_training and self.global_steps == 0:
                 self._fill_pool("warm_start", warm_start_path(self.settings))
-            if self._navigation is not None and self.global_steps == 0:
-                self._navigation.save(self._navigation.beginning)
+            if self._experience is not None and self.global_steps == 0:
+                self._experience.save(self._experience.beginning)
             if not self.settings.exp_manager.init_exp_only:
                 super().fit(agent_loop_manager)
             in_time = CLOSE_TIMEOUT_S
         finally:
             if self._tasks is not None:
                 self._tasks.close()
-            if self._navigation is not None:
-                self._navigation.close(in_time)
+            if self._experience is not None:
+                self._experience.close(in_time)
             self._watchdog.close()
 
     def _fill_pool(self, name: str, path: Path, step: int | None = None) -> None:
-        if self._navigation is None:
+        if self._experience is None:
             return
 
         def tell(done: int, total: int) -> None:
             self._watchdog.enter(f"filling the experience pool ({name})")
             self.status.set(f"filling the experience pool ({name}): {done} of {total} tasks", step=self.global_steps)
 
-        self._navigation.fill(name, read_tasks(path), partial(self._roll_out, name), tell, step=step)
+        self._experience.fill(name, read_tasks(path), partial(self._roll_out, name), tell, step=step)
         self._watchdog.leave()
 
     def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[Trajectory]:
@@ -259,8 +261,8 @@ class EvolverTrainer(PPOTrainerSync):
         with self._watchdog.phase("checkpoint", lambda: DISK), writing(folder):
             with whole(folder / DATA) as draft:
                 torch.save(self.train_dataloader.state_dict(), draft)
-            if self._navigation is not None:
-                self._navigation.save(folder)
+            if self._experience is not None:
+                self._experience.save(folder)
             save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
             finish(folder, kept(self.config.trainer))
         self._sealed_s = time.perf_counter() - began
@@ -275,8 +277,8 @@ class EvolverTrainer(PPOTrainerSync):
         repeated = 0 if validates else supersede_metrics(self.directory, self.global_steps or -1)
         saved = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
         starts_over = self.global_steps == 0 and not validates and trainer.resume_mode != "resume_path"
-        if (own or starts_over) and self._navigation is not None:
-            self._navigation.restore(saved if self.global_steps > 0 else self._navigation.beginning)
+        if (own or starts_over) and self._experience is not None:
+            self._experience.restore(saved if self.global_steps > 0 else self._experience.beginning)
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
             folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
@@ -303,9 +305,9 @@ class EvolverTrainer(PPOTrainerSync):
         self._watchdog.leave()
 
     def _settle_experience(self) -> None:
-        if self._navigation is not None:
+        if self._experience is not None:
             with self._watchdog.phase("experience of the step before"):
-                self._navigation.settle()
+                self._experience.settle()
 
     def on_step_begin(self) -> None:
         if self._sealed_s:
@@ -340,8 +342,8 @@ class EvolverTrainer(PPOTrainerSync):
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
         if self._tasks is not None:
             self._rollout_metrics |= self._tasks.record(trajectories)
-        if self._navigation is not None:
-            self._navigation.submit(self.global_steps, trajectories)
+        if self._experience is not None:
+            self._experience.submit(self.global_steps, trajectories)
         mask_rows(batch, withdrawn)
         return super()._balance_batch(batch, metrics, **kwargs)
 
@@ -414,8 +416,8 @@ class EvolverTrainer(PPOTrainerSync):
         metrics.update(self._rollout_metrics | self._watchdog.metrics())
         if self._tasks is not None and self.global_steps == 1:
             metrics.update(funnel_metrics(self.settings.experiment_dir))
-        if self._navigation is not None:
-            metrics.update(self._navigation.collect())
+        if self._experience is not None:
+            metrics.update(self._experience.collect())
 
     def _val_metrics_update(
         self,
@@ -446,10 +448,16 @@ class EvolverTrainer(PPOTrainerSync):
             metrics = validation_metrics_apart(sources, prompts, values, masked, wanted, of_both)
         else:
             metrics = validation_metrics(sources, prompts, values, masked, n)
-        if self._navigation is not None:
-            metrics |= self._navigation.collect()
+        if self._experience is not None:
+            metrics |= self._experience.collect()
         turns = [turn for turn, failed in zip(sample_turns, masked, strict=True) if not failed]
         metrics |= {"val-aux/num_turns/mean": sum(turns) / len(turns), "val-aux/num_turns/max": float(max(turns))}
         metrics["val-aux/never_acted"] = float(turns.count(0))
         metrics["timing_s/testing"] = time.perf_counter() - self._phase_began
         return metrics
+
+
+@register_trainer("agentevolver")
+@timed_whole
+class EvolverTrainerSync(EvolverTrainer, PPOTrainerSync):
+    """The synchronous trainer: a step's rollouts, then its update, then the weights into vLLM."""

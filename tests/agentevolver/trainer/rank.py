@@ -1,6 +1,6 @@
 """One rank of training without Ray: a program that test_ranks.py starts WORLD_SIZE times, with what torchrun would set.
 
-Every rank holds the whole trainer, our `EvolverTrainer`, and makes the same rows. What verl's worker group would send
+Every rank holds our whole `EvolverTrainerSync` and makes the same rows. What verl's worker group would send
 to a rank each takes for itself, and what the group would collect is gathered. The trainer's methods, verl's division of
 rows, workers and engine are the real ones; TransferQueue is a dict that keeps tags as it does.
 """
@@ -256,7 +256,7 @@ def make_trainer(folder, queue):
         worker.init_model()
         workers.append(worker)
     PPOTrainerSync.__init__ = lambda self, config: setattr(self, "config", config)
-    trainer = evolver.EvolverTrainer(config)
+    trainer = evolver.EvolverTrainerSync(config)
     trainer.tokenizer = workers[0].actor.model_config.tokenizer
     trainer.actor_rollout_wg = trainer.ref_policy_wg = Group(queue, *workers)
     trainer.ref_in_actor, trainer.use_critic, trainer.global_steps = False, False, 1

@@ -116,9 +116,9 @@ def test_a_state_that_cannot_be_read_is_one_line(folder):
 
 def trainer_in(folder, step, **options):
     """A trainer with nothing but what its checkpoints are made of."""
-    from agentevolver.trainer.trainer import EvolverTrainer  # seconds of CPU, which the other tests do not need
+    from agentevolver.trainer.trainer import EvolverTrainerSync  # seconds of CPU, which the other tests do not need
 
-    trainer = EvolverTrainer.__new__(EvolverTrainer)
+    trainer = EvolverTrainerSync.__new__(EvolverTrainerSync)
     options = {
         "default_local_dir": str(folder / "checkpoints"),
         "resume_mode": "auto",
@@ -130,7 +130,7 @@ def trainer_in(folder, step, **options):
     )
     trainer.directory, trainer.global_steps = folder, step
     trainer._failures = FailureGuard(0.5, 3)
-    trainer._navigation, trainer._save_due = None, False
+    trainer._experience, trainer._save_due = None, False
     trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
     trainer.train_dataloader = SimpleNamespace(state_dict=lambda: {"step": step, "told": trainer.told})
     trainer.told = False

@@ -145,14 +145,14 @@ def test_a_resumed_run_has_the_tasks_of_finished_rounds_and_epochs_of_the_same_s
 def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(tmp_path, monkeypatch, steps):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from agentevolver.trainer.trainer import EvolverTrainer
+    from agentevolver.trainer.trainer import EvolverTrainerSync
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "steps_per_epoch", 2))
     overrides = ["trainer.total_epochs=3", f"trainer.total_training_steps={steps or 'null'}"]
     config = for_verl(resolved(tmp_path, *overrides).config)
     config.data.train_files = str(tmp_path / "train.jsonl")
     OmegaConf.set_struct(config, True)
-    trainer = object.__new__(EvolverTrainer)
+    trainer = object.__new__(EvolverTrainerSync)
     trainer.config, trainer.parameter_sync_step = config, 1
     trainer.settings = resolved(tmp_path, *overrides).settings
     trainer._init_dataloader()
@@ -165,10 +165,10 @@ def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(t
 def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monkeypatch):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from agentevolver.trainer.trainer import EvolverTrainer
+    from agentevolver.trainer.trainer import EvolverTrainerSync
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", lambda self: setattr(self, "train_dataloader", "verl's"))
-    trainer = object.__new__(EvolverTrainer)
+    trainer = object.__new__(EvolverTrainerSync)
     trainer.settings, trainer._tasks = load(BASIC, ["device=cpu", "actor_rollout_ref.model.path=x"]).settings, None
     trainer._init_dataloader()
     assert trainer.train_dataloader == "verl's" and trainer._tasks is None
@@ -180,13 +180,13 @@ def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(
 ):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from agentevolver.trainer.trainer import EvolverTrainer
+    from agentevolver.trainer.trainer import EvolverTrainerSync
 
     monkeypatch.setattr(PPOTrainerSync, "_load_checkpoint", lambda self: setattr(self, "global_steps", step))
-    trainer = object.__new__(EvolverTrainer)
+    trainer = object.__new__(EvolverTrainerSync)
     trainer.config = for_verl(resolved(tmp_path, f"trainer.val_only={only}", "trainer.val_before_train=true").config)
     trainer.directory, trainer.settings, trainer._failures = tmp_path, resolved(tmp_path).settings, FailureGuard(0.5, 3)
-    trainer._navigation = None
+    trainer._experience = None
     trainer._load_checkpoint()
     assert trainer.config.trainer.val_before_train is validates
 

@@ -1,0 +1,76 @@
+"""The composed configurations of devices, presets and examples, as leaves that can be compared.
+
+`python tests/agentevolver/config/composed.py` writes them to composed.json: do that after a change of defaults that is
+meant, and read the difference. The file was first written when the defaults moved from yaml into the models, and equal
+to what was composed before but for the spelling of `stages` and of a moved class.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).parents[3]
+FILE = Path(__file__).with_name("composed.json")
+sys.path.insert(0, str(ROOT))
+
+from agentevolver.config.checks import load  # noqa: E402
+from agentevolver.errors import ConfigError  # noqa: E402
+
+BASE = "device=cuda"
+
+
+def cases() -> dict[str, tuple[Path | None, list[str]]]:
+    """Each case's experiment and overrides: the devices, the presets of experience, every example on both devices."""
+    devices = {f"device={name}": (None, [f"device={name}"]) for name in ("cuda", "cpu", "cuda_small")}
+    presets = {
+        f"exp_manager.preset={preset} device={name}": (None, [f"device={name}", f"exp_manager.preset={preset}"])
+        for preset in ("paper", "original")
+        for name in ("cpu", "cuda")
+    }
+    examples = {
+        f"{path.name} device={name}": (path, [f"device={name}"])
+        for path in sorted((ROOT / "examples").glob("*.yaml"))
+        for name in ("cpu", "cuda")
+    }
+    return {**devices, **presets, **examples}
+
+
+def leaves(tree: Any, path: str = "") -> dict[str, Any]:
+    """Return each leaf of a tree by its dotted path; an empty section is a leaf."""
+    if isinstance(tree, dict) and tree:
+        found: dict[str, Any] = {}
+        for key, value in tree.items():
+            found |= leaves(value, f"{path}.{key}" if path else str(key))
+        return found
+    return {path: json.loads(json.dumps(tree, default=str).replace(str(ROOT), "ROOT"))}
+
+
+def compose() -> dict[str, dict[str, Any]]:
+    """Return the leaves of the first case, and of each other those that differ; None where a leaf is missing."""
+    found: dict[str, dict[str, Any]] = {}
+    base: dict[str, Any] = {}
+    for name, (experiment, overrides) in cases().items():
+        try:
+            # Examples that ask an endpoint are refused without its key.
+            with patch.dict(os.environ, {"OPENAI_API_KEY": "a key"}):
+                own = leaves(OmegaConf.to_container(load(experiment, overrides).config, resolve=False))
+        except ConfigError as error:
+            own = {"refused": str(error).replace(str(ROOT), "ROOT")}
+        if name == BASE:
+            found[name] = base = own
+        elif "refused" in own:
+            found[name] = own
+        else:
+            found[name] = {key: own.get(key) for key in sorted({*base, *own}) if own.get(key) != base.get(key)}
+    return found
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(compose(), indent=1) + "\n", encoding="utf-8")

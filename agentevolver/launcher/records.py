@@ -147,10 +147,6 @@ class RunRegistry:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(self._path(record.run_id), asdict(record), indent=1)
 
-    def remove(self, run_id: str) -> None:
-        """Forget a run."""
-        self._path(run_id).unlink(missing_ok=True)
-
     def token_path(self, run_id: str) -> Path:
         """Where the run's Ray token lies, readable by its owner alone."""
         return self.folder / f"{run_id}.token"
@@ -257,7 +253,7 @@ class RunRegistry:
         # Of a launcher that was killed while it wrote one of these files.
         for path in (self._path(run_id), self.token_path(run_id), self.segments_path(run_id)):
             remove_drafts(path)
-        self.remove(run_id)
+        self._path(run_id).unlink(missing_ok=True)
 
     @contextmanager
     def _alone(self, run_id: str) -> Iterator[bool]:

@@ -41,7 +41,7 @@ from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.health import all_unhealthy, examine
 from agentevolver.utils.processes import ProcessId, attached, end_carriers, identify, noted, remove_unused
-from agentevolver.utils.secrets import remove_secrets, write_secrets
+from agentevolver.utils.secrets import write_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -285,11 +285,7 @@ class _Ledger:
         """Forget the run: nothing of it is left."""
         if self._plan.temp_dir is not None:
             remove_temp_dir(self._plan.temp_dir)
-        if self._plan.token is not None:
-            self._plan.token.unlink(missing_ok=True)
-        self.segments_path.unlink(missing_ok=True)
-        remove_secrets(self.registry.secrets_path(self._plan.run_id))
-        self.registry.remove(self._record.run_id)
+        self.registry.forget(self._plan.run_id)
 
 
 class _Run:

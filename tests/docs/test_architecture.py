@@ -2,20 +2,12 @@
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.packages import PACKAGES, ROOT
+
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-PACKAGES = (
-    "agentevolver",
-    "env_service",
-    "task_manager",
-    "experience_manager",
-    "advantage_processor",
-    "context_manager",
-)
 # What issue and design allow of each path.
 AIMS = {"An episode": 12, "A task": 14, "An experience": 8, "A key": 4}
 

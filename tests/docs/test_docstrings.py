@@ -1,19 +1,11 @@
 """Every module, public class and public function of the packages says what it is."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "agentevolver",
-    "env_service",
-    "task_manager",
-    "experience_manager",
-    "advantage_processor",
-    "context_manager",
-)
+from tests.docs.packages import PACKAGES, ROOT
+
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -1,23 +1,14 @@
 """Modules that the documentation names exist: as a path, as `package.module`, after `python -m`."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "agentevolver",
-    "env_service",
-    "task_manager",
-    "experience_manager",
-    "advantage_processor",
-    "context_manager",
-    "benchmarks",
-)
+from tests.docs.packages import PACKAGES, ROOT
+
 # That page is about names which another project had.
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "from_agentevolver.md"]
-PACKAGE = rf"(?:{'|'.join(PACKAGES)})"
+PACKAGE = rf"(?:{'|'.join((*PACKAGES, 'benchmarks'))})"
 
 
 def is_module(path):

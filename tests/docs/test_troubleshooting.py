@@ -2,18 +2,10 @@
 
 import ast
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.packages import PACKAGES, ROOT
+
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-PACKAGES = (
-    "agentevolver",
-    "env_service",
-    "task_manager",
-    "experience_manager",
-    "advantage_processor",
-    "context_manager",
-)
 
 
 def said():

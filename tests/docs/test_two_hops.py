@@ -9,21 +9,13 @@ import functools
 import math
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.packages import PACKAGES, ROOT
+
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 CONCEPTS = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
-PACKAGES = (
-    "agentevolver",
-    "env_service",
-    "task_manager",
-    "experience_manager",
-    "advantage_processor",
-    "context_manager",
-)
 STOP_WORDS = frozenset(
     [
         "a",

@@ -206,23 +206,25 @@ def _offered(wanted: Any, refused: set[str]) -> Any:
 
 # ---- what refusals teach ----
 
+
+def _patterns(*patterns: str) -> list[re.Pattern[str]]:
+    return [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
+
+
 _UNSUPPORTED = re.compile(
     r"unsupported|not support|n't support|unrecognized|unknown|unexpected|extra_forbidden|extra inputs|not permitted"
-    r"|not allowed|unavailable|cannot find field|not available|only the default|must be set to|requires --|must "
-    r"contain the word",
+    r"|not allowed|unavailable|cannot find field|not available|only the default|must be set to|requires --"
+    r"|must contain the word",
     re.IGNORECASE,
 )
 _INSTEAD = re.compile(r"use '?`?\"?(max_completion_tokens|max_tokens)", re.IGNORECASE)
-_MOST = [
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"range of max_(?:completion_)?tokens should be \[\d+, *(\d+)\]",
-        r"at most (\d+) (?:completion|output) tokens",
-        r"max_(?:completion_)?tokens: \d+ > (\d+)",
-        r"max_(?:completion_)?tokens\D{0,60}(?:less than or equal to|<=|at most|maximum(?: value)?(?: of| is)?|up "
-        r"to)\D{0,3}(\d+)",
-    )
-]
+_MOST = _patterns(
+    r"range of max_(?:completion_)?tokens should be \[\d+, *(\d+)\]",
+    r"at most (\d+) (?:completion|output) tokens",
+    r"max_(?:completion_)?tokens: \d+ > (\d+)",
+    r"max_(?:completion_)?tokens\D{0,60}(?:less than or equal to|<=|at most|maximum(?: value)?(?: of| is)?|up "
+    r"to)\D{0,3}(\d+)",
+)
 _MUST_BE = re.compile(r"(enable_thinking) must be set to (true|false)", re.IGNORECASE)
 _FORMAT_WORDS = re.compile(r"response_format|json.?schema|json.?object|json mode|structured output", re.IGNORECASE)
 
@@ -283,44 +285,37 @@ def _is_named(name: str, text: str) -> bool:
 
 _NUMBER = r"(\d[\d,_]*)"
 # What names the limit; the first that is found counts.
-_LIMITS = [
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"maximum context length (?:is|of) {_NUMBER}",
-        rf"{_NUMBER} maximum context length",
-        rf"maximum model length (?:is|of) {_NUMBER}",
-        rf"max_model_len\D{{1,20}}{_NUMBER}",
-        rf"range of input length should be \[\d+, *{_NUMBER}\]",
-        rf"configured limit of {_NUMBER} tokens",
-        rf"tokens? > {_NUMBER} maximum",
-        rf"exceed context limit: [\d, +]+ > {_NUMBER}",
-        rf"maximum number of tokens allowed \({_NUMBER}\)",
-        rf"available context size \({_NUMBER} tokens\)",
-        rf"context (?:window|size|length|limit)\D{{1,20}}{_NUMBER}",
-        rf"must (?:have less than|be <=) {_NUMBER}(?: tokens)?",
-        rf"tokens per min \(TPM\): limit {_NUMBER}",
-    )
-]
+_LIMITS = _patterns(
+    rf"maximum context length (?:is|of) {_NUMBER}",
+    rf"{_NUMBER} maximum context length",
+    rf"maximum model length (?:is|of) {_NUMBER}",
+    rf"max_model_len\D{{1,20}}{_NUMBER}",
+    rf"range of input length should be \[\d+, *{_NUMBER}\]",
+    rf"configured limit of {_NUMBER} tokens",
+    rf"tokens? > {_NUMBER} maximum",
+    rf"exceed context limit: [\d, +]+ > {_NUMBER}",
+    rf"maximum number of tokens allowed \({_NUMBER}\)",
+    rf"available context size \({_NUMBER} tokens\)",
+    rf"context (?:window|size|length|limit)\D{{1,20}}{_NUMBER}",
+    rf"must (?:have less than|be <=) {_NUMBER}(?: tokens)?",
+    rf"tokens per min \(TPM\): limit {_NUMBER}",
+)
 _OVERFLOW = re.compile(
-    r"context[_ ]length[_ ]exceeded|exceed_context_size|maximum context length|maximum model length|prompt is too "
-    r"long|input is too long"
-    r"|range of input length|exceeds? (?:the |its )?(?:available |model'?s? |maximum )?context|context "
-    r"(?:window|limit)\b.*exceed"
-    r"|input tokens? exceed|input token count \(\d+\) exceeds|exceed context limit|reduce the length of the "
-    r"(?:messages|prompt|input)"
+    r"context[_ ]length[_ ]exceeded|exceed_context_size|maximum context length|maximum model length"
+    r"|prompt is too long|input is too long|range of input length"
+    r"|exceeds? (?:the |its )?(?:available |model'?s? |maximum )?context|context (?:window|limit)\b.*exceed"
+    r"|input tokens? exceed|input token count \(\d+\) exceeds|exceed context limit"
+    r"|reduce the length of the (?:messages|prompt|input)"
     r"|`?inputs`? (?:tokens \+|must have less)|request too large|longer than the maximum",
     re.IGNORECASE,
 )
-_PROMPTS = [
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"prompt contains (?:at least )?{_NUMBER}(?: input)? tokens",
-        rf"\({_NUMBER} in the messages",
-        rf"messages resulted in {_NUMBER} tokens",
-        rf"exceed context limit: {_NUMBER} \+",
-        rf"request has {_NUMBER} input tokens",
-    )
-]
+_PROMPTS = _patterns(
+    rf"prompt contains (?:at least )?{_NUMBER}(?: input)? tokens",
+    rf"\({_NUMBER} in the messages",
+    rf"messages resulted in {_NUMBER} tokens",
+    rf"exceed context limit: {_NUMBER} \+",
+    rf"request has {_NUMBER} input tokens",
+)
 _FILTER_CODES = frozenset(
     {
         "content_filter",

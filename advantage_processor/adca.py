@@ -1,15 +1,14 @@
 """Step scores and outcomes as step advantages, and those as token advantages: ADCA-GRPO and its variants.
 
 Formulas: AgentEvolver, arXiv 2511.10395, eq. 18-21, and the two schemes of its implementation. Pure functions on
-    tensors, in
-float64 until the tokens are reached; they import torch alone, touch no state, and have no Python loop over
+tensors, in float64 until the tokens are reached; they import torch alone, touch no state, and have no Python loop over
 trajectories, steps or tokens. What is not `valid` (masked or failed rollouts) takes no part in any statistic and gets
 no advantage. What is valid but not `labelled` takes part in the outcome statistics alone and gets outcome credit alone.
 A group without spread is neutralised: its standardised values are 0, whichever side of the rounding its deviations fall
-    on.
+on.
 
 Shapes: T trajectories, K (at least 1) steps of the longest one, B rows (a trajectory is one or more), R response
-    tokens.
+tokens.
 """
 
 from __future__ import annotations
@@ -146,9 +145,8 @@ def raw_scores(steps: Steps, config: AdcaConfig) -> Tensor:
     """Return scores (T, K) before standardising; padding holds anything.
 
     Decouple: base x score. Allocation: a success is +1 and a failure -1, shared out over the trajectory's steps by
-        weight: a label
-    that agrees with the outcome weighs `consistent_scale`, a BAD of a success `pos_unconsistent_scale`, a GOOD of a
-    failure `neg_unconsistent_scale` (its absolute value); nothing is shared out when the weights vanish.
+    weight: a label that agrees with the outcome weighs `consistent_scale`, a BAD of a success `pos_unconsistent_scale`,
+    a GOOD of a failure `neg_unconsistent_scale` (its absolute value); nothing is shared out when the weights vanish.
     """
     scores = steps.scores.double()
     if config.scheme == "decouple":

@@ -21,9 +21,8 @@ from agentevolver.types import NOBODY_ASKED, Attribution, RowKey, Trajectory
 class CreditBatch:
     """T trajectories of at most K steps, and the B rows of R tokens they became.
 
-    `step` is the training step, from 1. `attributions` is what was said about each trajectory.
-    (T): `groups` (integers), `outcomes`, `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for
-        padding and
+    `step` is the training step, from 1. `attributions` is what was said about each trajectory. (T): `groups`
+    (integers), `outcomes`, `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for padding and
     withdrawn rows. `step_ids` (B, R): the step of a sampled token, counted through the trajectory, -1 elsewhere.
     """
 

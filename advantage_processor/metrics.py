@@ -141,7 +141,7 @@ def anchor_metrics(anchors: Tensor, sharing: Tensor, step_advantages: Tensor, ma
     """Return what the anchor states gave: groups, the share of steps that share one, the size of the step advantages.
 
     All (T, K): anchor-state groups, whether a step shares its own, its step advantage, whether it is a step that
-        counts.
+    counts.
     """
     return {
         "gigpo/anchor_states": float(len(set(anchors[mask].tolist()))),

@@ -370,7 +370,7 @@ class TrainingSample:
     `response_ids`, `response_mask` (1 on sampled tokens), `log_probs` (0.0 elsewhere) and `step_ids` (the step a
     sampled token belongs to, -1 elsewhere) have one length R; `prompt_ids` has length P. A trajectory becomes one
     sample or more: `trajectory_id` names it, and `share` is this sample's part of the sampled tokens of all its
-        samples.
+    samples.
     """
 
     prompt_ids: list[int]

@@ -3,10 +3,10 @@
     python -m benchmarks.adca [--trajectories 1024 4096] [--steps 30] [--tokens 4096] [--repeats 7]
 
 Three ways on the same batch, one thread: ours (`advantage_processor.adca`, step level and tokens), a loop over
-    trajectories written for
-this benchmark after the description of the original, and verl's vectorised GRPO, which has one advantage a row and no
-steps. The two ADCA columns are compared number by number first. `processor` is the whole stage pipeline with records,
-labels and metrics. Memory is the peak of resident memory over what was resident before, result included.
+trajectories written for this benchmark after the description of the original, and verl's vectorised GRPO, which has one
+advantage a row and no steps. The two ADCA columns are compared number by number first. `processor` is the whole stage
+pipeline with records, labels and metrics. Memory is the peak of resident memory over what was resident before, result
+included.
 """
 
 from __future__ import annotations

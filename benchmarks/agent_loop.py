@@ -5,7 +5,7 @@
 Episodes run as verl runs them (verl's worker class makes the agent loop and hands its rows on), against an engine that
 answers at once and an environment that is a function call. What is left is ours and verl's own bookkeeping. Prints one
 table: without and with the hand-over of the rows to TransferQueue (a real one, on a private Ray), and the share of
-    verl's construction per episode.
+verl's construction per episode.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ the training samples. Every turn has `--tokens` tokens: a fifth is the reply, th
 half of a reply is a thought; in `sliding_window` and `self_managed` the context may hold `--window` tokens, and the
 policy answers with a summary, or with commands that remove the older half of what it is asked about. Two rows for
 comparison: `each message once` tokenises every observation and decodes every reply and does nothing else; `whole,
-    again` renders and tokenises the whole conversation every turn and takes the mask from the lengths, as
-a loop around a chat template does that keeps messages and no ids.
+again` renders and tokenises the whole conversation every turn and takes the mask from the lengths, as a loop around a
+chat template does that keeps messages and no ids.
 
 The tokenizer is a byte-level BPE trained on this project's own text, which is also what the messages are made of. CPU
 time of one thread; of `--repeats` episodes the median.

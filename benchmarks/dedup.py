@@ -3,12 +3,10 @@
     python benchmarks/dedup.py [--sizes 2000 20000 100000] [--embed 5000] [--threshold 0.8] [--cosine 0.9]
 
 Queries are made of a grammar of everyday requests (some 10 to 25 words, names, amounts, days, things), 30 % of them
-near copies of others.
-Lexical: the prefix-filter join against the loop over all kept ones; the loop runs up to --pairwise tasks and is
-    extrapolated beyond, since
-it is quadratic. The decisions of the two are compared wherever both ran. Semantic: exact cosine over MiniLM vectors;
---embed queries are really embedded, the others are theirs with noise (cosine to the original 0.8 to 1), because
-embedding is not what is measured here. Times are CPU seconds of one thread.
+near copies of others. Lexical: the prefix-filter join against the loop over all kept ones; the loop runs up to
+--pairwise tasks and is extrapolated beyond, since it is quadratic. The decisions of the two are compared wherever both
+ran. Semantic: exact cosine over MiniLM vectors; --embed queries are really embedded, the others are theirs with noise
+(cosine to the original 0.8 to 1), because embedding is not what is measured here. Times are CPU seconds of one thread.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
     python benchmarks/env_service.py [--env NAME]... [--episodes N] [--steps N] [--many N]
 
 Rows: (a) the layout of the original, one Ray actor spawned per episode behind FastAPI and pydantic; (b) this service,
-    shared; (c) this
-service, isolated; (d) the environment called directly in one process, as the limit. Columns are CPU milliseconds of the
-server's whole process tree (Ray included), which other load on the machine hardly changes, next to wall times, which it
-does. The client is the same for all rows and is not counted. Below the table of PocketWorld, the measured values stand
-beside their targets.
+shared; (c) this service, isolated; (d) the environment called directly in one process, as the limit. Columns are CPU
+milliseconds of the server's whole process tree (Ray included), which other load on the machine hardly changes, next to
+wall times, which it does. The client is the same for all rows and is not counted. Below the table of PocketWorld, the
+measured values stand beside their targets.
 """
 
 from __future__ import annotations

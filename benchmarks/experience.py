@@ -3,13 +3,11 @@
     python -m benchmarks.experience [--records 100000] [--searches 200] [--plain 100000] [--hnsw]
 
 Encoding is left out: the vectors (384 dimensions, clustered as texts are: cosine to their cluster's centre about 0.85)
-    are given. A search
-is what a task asks for: the ten nearest experiences, whole records, that hold in its place and were not distilled from
-    it. An insert is a
-transaction of 100 newcomers, half of them near-duplicates, each compared with all others. numpy: one matrix product and
-a selection over vectors in memory; nothing is stored, nothing else is looked at. Plain Python: cosines over lists of
-floats, one record after the other, as ReMe's own stores do. Times are wall-clock medians, and CPU seconds of the
-process beside them; one compute thread.
+are given. A search is what a task asks for: the ten nearest experiences, whole records, that hold in its place and were
+not distilled from it. An insert is a transaction of 100 newcomers, half of them near-duplicates, each compared with all
+others. numpy: one matrix product and a selection over vectors in memory; nothing is stored, nothing else is looked at.
+Plain Python: cosines over lists of floats, one record after the other, as ReMe's own stores do. Times are wall-clock
+medians, and CPU seconds of the process beside them; one compute thread.
 """
 
 from __future__ import annotations

@@ -6,11 +6,10 @@
     --side-by-side same=trainer.deterministic=true python -m benchmarks.gpu_step --device cpu --shape tiny
 
 Each run is the launcher's own, on pocket_long, in a process tree of its own, one device, FSDP2; no validation, no
-checkpoint. The rows of
-a table add up to the step: what stands in no timer is `untimed`. MFU is 6 N FLOPs a token in the update, 2 N in a pass
-    of log-probs
-(LoRA's update: 4 N) plus causal attention's, N the parameters that multiply, over the whole phase's seconds and the
-device's promise in dense bf16. DIR gets results.json, table.txt, and of each run its metrics and the launcher's output.
+checkpoint. The rows of a table add up to the step: what stands in no timer is `untimed`. MFU is 6 N FLOPs a token in
+the update, 2 N in a pass of log-probs (LoRA's update: 4 N) plus causal attention's, N the parameters that multiply,
+over the whole phase's seconds and the device's promise in dense bf16. DIR gets results.json, table.txt, and of each run
+its metrics and the launcher's output.
 
 Everything ends within --limit-s seconds; what was measured until then is printed.
 """

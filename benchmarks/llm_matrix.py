@@ -11,11 +11,9 @@ The server is `tests/llm/hostile_server.py`: its minds are competent, its manner
   groups. A unit is a rollout, a rollout, a group.
 
 A cell is: units that survived / what was kept of them that is right by the world's own truth / how many were kept, at
-    how many calls and
-tokens each.
-`right` is a task whose solution does what it says when the world's own code carries it out, a grade and a label that
-the minds give a server of good manners, an experience that is true. The table is Markdown. Ends with 1 if a bound of
-`BOUNDS` is missed.
+how many calls and tokens each. `right` is a task whose solution does what it says when the world's own code carries it
+out, a grade and a label that the minds give a server of good manners, an experience that is true. The table is
+Markdown. Ends with 1 if a bound of `BOUNDS` is missed.
 """
 
 from __future__ import annotations

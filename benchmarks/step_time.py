@@ -6,9 +6,8 @@
 Runs the launcher without validation and checkpoints, leaves the first two steps out, and prints the median, least and
 greatest seconds of each phase. A step's phases do not overlap; `other` is what verl's loop does between them. Beside
 it: the time from the launch to the first step, and each process's CPU seconds until then and in a step, which other
-    work on the machine disturbs far less than the wall's.
-With `--before` a second checkout (`git worktree add CHECKOUT COMMIT`) is run in turn with this one, `--rounds` times
-each.
+work on the machine disturbs far less than the wall's. With `--before` a second checkout (`git worktree add CHECKOUT
+COMMIT`) is run in turn with this one, `--rounds` times each.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ def summariser_problem(llm: LLMSettings) -> str | None:
     """Return what is missing for a summariser, and what to do, None if there is nothing to be seen.
 
     Nothing is asked of a model: a key that is not set, and an endpoint on this machine that nobody listens at, are what
-        can be seen.
+    can be seen.
     """
     endpoint = llm.endpoint(Role.SUMMARISER)
     if endpoint.base_url == POLICY:

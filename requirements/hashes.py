@@ -3,9 +3,8 @@ ours without one.
 
 Run it after changing a pin; it needs `uv` on PATH (`pip install uv`) and the package index. A pin gets the sha256 of
 every wheel that CPython 3.11 or 3.12 on Linux x86-64 can use, and of the source where one of the two has no wheel. A
-version with a local part (`+cpu`)
-is in no common index: its hashes are kept as they stand. `install.sh` takes no other file (`pip install
-    --require-hashes`).
+version with a local part (`+cpu`) is in no common index: its hashes are kept as they stand. `install.sh` takes no other
+file (`pip install --require-hashes`).
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 empty one.
 
 `mend` forgets distributions that an interrupted pip left incomplete, so that pip installs them again (it would take
-them for
-complete: their metadata is there). `no-cuda` fails if a CUDA distribution is present. `report` imports the stack and
-    prints
-versions and device. Exit code 0 means yes; every other answer is a line on stderr and exit code 1.
+them for complete: their metadata is there). `no-cuda` fails if a CUDA distribution is present. `report` imports the
+stack and prints versions and device. Exit code 0 means yes; every other answer is a line on stderr and exit code 1.
 """
 
 from __future__ import annotations

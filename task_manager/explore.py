@@ -147,10 +147,9 @@ class CuriousStrategy:
     """Steers towards actions that nobody tried.
 
     Two memories: of a world, the very actions taken there, since their answers are known; of the environment, how often
-        each kind of
-    action was taken in any world. A line reads `ACTION` or `KIND (n times)`. The most frequent kinds come first, then
-    the latest actions of this world; `memory_size` bounds both together. A refused action is not counted as a try of
-    its kind: it may work elsewhere.
+    each kind of action was taken in any world. A line reads `ACTION` or `KIND (n times)`. The most frequent kinds come
+    first, then the latest actions of this world; `memory_size` bounds both together. A refused action is not counted as
+    a try of its kind: it may work elsewhere.
     """
 
     remembers = True

@@ -3,7 +3,7 @@ without.
 
 `Drawn` is a request; `Fuzzer` draws them, sends them to the ASGI application or over a socket, and holds what every
 answer must keep to: no 5xx but 503 and 504, errors in the server's own JSON form, nothing done without the token.
-    Everything follows from the seed.
+Everything follows from the seed.
 """
 
 from __future__ import annotations

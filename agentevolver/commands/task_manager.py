@@ -1,7 +1,7 @@
 """Command line of the task manager. Imports what a command needs only when it runs, so that `--help` answers at once.
 
 Exit status: 0 done, 1 it failed (one line says why), 2 the configuration is wrong, 130 interrupted; what was done is
-    kept in each case.
+kept in each case.
 """
 
 from __future__ import annotations

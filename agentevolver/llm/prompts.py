@@ -85,7 +85,7 @@ def defuse(text: str, spared: Collection[str] = ()) -> str:
     end in one way.
 
     Nothing is lost: `restored` takes it back. `spared` are names of tags that stay as they are, of those in which
-        actions are written.
+    actions are written.
     """
 
     def escaped(found: re.Match[str]) -> str:

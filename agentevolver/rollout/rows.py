@@ -75,8 +75,7 @@ def to_row(output: AgentLoopOutput, row: Mapping[str, Any]) -> tuple[dict[str, A
     """Return fields and tag of one output, as verl's trainer reads them from TransferQueue.
 
     Tensor fields: `prompts` (P), `responses`, `response_mask`, `loss_mask`, `rollout_log_probs`, `rm_scores` (R, the
-        score on the
-    last token), `input_ids` and `position_ids` (P + R).
+    score on the last token), `input_ids` and `position_ids` (P + R).
     """
     prompts, responses = torch.tensor(output.prompt_ids), torch.tensor(output.response_ids)
     mask = torch.tensor(output.response_mask)

@@ -9,8 +9,8 @@ verl's to the last bit. The bounds come from a column of the batch; without that
 that this was not tested with is refused.
 
 Also here: the sequence-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, means
-    over the rows of a
-mini-batch that count (verl divides by all its rows), and the metrics of guided and unguided samples apart.
+over the rows of a mini-batch that count (verl divides by all its rows), and the metrics of guided and unguided samples
+apart.
 """
 
 from __future__ import annotations

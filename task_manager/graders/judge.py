@@ -11,9 +11,8 @@
 
 The judge sees the bare query, the steps as a delimited transcript, and the reference where the name promises it. Its
 verdict is structured: 0 if irrelevant, 0..40 if not achieved, 60..100 if achieved, divided by 100; success is
-    `achieved`. Runaway repetition caps the score at
-0.2 and is no success; it is counted here, not left to the judge. A prompt that is too long is trimmed. A grade needs
-more than half of its verdicts; without them it is a `GradingError`.
+`achieved`. Runaway repetition caps the score at 0.2 and is no success; it is counted here, not left to the judge. A
+prompt that is too long is trimmed. A grade needs more than half of its verdicts; without them it is a `GradingError`.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 second.
 
 Found are, in our packages: names imported from them; names of imported modules that are used (`tu.x`, `tq.x`); and for
-    each class of ours
-that is one of theirs, the methods it replaces or calls and the attributes it reads. Each has what can be said of it: a
-parameter list without annotations, "attribute", "class"; and a digest of the body where ours stands in its place, or
-rests on how it works.
+each class of ours that is one of theirs, the methods it replaces or calls and the attributes it reads. Each has what
+can be said of it: a parameter list without annotations, "attribute", "class"; and a digest of the body where ours
+stands in its place, or rests on how it works.
 
 `python tests/agentevolver/verl_contract.py` writes the table anew, after each change was looked at.
 """

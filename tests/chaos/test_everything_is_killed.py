@@ -1,10 +1,8 @@
 """One run with tasks of its own making, step labels and guidance, of which every part is killed in turn.
 
 Each time it goes on by itself, or stops in order with one line and is resumed by the same command. In the end nothing
-that was acknowledged
-is missing: the rollouts of every step that was logged, the tasks that were kept, the experiences that were in the store
-    at the checkpoint
-that the run goes on from.
+that was acknowledged is missing: the rollouts of every step that was logged, the tasks that were kept, the experiences
+that were in the store at the checkpoint that the run goes on from.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 own marks.
 
 Temporary files: the run has a TMPDIR of its own, which is empty before. Shared memory, and sockets at places that
-    libraries name
-themselves: what its processes were seen to map or to be bound to while they lived, and what is still there.
+libraries name themselves: what its processes were seen to map or to be bound to while they lived, and what is still
+there.
 """
 
 from __future__ import annotations

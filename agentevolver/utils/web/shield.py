@@ -1,8 +1,8 @@
 """Shield of an HTTP application: what is refused before the application sees it, and errors as JSON.
 
 In this order: names (`Host`, `Origin`), the size of the body as announced, the token, the rest of the request's form. A
-    refusal reads
-nothing but a small body that is already on its way, and closes the connection. What passes has its body read whole.
+refusal reads nothing but a small body that is already on its way, and closes the connection. What passes has its body
+read whole.
 """
 
 from __future__ import annotations

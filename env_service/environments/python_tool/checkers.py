@@ -1,11 +1,9 @@
 r"""Whether an answer equals the reference: `exact` text, `numeric` value, or `math-verify` for any expression.
 
 numeric: integers must match exactly, other numbers within a relative 1e-6 (or the task's absolute tolerance).
-    Understood are
-integers, decimals, powers of ten, fractions (`3/4`, `\frac{3}{4}`), per cent, thousands separators, and `x = 3`.
-math-verify parses LaTeX and computes, so an answer must also state a value (not `(7*8-50)/2` or `4=3` for 3), and it
-runs in a
-sandbox of its own: an answer that hangs or floods it is a wrong answer, not a failure.
+Understood are integers, decimals, powers of ten, fractions (`3/4`, `\frac{3}{4}`), per cent, thousands separators, and
+`x = 3`. math-verify parses LaTeX and computes, so an answer must also state a value (not `(7*8-50)/2` or `4=3` for 3),
+and it runs in a sandbox of its own: an answer that hangs or floods it is a wrong answer, not a failure.
 """
 
 from __future__ import annotations

@@ -303,12 +303,12 @@ class Trajectory:
         Raises:
             ValueError: its schema is newer than this release's, or it is no trajectory.
         """
-        if (schema := record.get("schema", 0)) > SCHEMA:
-            raise ValueError(
-                f"a trajectory has schema {schema}, this release reads up to {SCHEMA}: read it with the release that "
-                "wrote it"
-            )
         try:
+            if (schema := record.get("schema", 0)) > SCHEMA:
+                raise ValueError(
+                    f"a trajectory has schema {schema}, this release reads up to {SCHEMA}: read it with the release "
+                    "that wrote it"
+                )
             outcome, credit, attribution = (record.get(name) for name in ("outcome", "credit", "attribution"))
             own = {
                 "task": _read(Task, {"env_type": "", **record["task"]}),

@@ -34,5 +34,7 @@ def test_a_record_says_its_schema_and_one_of_a_newer_release_is_refused_in_one_l
     assert record["schema"] == SCHEMA and Trajectory.from_dict(record).to_dict() == record
     with pytest.raises(ValueError, match=rf"schema {SCHEMA + 1}, this release reads up to {SCHEMA}"):
         Trajectory.from_dict({**record, "schema": SCHEMA + 1})
+    with pytest.raises(ValueError, match="not a trajectory's record"):
+        Trajectory.from_dict({**record, "schema": "one"})
     earlier = {name: value for name, value in record.items() if name not in ("schema", "guidance_wanted")}
     assert Trajectory.from_dict(earlier).guidance.guided

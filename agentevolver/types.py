@@ -27,6 +27,7 @@ class StopReason(StrEnum):
     ENV_ERROR = "env_error"
     LLM_ERROR = "llm_error"
     GRADING_ERROR = "grading_error"
+    AGENT_ERROR = "agent_error"
     CANCELLED = "cancelled"
 
     @property

@@ -1,0 +1,103 @@
+"""Tools as data: what a tool is called and takes (`ToolSpec`), and a call of one (`ToolCall`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool: its name, what it does, and the JSON schema of its arguments (an object)."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+
+    @classmethod
+    def of_openai(cls, tool: Mapping[str, Any]) -> ToolSpec:
+        """Read a tool of an OpenAI request (`{"type": "function", "function": {...}}`).
+
+        Raises:
+            ValueError: it is no function with a name, or its parameters are no JSON schema.
+        """
+        function = tool.get("function") if tool.get("type", "function") == "function" else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise ValueError(f"not a tool: {json.dumps(tool, default=str)[:200]}; expected a function with a name")
+        parameters = function.get("parameters") or {"type": "object", "properties": {}}
+        try:
+            Draft202012Validator.check_schema(parameters)
+        except SchemaError as error:
+            raise ValueError(
+                f"the parameters of tool {function['name']!r} are no JSON schema: {error.message}"
+            ) from error
+        return cls(function["name"], str(function.get("description") or ""), parameters)
+
+    def to_openai(self) -> dict[str, Any]:
+        """Return the tool as OpenAI's chat API and chat templates take it."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+    @cached_property
+    def _validator(self) -> Draft202012Validator:
+        return Draft202012Validator(self.parameters)
+
+    def problem(self, arguments: Any) -> str | None:
+        """Return what is wrong with arguments and where, None if they fit the schema."""
+        if not isinstance(arguments, dict):
+            return "the arguments must be a JSON object"
+        error = best_match(self._validator.iter_errors(arguments))
+        if error is None:
+            return None
+        place = error.json_path.removeprefix("$").removeprefix(".")
+        return f"{place}: {error.message}" if place else error.message
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as the model wrote it: `arguments` is JSON text, which may be broken."""
+
+    name: str
+    arguments: str
+
+    def decoded(self) -> Any:
+        """Return the arguments as data; raises ValueError where they are no JSON."""
+        try:
+            return json.loads(self.arguments) if self.arguments.strip() else {}
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+
+    def to_openai(self, call_id: str) -> dict[str, Any]:
+        """Return the call as an entry of an assistant message's `tool_calls`."""
+        return {
+            "id": call_id,
+            "type": "function",
+            "function": {"name": self.name, "arguments": self.arguments},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A reply taken apart: its text without the calls, the calls in order, and what was meant as a call but is none,
+    each in words for the agent."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def call_id(turn: int, place: int) -> str:
+    """Return the id of a call: nine letters and digits (as Mistral's templates want), the same for the same reply of an
+    episode."""
+    return f"c{turn % 10**5:05d}{place % 10**3:03d}"
+
+
+def find_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec | None:
+    """Return the tool of a name, None if there is none."""
+    return next((tool for tool in tools if tool.name == name), None)

@@ -1,0 +1,79 @@
+"""A sampled reply as text with marks: where a format's tags stand, told by their ids wherever they are tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+THINK, END_THINK = "<think>", "</think>"
+
+
+class ReplyTokenizer(Protocol):
+    """What is used of a Hugging Face tokenizer."""
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = ...) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A tag of a format within a reply's text, from `start` up to `end`."""
+
+    start: int
+    end: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply's text, its tags included and all other special tokens left out, and its tags in order."""
+
+    text: str
+    marks: tuple[Mark, ...]
+
+
+class ReplyReader:
+    """Turns sampled ids into a `Reply`.
+
+    A tag that is a token of the tokenizer's own counts only as that token: the same characters spelled by other tokens
+    are text. A tag that is no token is looked for in the text, and one that follows a backtick is a quotation.
+    """
+
+    def __init__(self, tokenizer: ReplyTokenizer, tags: Iterable[str]) -> None:
+        self._tokenizer = tokenizer
+        self._added: dict[int, Any] = dict(getattr(tokenizer, "added_tokens_decoder", {}))
+        self._tags = frozenset(tags)
+        self.ids = {token.content: i for i, token in self._added.items() if token.content in self._tags}
+        spelled = sorted(self._tags - self.ids.keys(), key=len, reverse=True)
+        self._spelled = re.compile("|".join(map(re.escape, spelled))) if spelled else None
+        # Some tokenizers would else take spaces before punctuation out of a call's arguments.
+        clean = hasattr(tokenizer, "clean_up_tokenization_spaces")
+        self._decode_options: dict[str, Any] = {"clean_up_tokenization_spaces": False} if clean else {}
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=False, **self._decode_options) if ids else ""
+
+    def read(self, ids: Sequence[int]) -> Reply:
+        """Return the text and tags of sampled ids; linear in their number."""
+        parts: list[str] = []
+        marks: list[Mark] = []
+        length = begin = 0
+        for place, token_id in enumerate(ids):
+            token = self._added.get(token_id)
+            if token is None or not (token.special or token.content in self._tags):
+                continue
+            parts.append(self._decode(ids[begin:place]))
+            length += len(parts[-1])
+            begin = place + 1
+            if token.content in self._tags:
+                parts.append(token.content)
+                marks.append(Mark(length, length + len(token.content), token.content))
+                length += len(token.content)
+        parts.append(self._decode(ids[begin:]))
+        text = "".join(parts)
+        if self._spelled is not None:
+            found = [Mark(*tag.span(), tag[0]) for tag in self._spelled.finditer(text)]
+            marks += [mark for mark in found if text[mark.start - 1 : mark.start] != "`"]
+            marks.sort(key=lambda mark: mark.start)
+        return Reply(text, tuple(marks))

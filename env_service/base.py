@@ -12,11 +12,18 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 
 class Message(TypedDict):
-    """A chat message: `role` is one of system, user, assistant, tool."""
+    """A chat message: `role` is one of system, user, assistant, tool.
+
+    `tool_calls` are an assistant's calls as OpenAI's chat API writes them (`tool_calls.structured_calls` reads them).
+    `content` is null beside them in many an API; the service puts "" in its place before an environment sees it. A
+    tool's answer names its call by `tool_call_id` and `name`.
+    """
 
     role: str
     content: str
     tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
 
 
 class InitState(TypedDict):
@@ -40,6 +47,7 @@ class StepInfo(TypedDict, total=False):
     - `finished`: whether the episode ended with this action as an agent should end it; true only where `is_terminated`
         is.
     - `answer`: the answer that the action gave, None if it gave none.
+    - `tools`: the tools from now on, where the episode has native tools and they change.
 
     An environment that tells neither `refused` nor `finished` leaves open what became of an action.
     """
@@ -47,6 +55,7 @@ class StepInfo(TypedDict, total=False):
     refused: bool | str
     finished: bool
     answer: str | None
+    tools: list[dict[str, Any]]
 
 
 class StateInfo(TypedDict):
@@ -94,12 +103,19 @@ class BaseEnv(ABC):
         explores or carries out a
       solution creates with `explore_steps`, and the service passes the number on under this name; "" if episodes have
       no such limit.
+    - `native_tools`: whether `create` takes `native_tools: true`. Such an episode's opening holds neither a list of
+        tools nor rules for writing calls (the service adds `tools` to its `info`, for the model's chat template);
+        `step` takes calls in `tool_calls` and answers each, in their order, with a message of the role `tool`.
+    - `parallel_calls`: whether the calls of one message are carried out at the same time; else one after the other, so
+        that each finds what those before it left. `info` of a native opening tells it.
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 60.0
     memory_mb: ClassVar[int] = 1024
     explore_steps: ClassVar[str] = ""
+    native_tools: ClassVar[bool] = False
+    parallel_calls: ClassVar[bool] = False
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Keep the ids; raise ValueError if the task does not exist or a parameter is wrong."""
@@ -134,6 +150,17 @@ class BaseEnv(ABC):
         """Return facts about the instance as JSON-ready data: `params["what"]` is "tools" or "state" (`StateInfo`),
         None if not told."""
         return None
+
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return the tools as OpenAI's chat API takes them (`{"type": "function", "function": {name, description,
+        parameters}}`), with names of letters, digits, _ and - alone. Those that `get_info` tells, unless overridden;
+        [] if it tells none. `params` are those of `create`."""
+        try:
+            told = self.get_info(params={"what": "tools"})
+        except ValueError:
+            return []
+        tools = told.get("tools") if isinstance(told, dict) else None
+        return tools if isinstance(tools, list) else []
 
     def close(self) -> None:
         """Free what the instance holds. Called once; must not raise for an episode that ended early."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from env_service.base import BaseEnv
 from env_service.client import EnvClient, EnvRequestError, EnvServiceError, RetryPolicy
-from env_service.contract import shorten
+from env_service.contract import checked_action, shorten
 from env_service.hosting.wire import Decoder, Frame, Kind, pack, unpack
 from env_service.hosting.worker import InstanceHost
 
@@ -71,7 +71,11 @@ class LocalProbe:
 
     def step(self, instance_id: str, action: dict[str, Any]) -> dict[str, Any]:
         """Apply an action."""
-        return dict(self._call(Kind.STEP, {"slot": instance_id, "action": action, "params": {}}))
+        try:
+            checked = checked_action(action)
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        return dict(self._call(Kind.STEP, {"slot": instance_id, "action": checked, "params": {}}))
 
     def evaluate(self, instance_id: str, params: dict[str, Any]) -> float:
         """Grade the episode."""

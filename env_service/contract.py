@@ -7,11 +7,15 @@ rule. Nothing is repaired silently, and a reward or score that is not a finite n
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from env_service.base import BaseEnv
 
 ROLES = frozenset({"system", "user", "assistant", "tool"})
+# What chat APIs allow as the name of a function.
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class ContractError(Exception):
@@ -59,6 +63,48 @@ def _info(method: str, value: Any) -> dict[str, Any]:
     return value
 
 
+def checked_action(value: Any) -> dict[str, Any]:
+    """Return an assistant message as environments take it; a reply of OpenAI's chat API is one, whatever else it holds.
+
+    Its content is text: "" where it is null, or left out beside `tool_calls`; a refusal where that is all there is.
+
+    Raises:
+        ValueError: it is no message, its content is no text, or its `tool_calls` are no list.
+    """
+    calls = value.get("tool_calls") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or not ("content" in value or calls or value.get("refusal")):
+        raise ValueError("expected one message: {role: 'assistant', content: text, tool_calls?}")
+    if calls is not None and not isinstance(calls, list):
+        raise ValueError(f"`tool_calls` of a message is a list of calls, or null; got {shorten(calls)}")
+    content = value.get("content")
+    if content is None:
+        content = value.get("refusal") or ""
+    if not isinstance(content, str):
+        raise ValueError(f"`content` of a message is text, or null; got {shorten(content)}")
+    return {"role": "assistant", **value, "content": content}
+
+
+def checked_tools(value: Any) -> list[dict[str, Any]]:
+    """Return tools that a chat API takes: functions, each with a name of its own and an object as `parameters`.
+
+    Whether these are a valid JSON schema is `check`'s to say, once for all instances.
+    """
+    if not isinstance(value, list):
+        raise _fail("tools", "a list of tools", value)
+    names = set()
+    for tool in value:
+        function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(name, str):
+            raise _fail("tools", "tools like {'type': 'function', 'function': {'name': ...}}", tool)
+        if not TOOL_NAME.fullmatch(name) or name in names:
+            raise _fail("tools", "names of at most 64 letters, digits, _ and -, each once", name)
+        if not isinstance(function.get("parameters", {}), dict):
+            raise _fail("tools", f"an object (a JSON schema) as `parameters` of {name!r}", function["parameters"])
+        names.add(name)
+    return value
+
+
 def checked_init_state(value: Any) -> dict[str, Any]:
     """Return an init state that holds to the contract: messages, the last one from the user, and a dict of facts."""
     if not isinstance(value, dict):
@@ -98,6 +144,19 @@ def _step_info(value: Any, *, is_terminated: bool) -> dict[str, Any]:
     return info
 
 
+def has_native_tools(env: BaseEnv) -> bool:
+    """Whether an instance was created with `native_tools`."""
+    return env.native_tools and env.params.get("native_tools") is True
+
+
+def with_tools(env: BaseEnv, state: dict[str, Any]) -> dict[str, Any]:
+    """Return an init state whose `info` lists the tools, if the instance was created with `native_tools`."""
+    if not has_native_tools(env):
+        return state
+    tools = checked_tools(env.tools(env.params))
+    return {**state, "info": {**state["info"], "tools": tools, "parallel_calls": env.parallel_calls}}
+
+
 def checked_state(value: Any) -> dict[str, Any] | None:
     """Return what `get_info(params={"what": "state"})` tells (`base.StateInfo`), None if the environment tells no
     state."""
@@ -116,13 +175,21 @@ def checked_state(value: Any) -> dict[str, Any] | None:
     return value
 
 
+NO_NATIVE_TOOLS = "has no native tools"
+
+
 def created_with(env_class: type[BaseEnv], params: dict[str, Any] | None) -> dict[str, Any]:
     """Return the parameters of `create` as the class knows them: `explore_steps` under the name that the class gives
     it.
 
     A class without such a limit gets no such parameter, since its episodes are as long as they are wanted.
+
+    Raises:
+        ValueError: `native_tools` is asked of a class that has none.
     """
     passed = dict(params or {})
+    if not env_class.native_tools and passed.pop("native_tools", False):
+        raise ValueError(f"{env_class.__name__} {NO_NATIVE_TOOLS}; create without the parameter native_tools")
     if (steps := passed.pop("explore_steps", None)) is not None and env_class.explore_steps:
         passed[env_class.explore_steps] = steps
     return passed
@@ -161,6 +228,9 @@ def checked_class(value: Any, spec: str) -> type[BaseEnv]:
         raise ContractError(
             f"`{spec}` declares explore_steps={value.explore_steps!r}; use the name of a parameter of create, or ''"
         )
+    for flag in ("native_tools", "parallel_calls"):
+        if not isinstance(getattr(value, flag), bool):
+            raise ContractError(f"`{spec}` declares {flag}={getattr(value, flag)!r}; use True or False")
     if isinstance(value.memory_mb, bool) or not isinstance(value.memory_mb, int) or value.memory_mb < 0:
         raise ContractError(f"`{spec}` declares memory_mb={value.memory_mb!r}; use a number of MiB, 0 for no limit")
     return value

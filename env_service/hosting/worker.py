@@ -30,9 +30,12 @@ from env_service.contract import (
     checked_state,
     checked_step,
     checked_tasks,
+    checked_tools,
     created_with,
+    has_native_tools,
     list_tasks,
     shorten,
+    with_tools,
 )
 from env_service.hosting.wire import Decoder, Frame, Kind, WireError, encode, pack, unpack
 
@@ -119,7 +122,7 @@ class InstanceHost:
         instance_id, params = request["instance_id"], created_with(self.env_class, request["params"])
         env = self.env_class(request["task_id"], instance_id, params)
         try:
-            state = checked_init_state(env.get_init_state(params))
+            state = with_tools(env, checked_init_state(env.get_init_state(params)))
             state["info"] = {**state["info"], "instance_id": instance_id, "task_id": request["task_id"]}
             self._serialised(Kind.CREATE, state)
         except BaseException:
@@ -129,7 +132,11 @@ class InstanceHost:
         return state
 
     def _step(self, request: dict[str, Any]) -> dict[str, Any]:
-        return checked_step(self._instances[request["slot"]].step(request["action"], request["params"]))
+        env = self._instances[request["slot"]]
+        result = checked_step(env.step(request["action"], request["params"]))
+        if has_native_tools(env) and "tools" in result["info"]:
+            checked_tools(result["info"]["tools"])
+        return result
 
     def _evaluate(self, request: dict[str, Any]) -> float:
         return checked_score(self._instances[request["slot"]].evaluate(request["messages"], request["params"]))

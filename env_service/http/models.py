@@ -26,8 +26,8 @@ class ServiceRequest(BaseModel):
     messages: Annotated[
         dict[str, Any] | list[dict[str, Any]] | None,
         Field(
-            description="For /step the action `{role, content, tool_calls?}`; for /evaluate and /get_info the "
-            "conversation or nothing."
+            description="For /step the action `{role, content, tool_calls?}`, where content may be null; for /evaluate "
+            "and /get_info the conversation or nothing."
         ),
     ] = None
     params: Annotated[dict[str, Any] | None, Field(description="Parameters of the environment.")] = None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from env_service.contract import checked_action
 from env_service.errors import BadRequest, InvalidBody, ServiceError
 from env_service.hosting.service import Service
 from env_service.http import models
@@ -157,10 +158,10 @@ async def _create(service: Service, request: ServiceRequest, create_key: str | N
 
 
 async def _step(service: Service, request: ServiceRequest, create_key: str | None) -> bytes:
-    action = request.messages
-    if not isinstance(action, dict) or not isinstance(action.get("content"), str):
-        raise BadRequest("/step needs one message as `messages`: {role: 'assistant', content: text, tool_calls?}")
-    action.setdefault("role", "assistant")
+    try:
+        action = checked_action(request.messages)
+    except ValueError as error:
+        raise BadRequest(f"/step cannot take these `messages`: {error}") from error
     return _wrap(await service.step(request.instance_id or "", action, request.params or {}, request.step_index))
 
 

@@ -11,6 +11,7 @@ import time
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.tool_calls import ToolCall, answer_to, structured_calls
 
 
 class Counter(BaseEnv):
@@ -170,3 +171,26 @@ def spawn_family() -> list[int]:
     )
     daemon = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True)
     return [child.pid, leader.pid, int(daemon.stdout)]
+
+
+class ToolCounter(Counter):
+    """Takes calls of `add`, and lists another tool from five on."""
+
+    native_tools: ClassVar[bool] = True
+
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        number = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+        names = ["add"] if self.total < 5 else ["add", "subtract"]
+        return [{"type": "function", "function": {"name": name, "parameters": number}} for name in names]
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        calls = structured_calls(action)
+        if not self.params.get("native_tools") or not calls:
+            return super().step({**action, "content": action["content"] or "0"}, params)
+        answers = []
+        for call in calls:
+            number = call.arguments.get("number") if isinstance(call, ToolCall) and call.name == "add" else None
+            self.total += number if isinstance(number, int) else 0
+            answers.append(answer_to(call, str(self.total) if isinstance(number, int) else "no number to add"))
+        result = super().step({"role": "assistant", "content": "0"}, params)
+        return {**result, "state": answers, "info": {**result["info"], "tools": self.tools()}}

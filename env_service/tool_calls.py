@@ -1,0 +1,149 @@
+"""Tool calls of an assistant message, read for any environment: those in `tool_calls`, and those in `<tool_call>` tags.
+
+What a model wrote is judged and never trusted: what is no call becomes a `BadCall` that says why, in its place among
+the others, and nothing raises. Arguments of `tool_calls` are decoded strictly: JSON as its standard has it, no key
+twice, no text that UTF-8 cannot hold. Text in tags may hold line breaks inside strings, as models write them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from env_service.base import Message
+
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call; `id` is None where it was written as text, or without one."""
+
+    name: str
+    arguments: dict[str, Any]
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BadCall:
+    """What was meant as a call and is none, with the reason for the agent; `name` is "" where it cannot be read."""
+
+    reason: str
+    name: str = ""
+    id: str | None = None
+
+
+def structured_calls(message: Mapping[str, Any]) -> list[ToolCall | BadCall]:
+    """Return the calls in a message's `tool_calls`, in their order; [] if it has none."""
+    calls = message.get("tool_calls")
+    return [_structured(call) for call in calls] if isinstance(calls, list) else []
+
+
+def tagged_calls(text: str, form: str = _FORM) -> list[ToolCall | BadCall]:
+    """Return the calls in a text's `<tool_call>` tags, the last of which may lack its end; `form` is how to write
+    one."""
+    return [_tagged(body, form) for body in _TAGGED.findall(text)]
+
+
+def answer_to(call: ToolCall | BadCall, content: str) -> Message:
+    """Return the tool message that answers a call; one without an id is answered without one."""
+    answer: Message = {"role": "tool", "content": content}
+    if call.id is not None:
+        answer["tool_call_id"] = call.id
+        answer["name"] = call.name
+    return answer
+
+
+def loads_strictly(text: str) -> Any:
+    """Return the JSON value of a text; raises ValueError that says what is wrong with it, and where."""
+    try:
+        value = DECODER.decode(text)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("it holds half a character, a lone surrogate") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(explained(error)) from error
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """Return what JSON calls a value's type."""
+    names = {dict: "object", list: "list", str: "string", bool: "boolean", int: "number", float: "number"}
+    return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def explained(error: Exception, begin: int = 0) -> str:
+    """Return what is wrong with a JSON text that begins at `begin`."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos - begin}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+
+
+def _loosely(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(explained(error)) from error
+
+
+def _structured(item: Any) -> ToolCall | BadCall:
+    if not isinstance(item, dict):
+        return BadCall(f"a call is an object with a `function`, not a {kind_of(item)}")
+    call_id = item.get("id")
+    if not isinstance(call_id, str) or not _is_text(call_id):
+        call_id = None
+    function = item.get("function", item)
+    if not isinstance(function, dict) or "name" not in function:
+        return BadCall("the call has no `function` with a `name` and `arguments`", "", call_id)
+    return _call(function["name"], function.get("arguments"), loads_strictly, "", call_id)
+
+
+def _tagged(body: str, form: str) -> ToolCall | BadCall:
+    try:
+        value = _loosely(body)
+    except ValueError as error:
+        return BadCall(f"the call is no valid JSON ({error}); write {form}")
+    if not isinstance(value, dict):
+        return BadCall(f"the call is no JSON object; write {form}")
+    return _call(value.get("name"), value.get("arguments"), _loosely, f"; write {form}")
+
+
+def _call(
+    name: Any, arguments: Any, decode: Callable[[str], Any], how: str, call_id: str | None = None
+) -> ToolCall | BadCall:
+    if not isinstance(name, str) or not name.strip() or not _is_text(name):
+        return BadCall(f"the call has no `name`: it must be that of a function, not {kind_of(name)}{how}", "", call_id)
+    if isinstance(arguments, str):
+        try:
+            arguments = decode(arguments) if arguments.strip() else {}
+        except ValueError as error:
+            return BadCall(f"the arguments of {name[:80]!r} are no valid JSON ({error})", name, call_id)
+    arguments = {} if arguments is None else arguments
+    if not isinstance(arguments, dict):
+        reason = f"the arguments of {name[:80]!r} must be a JSON object, not a {kind_of(arguments)}"
+        return BadCall(reason, name, call_id)
+    return ToolCall(name, arguments, call_id)
+
+
+def _is_text(text: str) -> bool:
+    """Whether UTF-8 can hold a text (JSON can spell more)."""
+    return text.isascii() or text.encode("utf-8", "ignore").decode() == text
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return result
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)

@@ -1,0 +1,138 @@
+"""Calls out of messages, whatever a model or an SDK put there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessage
+
+from env_service.contract import checked_action
+from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls, tagged_calls
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"number": 4}'}}
+
+
+def reply(**fields: Any) -> ChatCompletionMessage:
+    """A message as OpenAI's SDK reads it from the API's own JSON."""
+    text = json.dumps({"role": "assistant", "content": None, "refusal": None, "annotations": [], **fields})
+    return ChatCompletionMessage.model_validate_json(text)
+
+
+def dumps(message: ChatCompletionMessage) -> list[dict[str, Any]]:
+    return [message.model_dump(), message.model_dump(exclude_none=True), message.model_dump(mode="json")]
+
+
+def test_a_reply_of_the_sdk_is_an_action_however_it_is_dumped() -> None:
+    for dumped in dumps(reply(tool_calls=[CALL])):
+        action = checked_action(dumped)
+        assert (action["role"], action["content"]) == ("assistant", "")
+        assert structured_calls(action) == [ToolCall("add", {"number": 4}, "call_1")]
+
+
+def test_a_reply_of_the_sdk_without_calls_is_its_text_or_its_refusal() -> None:
+    for message, text in ((reply(content="four"), "four"), (reply(refusal="I will not."), "I will not.")):
+        for dumped in dumps(message):
+            action = checked_action(dumped)
+            assert (action["content"], structured_calls(action)) == (text, [])
+    assert checked_action(reply().model_dump())["content"] == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "one message"),
+        ([], "one message"),
+        ({"role": "assistant"}, "one message"),
+        ({"role": "assistant", "tool_calls": None}, "one message"),
+        ({"content": [{"type": "text", "text": "hi"}]}, "`content` of a message is text"),
+        ({"content": "hi", "tool_calls": {}}, "`tool_calls` of a message is a list"),
+    ],
+)
+def test_what_is_no_message_is_refused_with_the_reason(value: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        checked_action(value)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("add", "not a string"),
+        ({}, "no `function`"),
+        ({"function": None}, "no `function`"),
+        ({"function": {"name": None}}, "no `name`"),
+        ({"function": {"name": "\ud800"}}, "no `name`"),
+        ({"function": {"name": "add", "arguments": "{"}}, "no valid JSON"),
+        ({"function": {"name": "add", "arguments": '{"a": 1, "a": 2}'}}, "'a' is given twice"),
+        ({"function": {"name": "add", "arguments": '{"a": {"b": 1, "b": 1}}'}}, "'b' is given twice"),
+        ({"function": {"name": "add", "arguments": '{"a": NaN}'}}, "NaN is not a JSON number"),
+        ({"function": {"name": "add", "arguments": '{"a": "\\ud800"}'}}, "lone surrogate"),
+        ({"function": {"name": "add", "arguments": '{"a": "two\nlines"}'}}, "Invalid control character"),
+        ({"function": {"name": "add", "arguments": "[" * 100_000}}, "nested too deeply"),
+        ({"function": {"name": "add", "arguments": "[1]"}}, "must be a JSON object, not a list"),
+        ({"function": {"name": "add", "arguments": 3}}, "must be a JSON object, not a number"),
+    ],
+)
+def test_a_structured_call_that_is_none_says_why_in_its_place(call: Any, reason: str) -> None:
+    first, found, last = structured_calls({"role": "assistant", "content": "", "tool_calls": [CALL, call, CALL]})
+    assert isinstance(found, BadCall) and reason in found.reason and len(found.reason) < 400
+    assert first == last == ToolCall("add", {"number": 4}, "call_1")
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "{}", None, {}])
+def test_a_tool_without_arguments_may_be_called_with_nothing(arguments: Any) -> None:
+    message = {"tool_calls": [{"id": "a", "function": {"name": "list", "arguments": arguments}}]}
+    assert structured_calls(message) == [ToolCall("list", {}, "a")]
+
+
+def test_an_answer_names_the_call_that_it_answers() -> None:
+    assert answer_to(ToolCall("add", {}, "a"), "4") == {
+        "role": "tool",
+        "tool_call_id": "a",
+        "name": "add",
+        "content": "4",
+    }
+    assert answer_to(BadCall("no", "", "b"), "no") == {"role": "tool", "tool_call_id": "b", "name": "", "content": "no"}
+    assert answer_to(ToolCall("add", {}), "4") == {"role": "tool", "content": "4"}
+
+
+def test_calls_in_tags_are_found_in_order_and_the_last_may_lack_its_end() -> None:
+    text = 'so <tool_call>{"name": "a", "arguments": {"x": "1\n2"}}</tool_call> and <tool_call>{"name": "b"}'
+    assert tagged_calls(text) == [ToolCall("a", {"x": "1\n2"}), ToolCall("b", {})]
+    (bad,) = tagged_calls("<tool_call>{</tool_call>", "[CALL]")
+    assert isinstance(bad, BadCall) and bad.reason.endswith("write [CALL]")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+anything = st.lists(
+    json_values
+    | st.fixed_dictionaries({"id": json_values, "function": json_values})
+    | st.fixed_dictionaries(
+        {"id": st.text(), "function": st.fixed_dictionaries({"name": st.text(), "arguments": json_values})}
+    )
+)
+
+
+@given(anything)
+def test_whatever_stands_in_tool_calls_is_read_call_by_call(calls: list[Any]) -> None:
+    found = structured_calls({"role": "assistant", "content": None, "tool_calls": calls})
+    assert len(found) == len(calls)
+    for call in found:
+        json.dumps(answer_to(call, "ok"), ensure_ascii=False).encode()
+
+
+@given(
+    st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(), json_values.filter(lambda v: v == v), max_size=3)
+)
+def test_a_call_comes_back_as_it_was_written(name: str, arguments: dict[str, Any]) -> None:
+    written = json.dumps(arguments, allow_nan=True)
+    (found,) = structured_calls({"tool_calls": [{"id": "a", "function": {"name": name, "arguments": written}}]})
+    if "NaN" not in written and "Infinity" not in written:
+        assert found == ToolCall(name, arguments, "a")

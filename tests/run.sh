@@ -35,6 +35,12 @@ appworld() {
     PYTHON=$PWD/$bin/python bash env_service/environments/appworld/setup.sh || echo "AppWorld could not be set up; its tests are skipped" >&2
 }
 
+# So do the agents that are run through the gateway; but a test of theirs that cannot run has failed.
+agents() {
+    export AGENTS_REQUIRED=1
+    PYTHON=$PWD/$bin/python bash tests/agents/setup.sh || echo "the agents of tests/agents could not be installed; their tests fail" >&2
+}
+
 run() {
     case $1 in
         ruff) "$bin/ruff" check . ;;
@@ -53,6 +59,7 @@ run() {
         unit) "$bin/python" -m pytest -q -n 2 -m "not service and not chaos and not e2e" --ignore=tests/e2e --ignore=tests/chaos "${@:2}" ;;
         service)
             appworld
+            agents
             "$bin/python" -m pytest -q -m "(service or chaos) and not e2e" --durations=25 "${@:2}"
             ;;
         e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;

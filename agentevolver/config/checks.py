@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
+from agentevolver.config.agent import check_agent
 from agentevolver.config.devices import Device, attention_problem, prefill_problem
 from agentevolver.config.load import (
     compose_defaults,
@@ -25,6 +26,7 @@ from agentevolver.config.load import (
     read_yaml,
     refuse_unknown,
     select,
+    take_agent,
     take_device,
 )
 from agentevolver.config.loss_modes import check_loss
@@ -140,6 +142,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     for path, value in preset.items():
         OmegaConf.update(config, path, value)
         OmegaConf.update(defaults, path, value)
+    for layer, source in ((experiment, str(conf)), (command_line, "the command line")):
+        take_agent(layer, source)
     layers = (Layer(experiment, str(conf)), Layer(command_line, "the command line"))
     for layer in layers:
         refuse_unknown(layer.content, config, layer.source)
@@ -270,6 +274,9 @@ def _check_rollout(rollout: RolloutSettings) -> None:
         checked_template(rollout)
     if ":" not in rollout.agent_flow:
         checked_flow(rollout)
+    check_agent(
+        rollout, template=rollout.context_template, flow=rollout.agent_flow, observation_role=rollout.observation_role
+    )
 
 
 def _check_tasks(settings: Settings) -> None:

@@ -92,6 +92,19 @@ def take_device(experiment: dict[str, Any], command_line: dict[str, Any]) -> dev
     )
 
 
+def take_agent(layer: dict[str, Any], source: str) -> None:
+    """Move a text at `actor_rollout_ref.rollout.agent`, where verl has a section, to our key for the user's agent;
+    raises ConfigError where that is set as well."""
+    rollout = select(layer, "actor_rollout_ref.rollout")
+    if not isinstance(rollout, dict) or not isinstance(rollout.get("agent"), str):
+        return
+    if rollout.get("agent_function") is not None:
+        raise ConfigError(
+            f"{source}: actor_rollout_ref.rollout.agent and agent_function mean the same: remove one of them"
+        )
+    rollout["agent_function"] = rollout.pop("agent")
+
+
 def compose_defaults(device: str) -> DictConfig:
     """Return verl's defaults under ours under the device group; raises ConfigError when verl is not installed."""
     OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)

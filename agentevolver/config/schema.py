@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticUndefined
 
 from advantage_processor.settings import AttributionSettings
+from agentevolver.config.agent import AgentSettings
 from agentevolver.config.devices import Device
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
@@ -32,7 +33,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RolloutSettings(ContextSettings, FlowSettings, Section):
+class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     """Our keys of `actor_rollout_ref.rollout` (and `multi_turn.max_steps`)."""
 
     max_steps: int = Field(30, ge=1, description="actions of an episode")

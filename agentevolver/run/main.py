@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from agentevolver.config.agent import agent_function, check_command
 from agentevolver.config.checks import for_verl, from_config
 from agentevolver.config.load import one_line
 from agentevolver.config.schema import Settings
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )
         check_stages(settings)
+        check_agent(settings)
         prepare(config, settings)
         _train(config, settings)
     except ConfigError as error:
@@ -145,6 +147,13 @@ def check_stages(settings: Settings) -> None:
         Processor(settings.attribution, hybrid_data=settings.task_manager.mixture.is_hybrid)
     except StageError as error:
         raise ConfigError(f"attribution_driven_credit_assignment.stages: {error}") from error
+
+
+def check_agent(settings: Settings) -> None:
+    """Import the user's agent, or look for its program; raises ConfigError where that fails."""
+    if settings.rollout.agent_function is not None:
+        agent_function(settings.rollout.agent_function)
+    check_command(settings.rollout)
 
 
 def make_renderer(config: DictConfig) -> ChatRenderer:

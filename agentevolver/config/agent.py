@@ -1,0 +1,153 @@
+"""The user's own agent: its keys of `actor_rollout_ref.rollout`, and the function behind `package.module:function`.
+
+An agent that speaks OpenAI's (or Anthropic's) API plays the rollouts in the place of a built-in flow: a function of
+this Python, or any program. What would have no effect beside it is refused by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import shutil
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from agentevolver.errors import ConfigError
+
+SECTION = "actor_rollout_ref.rollout"
+# What may stand in the words of `agent_command`.
+PLACEHOLDERS = ("query", "base_url", "anthropic_base_url", "api_key", "model", "mcp_url", "task_file")
+_SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+class AgentSettings(BaseModel):
+    """The keys of an agent that is the user's own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    agent_function: str | None = Field(
+        None,
+        description="the user's agent, package.module:function, called with (task, endpoint, world) once a rollout; "
+        "`agent: package.module:function` means the same",
+    )
+    agent_command: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="or a program, as a list of words, started once a rollout; {query}, {base_url}, "
+        "{anthropic_base_url}, {api_key}, {model}, {mcp_url} and {task_file} are filled in",
+    )
+    agent_timeout_s: float = Field(600, gt=0, description="seconds that the user's agent may take for a rollout")
+    agent_max_calls: int | None = Field(
+        None, ge=1, description="model calls of the user's agent in a rollout; null: multi_turn.max_steps"
+    )
+    agent_world: bool = Field(
+        True,
+        description="the user's agent acts in the environment, which grades; false: it has tools of its own, the "
+        "environment only says the task, and the number that the agent returns is the grade",
+    )
+    train_agent_errors: bool = Field(
+        False, description="grade and train on rollouts in which the user's agent raised or outlived agent_timeout_s"
+    )
+
+    @field_validator("agent_function")
+    @classmethod
+    def _function(cls, value: str | None) -> str | None:
+        if value is not None and _SPEC.fullmatch(value) is None:
+            raise ValueError("write package.module:function")
+        return value
+
+    @field_validator("agent_command")
+    @classmethod
+    def _command(cls, words: list[str] | None) -> list[str] | None:
+        if words is None:
+            return None
+        program, *others = words
+        return [_word(program, is_file="/" in program), *(_word(word, is_file=Path(word).is_file()) for word in others)]
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the rollouts are played by the user's agent."""
+        return self.agent_function is not None or self.agent_command is not None
+
+
+def _word(word: str, *, is_file: bool) -> str:
+    """Return a word of a command; that of a file is made absolute, since the program starts in a folder of its own. Raises ValueError for a placeholder that is none."""
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(word) if name is not None]
+    except ValueError as error:
+        raise ValueError(f"{word!r}: {error}; write {{{{ and }}}} for braces") from error
+    for name in names:
+        if name not in PLACEHOLDERS:
+            known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            raise ValueError(f"{word!r}: {{{name}}} is not known; known are {known}; write {{{{ and }}}} for braces")
+    return str(Path(word).absolute()) if is_file and not names else word
+
+
+def check_agent(settings: AgentSettings, *, template: str, flow: str, observation_role: str | None) -> None:
+    """Refuse keys that contradict one another, or that nothing would read beside an agent of the user's; raises
+    ConfigError."""
+    if settings.agent_function is not None and settings.agent_command is not None:
+        raise ConfigError(f"{SECTION}.agent_function and {SECTION}.agent_command are both set: remove one of them")
+    if not settings.is_served:
+        for key, field in AgentSettings.model_fields.items():
+            if getattr(settings, key) != field.default:
+                raise ConfigError(
+                    f"{SECTION}.{key} is read where an agent of your own plays alone: set {SECTION}.agent_function "
+                    f"or {SECTION}.agent_command, or remove the key"
+                )
+        return
+    chosen = "agent_function" if settings.agent_function is not None else "agent_command"
+    for key, value, wanted in (
+        ("context_template", template, ("causal", "linear")),
+        ("agent_flow", flow, ("react",)),
+        ("observation_role", observation_role, (None,)),
+    ):
+        if value not in wanted:
+            raise ConfigError(
+                f"{SECTION}.{key} = {value} has no effect beside {SECTION}.{chosen}: the agent itself keeps its "
+                "messages and says when it calls; remove the key"
+            )
+
+
+def check_command(settings: AgentSettings) -> None:
+    """Raise ConfigError for a program that is not there."""
+    words = settings.agent_command
+    if words is not None and shutil.which(words[0]) is None:
+        raise ConfigError(
+            f"{SECTION}.agent_command: no program {words[0]!r} in PATH ({os.environ.get('PATH', '')}): install it, or "
+            "write its path"
+        )
+
+
+def agent_function(spec: str) -> Callable[..., Any]:
+    """Return the function at `package.module:function`.
+
+    Raises:
+        ConfigError: it cannot be imported, or cannot be called with (task, endpoint, world).
+    """
+    module, _, name = spec.partition(":")
+    place = f"{SECTION}.agent_function = {spec}"
+    try:
+        found: Any = getattr(importlib.import_module(module), name)
+    except Exception as error:  # the boundary: importing runs the user's code
+        raise ConfigError(
+            f"{place}: cannot be imported: {type(error).__name__}: {' '.join(str(error).split())}; its folder must be "
+            "the one that the launcher is started in, or be in PYTHONPATH"
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"{place}: is a {type(found).__name__}, no function")
+    try:
+        inspect.signature(found).bind(None, None, None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{place}: must take three arguments, (task, endpoint, world): {error}; it takes {inspect.signature(found)}"
+        ) from error
+    except ValueError:  # built in C, says no signature
+        pass
+    return found  # type: ignore[no-any-return]

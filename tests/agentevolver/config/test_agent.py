@@ -1,0 +1,118 @@
+"""The user's agent in the configuration: both spellings of its key, and what is refused before anything is started."""
+
+import sys
+
+import pytest
+
+from agentevolver.config.agent import agent_function, check_command
+from agentevolver.config.checks import for_verl, load
+from agentevolver.config.schema import of_verl
+from agentevolver.errors import ConfigError
+
+ROLLOUT = "actor_rollout_ref.rollout"
+BASE = ["device=cpu", "actor_rollout_ref.model.path=somewhere"]
+
+
+def rollout(*overrides):
+    return load(None, [*BASE, *(f"{ROLLOUT}.{item}" for item in overrides)]).settings.rollout
+
+
+@pytest.mark.parametrize("key", ["agent", "agent_function"])
+def test_a_text_at_verls_section_is_our_key(key):
+    resolved = load(None, [*BASE, f"{ROLLOUT}.{key}=mine.agent:play"])
+    assert resolved.settings.rollout.agent_function == "mine.agent:play" and resolved.settings.rollout.is_served
+    assert resolved.config.actor_rollout_ref.rollout.agent.num_workers > 0
+
+
+def test_verls_section_stays_verls(tmp_path):
+    conf = tmp_path / "mine.yaml"
+    conf.write_text("actor_rollout_ref: {rollout: {agent: 'mine.agent:play'}}\n")
+    resolved = load(conf, [*BASE, f"{ROLLOUT}.agent.num_workers=3"])
+    assert resolved.settings.rollout.agent_function == "mine.agent:play"
+    assert resolved.config.actor_rollout_ref.rollout.agent.num_workers == 3
+
+
+def test_verl_is_given_its_own_section_alone():
+    copy = for_verl(load(None, [*BASE, f"{ROLLOUT}.agent=mine.agent:play"]).config)
+    assert "agent_function" not in copy.actor_rollout_ref.rollout and "num_workers" in copy.actor_rollout_ref.rollout.agent
+    assert of_verl(copy).rollout.agent_function == "mine.agent:play"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["agent=play"], r"agent_function: write package\.module:function, found 'play'"),
+        (["agent_function=a:b", "agent_command=[c]"], "both set: remove one"),
+        (["agent_command=[]"], "agent_command"),
+        (["agent_command=[run,'{url}']"], r"\{url\} is not known; known are \{query\}, \{base_url\}"),
+        (["agent_command=[run,'{']"], "write {{ and }} for braces"),
+        (["agent_timeout_s=5"], "agent_timeout_s is read where an agent of your own plays alone"),
+        (["agent_world=false"], "agent_world is read where an agent of your own plays alone"),
+        (["agent=a:b", "context_template=reasoning"], "context_template = reasoning has no effect beside"),
+        (["agent=a:b", "agent_flow=planner_executor"], "agent_flow = planner_executor has no effect beside"),
+        (["agent_command=[a]", "observation_role=tool"], r"observation_role = tool .* beside .*agent_command"),
+        (["agent=a:b", "agent_timeout_s=0"], "agent_timeout_s: input should be greater than 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        rollout(*overrides)
+
+
+def test_both_spellings_in_one_layer_are_refused(tmp_path):
+    conf = tmp_path / "mine.yaml"
+    conf.write_text("actor_rollout_ref: {rollout: {agent: 'a:b', agent_function: 'c:d'}}\n")
+    with pytest.raises(ConfigError, match="mean the same"):
+        load(conf, BASE)
+
+
+def test_words_that_name_files_are_made_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+    assert rollout("agent_command=[python,mine.py,'{query}',other.py]").agent_command == [
+        "python",
+        str(tmp_path / "mine.py"),
+        "{query}",
+        "other.py",
+    ]
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "some_agent.py").write_text(
+        "async def play(task, endpoint, world): ...\n"
+        "def narrow(task): ...\n"
+        "def more(task, endpoint, world=None, *, seed=0): ...\n"
+        "WORD = 'play'\n"
+    )
+    (tmp_path / "broken_agent.py").write_text("import nothing_of_this_name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in ("some_agent", "broken_agent"):
+        sys.modules.pop(name, None)
+
+
+def test_a_function_that_can_be_called_is_found(module):
+    assert agent_function("some_agent:play").__name__ == "play"
+    assert agent_function("some_agent:more").__name__ == "more"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("some_agent:plya", "cannot be imported: AttributeError.*plya"),
+        ("no_such_agent:play", "cannot be imported: ModuleNotFoundError.*PYTHONPATH"),
+        ("broken_agent:play", "nothing_of_this_name"),
+        ("some_agent:WORD", "is a str, no function"),
+        ("some_agent:narrow", r"must take three arguments, \(task, endpoint, world\).*it takes \(task\)"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused(module, spec, message):
+    with pytest.raises(ConfigError, match=message):
+        agent_function(spec)
+
+
+def test_a_program_that_is_not_there_is_refused():
+    check_command(rollout("agent_command=[sh,-c,'exit 0']"))
+    with pytest.raises(ConfigError, match="no program 'no-such-program' in PATH"):
+        check_command(rollout("agent_command=[no-such-program]"))

@@ -77,7 +77,10 @@ class AgentSettings(BaseModel):
 
 
 def _word(word: str, *, is_file: bool) -> str:
-    """Return a word of a command; that of a file is made absolute, since the program starts in a folder of its own. Raises ValueError for a placeholder that is none."""
+    """Return a word of a command; that of a file is made absolute, since the program starts in a folder of its own.
+
+    Raises ValueError for a placeholder that is none.
+    """
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(word) if name is not None]
     except ValueError as error:

@@ -34,7 +34,9 @@ def test_verls_section_stays_verls(tmp_path):
 
 def test_verl_is_given_its_own_section_alone():
     copy = for_verl(load(None, [*BASE, f"{ROLLOUT}.agent=mine.agent:play"]).config)
-    assert "agent_function" not in copy.actor_rollout_ref.rollout and "num_workers" in copy.actor_rollout_ref.rollout.agent
+    assert (
+        "agent_function" not in copy.actor_rollout_ref.rollout and "num_workers" in copy.actor_rollout_ref.rollout.agent
+    )
     assert of_verl(copy).rollout.agent_function == "mine.agent:play"
 
 

@@ -1,0 +1,313 @@
+"""An attempt at a rollout: an instance is made, somebody acts, the episode is graded, the instance is released.
+
+`Attempt` is its course, whoever acts; `FlowAttempt` has an agent flow do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from agentevolver.flows import AgentFlow
+from agentevolver.rollout.policy import ChatEngine, Engine, EngineError, Summariser
+from agentevolver.rollout.session import EnvClient, LiveSession
+from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
+from agentevolver.utils.openings import replace_query
+from context_manager.template import ContextFull, ContextTemplate
+from env_service.client import EnvServiceError, EnvUnavailable
+from experience_manager.guide import Guidance, Injection
+from task_manager.graders.base import GradedWorld, GradingError, Transcript
+from task_manager.tasks import env_params_of, seed_of
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class TaskGraders(Protocol):
+    """What is used of `task_manager.graders.registry.Graders`."""
+
+    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a grader sees of an episode: everything that was said, and the actions among its steps."""
+
+    messages: Sequence[dict[str, Any]]
+    steps: Sequence[Step]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPolicy:
+    """How a rollout is run, from the configuration."""
+
+    env_type: str
+    max_steps: int
+    max_tries: int
+    sparse: bool
+    unavailable_timeout_s: float
+    no_think: bool = False
+
+
+# Puts guidance before the task of the opening messages that the environment gave. Raises nothing but cancellation.
+Guide = Callable[[list[dict[str, Any]]], Awaitable[Injection]]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the attempts of a worker process are made with; `RolloutRunner` says what each is."""
+
+    policy: RolloutPolicy
+    client: EnvClient
+    engine: Engine | ChatEngine
+    new_context: Callable[[], ContextTemplate]
+    flow: Callable[[Task], AgentFlow]
+    summariser: Summariser | None
+    graders: TaskGraders | None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What an attempt took: the weight versions that sampled, seconds of the engine and of the environment, and what
+    the context template edited."""
+
+    versions: set[int]
+    generate_s: float
+    env_s: float
+    edits: list[dict[str, Any]]
+
+
+class Attempt(ABC):
+    """One attempt at a rollout, the first or a retry, on an instance of its own. A subclass says who acts."""
+
+    def __init__(
+        self,
+        means: Means,
+        task: Task,
+        sampling_params: dict[str, Any],
+        env_params: dict[str, Any],
+        guide: Guide | None,
+    ) -> None:
+        self.means = means
+        self.task = task
+        self.sampling_params = sampling_params
+        self.env_params = env_params
+        self.guide = guide
+        self.instance_id = f"{seed_of(task)}-{uuid4().hex}"
+        self.unavailable = False
+        self.injection: Injection | None = None
+
+    # ---- what came of it ----
+
+    @property
+    @abstractmethod
+    def messages(self) -> list[dict[str, Any]]:
+        """Everything that was said."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> list[Step]:
+        """The calls of the policy."""
+
+    @property
+    @abstractmethod
+    def acted(self) -> bool:
+        """Whether there is something to grade."""
+
+    @abstractmethod
+    def account(self) -> Account:
+        """Return what it took."""
+
+    @abstractmethod
+    def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
+        """Return the training samples, and how many were dropped, by name."""
+
+    # ---- what a subclass does ----
+
+    @abstractmethod
+    async def play(self, state: dict[str, Any]) -> tuple[StopReason, str]:
+        """Act from the instance's initial state until the episode ends."""
+
+    @abstractmethod
+    async def timed(self, call: Awaitable[T]) -> T:
+        """Await a call of the environment service and count its time."""
+
+    @abstractmethod
+    def said(self) -> list[dict[str, Any]]:
+        """Return what was said, as a grader is to see it: without any guidance."""
+
+    # ---- its course ----
+
+    async def run(self) -> tuple[StopReason, Outcome | None, str]:
+        """Play and grade. Returns why it ended, the grade (None if there is none), and what went wrong."""
+        try:
+            try:
+                stop_reason, note = await self.play(await self._create())
+                return stop_reason, await self.outcome(stop_reason, note), note
+            finally:
+                await self._release()
+        except EnvServiceError as error:
+            self.unavailable = isinstance(error, EnvUnavailable)
+            return StopReason.ENV_ERROR, None, str(error)
+        except EngineError as error:
+            return StopReason.LLM_ERROR, None, str(error)
+        except GradingError as error:
+            return StopReason.GRADING_ERROR, None, str(error)
+
+    async def outcome(self, stop_reason: StopReason, note: str) -> Outcome | None:
+        """Return the grade of what was played, None for nothing."""
+        return await self.grade() if self.acted else self.of_inaction(note or stop_reason)
+
+    async def grade(self) -> Outcome:
+        """Ask the task's grader, or the environment. A score of its that is no number in 0..1 is an environment error,
+        not a grade."""
+        if self.means.graders is not None and not self.task.is_validation:
+            played = Played(self.said(), [step for step in self.steps if step.kind == "action"])
+            return await self.timed(self.means.graders.grade(self.task, played, self.means.client, self.instance_id))
+        sparse = {"sparse": self.means.policy.sparse}
+        score = await self.timed(self.means.client.evaluate(self.instance_id, self.messages, sparse))
+        if not is_score(score):
+            raise EnvServiceError(
+                f"graded {score!r}, expected a number in 0..1", url="/evaluate", instance_id=self.instance_id
+            )
+        return Outcome(score=float(score), success=score >= 1.0)
+
+    def of_inaction(self, why: str) -> Outcome | None:
+        """Return the outcome of an episode in which the policy never got to act: none, but in validation, which would
+        else count the tasks that fit alone, the task is not solved."""
+        return Outcome(0.0, False, f"the policy never acted: {why}") if self.task.is_validation else None
+
+    async def _create(self) -> dict[str, Any]:
+        params = {**self.env_params, **env_params_of(self.task), "is_open_query": self.task.open_query}
+        create = self.means.client.create_instance(
+            self.means.policy.env_type, seed_of(self.task), self.instance_id, params
+        )
+        state: dict[str, Any] = await self.timed(create)
+        return state
+
+    async def _release(self) -> None:
+        try:
+            await asyncio.shield(self.means.client.release_instance(self.instance_id))
+        except EnvServiceError as error:
+            logger.warning("instance %s could not be released, the service will expire it: %s", self.instance_id, error)
+
+    def opening(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the environment's opening messages, with the task's own wording in the place of the query if it has
+        one."""
+        if self.task.query is not None:
+            return replace_query(state["state"], self.task.query, state.get("info"))
+        return [dict(message) for message in state["state"]]
+
+
+class FlowAttempt(Attempt):
+    """An attempt that is played by an agent flow."""
+
+    def __init__(
+        self,
+        means: Means,
+        task: Task,
+        sampling_params: dict[str, Any],
+        env_params: dict[str, Any],
+        guide: Guide | None,
+    ) -> None:
+        super().__init__(means, task, sampling_params, env_params, guide)
+        self._flow = means.flow(task)
+        self._context = means.new_context()
+        self._session = LiveSession(
+            context=self._context,
+            engine=means.engine,
+            client=means.client,
+            instance_id=self.instance_id,
+            sampling_params=sampling_params,
+            max_steps=means.policy.max_steps,
+            shown=self._from_environment,
+            summariser=means.summariser,
+        )
+        self._opening: list[dict[str, Any]] = []
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Everything that was said."""
+        return self._context.messages
+
+    @property
+    def steps(self) -> list[Step]:
+        """The calls of the policy."""
+        return self._session.steps
+
+    @property
+    def acted(self) -> bool:
+        """Whether the environment was given an action."""
+        return self._session.actions > 0
+
+    def account(self) -> Account:
+        """Return what it took."""
+        session = self._session
+        return Account(session.versions, session.generate_s, session.env_s, self._context.edits)
+
+    def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
+        """Return the training samples, and how many were dropped, by name."""
+        samples = self._context.samples()
+        return samples, dict(self._context.dropped)
+
+    async def timed(self, call: Awaitable[T]) -> T:
+        """Await a call of the environment service and count its time."""
+        return await self._session.timed(call)
+
+    async def play(self, state: dict[str, Any]) -> tuple[StopReason, str]:
+        """Let the flow act until the episode ends."""
+        try:
+            await self._begin(state)
+            stop_reason, note = await self._flow.run(self._session), ""
+        except ContextFull as full:
+            stop_reason, note = StopReason.CONTEXT_FULL, str(full)
+        self._session.close()
+        return stop_reason, note
+
+    def said(self) -> list[dict[str, Any]]:
+        """Return what was said: the opening is the environment's with the task's query, without any guidance."""
+        messages = self._context.messages
+        first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+        return [*self._opening, *messages[first:]]
+
+    async def _begin(self, state: dict[str, Any]) -> None:
+        """Start the context with the opening messages, and guidance before the task if there is some that fits."""
+        self._opening = opening = self.opening(state)
+        if self.guide is None:
+            self._context.start(self._shown(opening))
+            return
+        self.injection = await self.guide(opening)
+        try:
+            self._start(self.injection)
+        except ContextFull as full:
+            if not self.injection.guided:
+                raise
+            self.injection = Injection(opening, opening, Guidance(problem=f"too long: {full}"))
+            self._start(self.injection)
+
+    def _start(self, injection: Injection) -> None:
+        self._context.start(
+            self._shown(injection.messages), self._shown(injection.plain) if injection.stripped else None
+        )
+
+    def _shown(self, opening: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        shown = self._flow.opening([dict(message) for message in opening])
+        return [*shown[:-1], self._from_environment(shown[-1])]
+
+    def _from_environment(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {**message, "content": f"{message['content']} /no_think"} if self.means.policy.no_think else message
+
+
+def is_score(score: Any) -> bool:
+    """Whether something is a grade: a number in 0..1."""
+    return isinstance(score, int | float) and math.isfinite(score) and 0.0 <= score <= 1.0
+
+
+# Makes an attempt at a task, with sampling parameters, environment parameters and a guide.
+NewAttempt = Callable[[Means, Task, dict[str, Any], dict[str, Any], Guide | None], Attempt]

@@ -142,8 +142,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     for path, value in preset.items():
         OmegaConf.update(config, path, value)
         OmegaConf.update(defaults, path, value)
-    for layer, source in ((experiment, str(conf)), (command_line, "the command line")):
-        take_agent(layer, source)
+    for own, source in ((experiment, str(conf)), (command_line, "the command line")):
+        take_agent(own, source)
     layers = (Layer(experiment, str(conf)), Layer(command_line, "the command line"))
     for layer in layers:
         refuse_unknown(layer.content, config, layer.source)

@@ -28,9 +28,9 @@ from transformers import AutoTokenizer
 from advantage_processor import AttributionSettings
 from advantage_processor.attributor import Attributor
 from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.engine import Generated
 from agentevolver.llm import Reply, Role
 from agentevolver.llm.prompts import read_sections
-from agentevolver.rollout.policy import Generated
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import LabelStatus, Task, Trajectory
 from context_manager.chat import ChatRenderer

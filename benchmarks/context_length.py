@@ -33,7 +33,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.builtin.teacher.service import Teacher
-from agentevolver.rollout.policy import Generated
+from agentevolver.engine import Generated
 from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.types import Task
 from context_manager.chat import ChatRenderer

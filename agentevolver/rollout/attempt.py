@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
+from agentevolver.engine import Engine, EngineError
 from agentevolver.flows import AgentFlow
-from agentevolver.rollout.policy import ChatEngine, Engine, EngineError, Summariser
+from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.session import EnvClient, LiveSession
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
 from agentevolver.utils.openings import replace_query

@@ -15,35 +15,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import httpx
 
+from agentevolver.engine import EngineError, Generated
 from agentevolver.llm import LLM, LLMError, Reply, Role
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
 from agentevolver.transport.run_key import server_key
 from context_manager.chat import ChatRenderer, PlainTokenizer
 
 logger = logging.getLogger(__name__)
-
-
-class EngineError(Exception):
-    """The engine that serves the policy gave no usable reply. Ends the attempt as `llm_error`; never becomes a
-    message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """What was sampled: ids with their log-probs (same length), and the weight versions that sampled them."""
-
-    ids: list[int]
-    log_probs: list[float]
-    min_version: int
-    max_version: int
-
-
-class Engine(Protocol):
-    """Whatever samples from the policy."""
-
-    async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
-        """Sample a reply to `prompt_ids`. Raises EngineError."""
-        ...
 
 
 class VerlEngine:

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentevolver.engine import Engine
 from agentevolver.flows import AgentFlow, ReactFlow
 from agentevolver.rollout.attempt import FlowAttempt, Guide, Means, NewAttempt, RolloutPolicy, TaskGraders
-from agentevolver.rollout.policy import ChatEngine, Engine, Summariser
+from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.session import EnvClient
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory
 from agentevolver.utils import seeds

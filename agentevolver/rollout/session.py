@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.flows import Answer, has_failed
-from agentevolver.rollout.policy import ChatEngine, Engine, EngineError, Generated, Summariser
+from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.types import Step
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate, SideCall

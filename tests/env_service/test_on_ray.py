@@ -32,7 +32,7 @@ from ray_service import (
     stop,
 )
 
-from agentevolver.rollout.policy import Generated
+from agentevolver.engine import Generated
 from agentevolver.rollout.rollout import Rollout, RolloutPolicy, RolloutRunner
 from agentevolver.types import StopReason, Task
 from context_manager.chat import ChatRenderer

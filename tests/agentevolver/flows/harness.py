@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from agentevolver.engine import Generated
 from agentevolver.flows import PlannerExecutorFlow, ReactFlow
-from agentevolver.rollout.policy import Generated
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.types import Task
 from context_manager.registry import TEMPLATES

@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 
+from agentevolver.engine import EngineError, Generated
 from agentevolver.flows import AgentFlow
-from agentevolver.rollout.policy import ChatEngine, ChatReply, EngineError, Generated
+from agentevolver.rollout.policy import ChatEngine, ChatReply
 from agentevolver.rollout.rows import to_outputs
 from agentevolver.types import StopReason
 from context_manager.settings import ContextSettings

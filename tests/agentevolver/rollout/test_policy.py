@@ -6,8 +6,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from agentevolver.engine import EngineError, Generated
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
-from agentevolver.rollout.policy import EngineError, Generated, VerlEngine
+from agentevolver.rollout.policy import VerlEngine
 
 
 class Reply:

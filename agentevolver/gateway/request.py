@@ -1,0 +1,237 @@
+"""The one form that requests of all APIs are translated to, and replies from.
+
+A message is what a chat template takes: `role` (system, user, assistant, tool), `content` (text), and where they apply
+`tool_calls` (as OpenAI has them, `arguments` JSON text), `tool_call_id`, `name`, `reasoning_content`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Message = dict[str, Any]
+Finish = Literal["stop", "length", "tool_calls"]
+# Of a request: sampling is the run's, as what is trained on must have been sampled as the run says.
+SAMPLING = frozenset(
+    {
+        *("temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty"),
+        *("repetition_penalty", "logit_bias", "reasoning_effort", "reasoning", "thinking", "verbosity"),
+    }
+)
+_CLOSE = "</think>"
+
+
+class RequestRefused(Exception):
+    """A request that is not answered: the HTTP status, one line for the agent, and what the APIs' errors hold.
+
+    `code` is one word, `param` the field that is wrong; `retry_s` says that the same request may do later.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        text: str,
+        code: str = "invalid_request",
+        param: str | None = None,
+        retry_s: float | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+        self.code = code
+        self.param = param
+        self.retry_s = retry_s
+
+
+def invalid(text: str, param: str | None = None) -> RequestRefused:
+    """Return the refusal of a request that cannot be read, or asks for what is not supported."""
+    return RequestRefused(400, text, "unsupported" if "not supported" in text else "invalid_request", param)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One model call of an agent.
+
+    - `messages`: everything so far; never empty, the last is not the assistant's.
+    - `tools`: what may be called, as OpenAI has them; `may_call`: false for `tool_choice: none`.
+    - `max_tokens`: the agent's own limit of the reply.
+    - `stop`: texts that end a reply.
+    - `structure`: what the reply's text must be: `{"json": SCHEMA}` or `{"json_object": True}`.
+    - `ignored`: names of fields that have no effect here.
+    - `model`: the name that the agent gave the model.
+    - `stream`, `with_usage`: whether events are wanted, and a last one with the usage.
+    """
+
+    messages: list[Message]
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    may_call: bool = True
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    structure: dict[str, Any] | None = None
+    ignored: tuple[str, ...] = ()
+    model: str = ""
+    stream: bool = False
+    with_usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The reply to a request: `content` its text without the calls, thoughts included; `calls` as OpenAI has them."""
+
+    content: str
+    calls: list[dict[str, Any]]
+    finish: Finish
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def message(self) -> Message:
+        """The reply as the message that it becomes."""
+        return {"role": "assistant", "content": self.content, **({"tool_calls": self.calls} if self.calls else {})}
+
+    def parted(self) -> tuple[str, str]:
+        """Return the thought of the reply and what it says beyond that; the thought is "" where none was closed."""
+        thought, closed, answer = self.content.rpartition(_CLOSE)
+        if not closed:
+            return "", self.content
+        return thought.replace("<think>", "", 1).strip(), answer.lstrip()
+
+
+# ---- reading fields; each raises RequestRefused with the place of what is wrong ----
+
+
+def text_of(value: Any, place: str) -> str:
+    """Return the text of a content: a string, none, or text parts, which are joined."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise invalid(f"{place} must be text or a list of parts, not {kind_of(value)}", place)
+    return "".join([part_text(part, f"{place}[{i}]") for i, part in enumerate(value)])
+
+
+def part_text(part: Any, place: str) -> str:
+    """Return the text of one part of a content; anything but text is refused by its name."""
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise invalid(f"{place} must be an object, not {kind_of(part)}", place)
+    kind = part.get("type", "text")
+    if kind in ("text", "input_text", "output_text", "refusal"):
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if not isinstance(text, str):
+            raise invalid(f"{place}.text must be text, not {kind_of(text)}", place)
+        return text
+    raise invalid(
+        f"{place}: content of the type {str(kind)[:40]!r} is not supported: the policy reads text alone", place
+    )
+
+
+def call_of(name: Any, arguments: Any, call_id: Any, place: str) -> dict[str, Any]:
+    """Return a call as OpenAI has it."""
+    if not isinstance(name, str) or not name:
+        raise invalid(f"{place} must name the function that is called", place)
+    if not isinstance(arguments, str):
+        raise invalid(f"{place}: arguments must be JSON text, not {kind_of(arguments)}", place)
+    return {"id": str(call_id or ""), "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def list_of(body: Mapping[str, Any], name: str) -> list[Any]:
+    """Return a list that may be left out."""
+    value = body.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise invalid(f"{name} must be a list, not {kind_of(value)}", name)
+    return value
+
+
+def object_of(value: Any, place: str) -> dict[str, Any]:
+    """Return an object."""
+    if not isinstance(value, dict):
+        raise invalid(f"{place} must be an object, not {kind_of(value)}", place)
+    return value
+
+
+def limit_of(body: Mapping[str, Any], *names: str) -> int | None:
+    """Return the limit of the reply, under the first of these names that is there."""
+    for name in names:
+        if (value := body.get(name)) is not None:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise invalid(f"{name} must be a positive integer", name)
+            return value
+    return None
+
+
+def stop_of(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return the texts that end a reply."""
+    value = body.get(name)
+    texts = [value] if isinstance(value, str) else value or []
+    if not isinstance(texts, list) or len(texts) > 16 or not all(isinstance(text, str) for text in texts):
+        raise invalid(f"{name} must be a text or a list of at most 16 texts", name)
+    return tuple(text for text in texts if text)
+
+
+def flag_of(body: Mapping[str, Any], name: str) -> bool:
+    """Return a boolean that may be left out."""
+    value = body.get(name)
+    if not isinstance(value, bool | None):
+        raise invalid(f"{name} must be true or false", name)
+    return bool(value)
+
+
+def model_of(body: Mapping[str, Any]) -> str:
+    """Return the name that the agent gave the model."""
+    value = body.get("model")
+    if not isinstance(value, str | None):
+        raise invalid("model must be a text", "model")
+    return value or ""
+
+
+def structure_of(value: Any, place: str) -> dict[str, Any] | None:
+    """Return what the reply's text must be, of OpenAI's `response_format` or `text.format`."""
+    if value is None:
+        return None
+    form = object_of(value, place)
+    kind = form.get("type", "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"json_object": True}
+    if kind == "json_schema":
+        held = form.get("json_schema", form)
+        schema = object_of(object_of(held, place).get("schema", {}), f"{place}.schema")
+        return {"json": schema}
+    raise invalid(f"{place} of the type {str(kind)[:40]!r} is not supported: text, json_object, json_schema are", place)
+
+
+def refuse(body: Mapping[str, Any], unsupported: Mapping[str, str]) -> None:
+    """Refuse a body that sets one of these fields."""
+    for name, why in unsupported.items():
+        value = body.get(name)
+        if value is not None and value is not False and value != [] and value != {}:
+            raise invalid(f"{name} is not supported: {why}", name)
+
+
+def ignored_of(body: Mapping[str, Any], read: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the fields that are set and have no effect."""
+    return tuple(sorted(name for name in body.keys() - read if body[name] is not None))
+
+
+def conversation(messages: Sequence[Message], place: str) -> list[Message]:
+    """Return the messages of a request; refused if there is none, or the policy has nothing to answer."""
+    if not messages:
+        raise invalid(f"{place} must hold at least one message", place)
+    if messages[-1]["role"] == "assistant":
+        raise invalid(
+            f"{place} ends with the assistant's own message: to go on with a reply (a prefill) is not supported", place
+        )
+    return list(messages)
+
+
+def kind_of(value: Any) -> str:
+    """Return what JSON calls a value's type."""
+    names: Iterable[tuple[type, str]] = ((bool, "a boolean"), (dict, "an object"), (list, "a list"), (str, "a text"))
+    return next((name for kind, name in names if isinstance(value, kind)), "null" if value is None else "a number")

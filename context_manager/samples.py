@@ -1,9 +1,9 @@
 """The timeline snapshot recorder: every model call frozen as it happened, and the training samples made of them.
 
-A call whose prompt begins with all the ids of the calls before it goes on their chain, so that an episode that was
-never edited is one chain of ids; any other call begins a chain. A chain is one training sample: no id is computed,
-searched for or guessed when samples are made. A sample that is over a limit is dropped by name and counted, it never
-stops anything.
+A call whose prompt begins with all the ids of a chain of calls before it goes on that chain (the longest such), so that
+an episode that was never edited is one chain of ids; any other call begins a chain. A chain is one training sample: no
+id is computed, searched for or guessed when samples are made. A sample that is over a limit is dropped by name and
+counted, it never stops anything.
 """
 
 from __future__ import annotations
@@ -25,12 +25,27 @@ Runs = tuple[tuple[int, int], ...]
 DROPPED = ("prompt_too_long", "response_too_long", "opening_edited", "over_max_samples")
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How the prompts of a chain begin (`sent`), and the ids that stand in its place in the sample (`trained`: without
+    guidance, say)."""
+
+    sent: Sequence[int]
+    trained: Sequence[int]
+
+
+# A chain whose sample is what was sent, whatever else the episode's samples are stripped of.
+UNTOUCHED = Opening((), ())
+
+
 @dataclass(slots=True)
 class _Chain:
-    """Ids that only ever grow; `prompt_length` is that of its first call's prompt."""
+    """Ids that only ever grow; `prompt_length` is that of its first call's prompt. `opening` is its own, None that of
+    the episode."""
 
     ids: list[int]
     prompt_length: int
+    opening: Opening | None = None
     snapshots: list[Snapshot] = field(default_factory=list)
 
 
@@ -91,26 +106,52 @@ class SnapshotRecorder:
         kind: str = "action",
         shown: Runs = (),
         trained: bool = True,
+        chain: Snapshot | None = None,
+        opening: Opening | None = None,
     ) -> Snapshot:
-        """Freeze a call. Raises ValueError unless there is one log-prob per sampled id and at least one of them."""
+        """Freeze a call.
+
+        Args:
+            prompt_ids: what was sent.
+            sampled_ids: what came back.
+            log_probs: of the sampled ids, one each.
+            step: the call's number in the trajectory.
+            kind: what it was for.
+            shown: the messages in the prompt.
+            trained: whether its tokens are trained on.
+            chain: a call whose chain this one goes on, where the caller knows; None: the longest chain that the prompt
+                begins with. A prompt that does not begin with all the ids of that chain begins one of its own.
+            opening: of the chain that the call begins, if it begins one: its own, `UNTOUCHED` for a chain that nothing
+                is taken out of (a sub-agent's, a compacted one), None: the one that `samples` is given.
+
+        Raises:
+            ValueError: there is not one log-prob per sampled id, or no sampled id at all.
+        """
         if len(sampled_ids) != len(log_probs) or not sampled_ids:
             raise ValueError(f"step {step}: {len(sampled_ids)} sampled ids but {len(log_probs)} log-probs")
-        chain = self._chain(prompt_ids) if trained else _Chain(list(prompt_ids), len(prompt_ids))
+        goes_on = self._find(prompt_ids, chain, opening) if trained else _Chain(list(prompt_ids), len(prompt_ids))
         start = len(prompt_ids)
-        chain.ids += sampled_ids
-        snapshot = Snapshot(step, kind, shown, trained, log_probs, chain, start, len(chain.ids))
-        chain.snapshots.append(snapshot)
+        goes_on.ids += sampled_ids
+        snapshot = Snapshot(step, kind, shown, trained, log_probs, goes_on, start, len(goes_on.ids))
+        goes_on.snapshots.append(snapshot)
         self.snapshots.append(snapshot)
         return snapshot
 
-    def _chain(self, prompt_ids: list[int]) -> _Chain:
+    def _find(self, prompt_ids: list[int], known: Snapshot | None, opening: Opening | None) -> _Chain:
         """Return the chain that the call goes on, with the call's prompt on it."""
-        if self._chains:
-            chain, length = self._chains[-1], len(self._chains[-1].ids)
-            if length < len(prompt_ids) and prompt_ids[:length] == chain.ids:
+        chains = self._chains if known is None else [known._chain]
+        # The newest of the longest; of what does not go on, mostly one id is compared.
+        for chain in sorted(reversed(chains), key=lambda chain: -len(chain.ids)):
+            length = len(chain.ids)
+            if (
+                length < len(prompt_ids)
+                and prompt_ids[length - 1] == chain.ids[-1]
+                and prompt_ids[:length] == chain.ids
+                and chain in self._chains
+            ):
                 chain.ids += prompt_ids[length:]
                 return chain
-        chain = _Chain(list(prompt_ids), len(prompt_ids))
+        chain = _Chain(list(prompt_ids), len(prompt_ids), opening)
         self._chains.append(chain)
         return chain
 
@@ -121,16 +162,17 @@ class SnapshotRecorder:
 
         Args:
             limits: what a sample may be.
-            opening_ids: how every prompt begins.
+            opening_ids: how every prompt begins, but for chains that have an opening of their own.
             training_ids: what stands in its place in the samples (stripped of guidance, say); None: the same.
 
-        The dropped are `prompt_too_long`, `response_too_long`, `opening_edited` (a prompt does not begin with
-        `opening_ids`, so that nothing can be put in its place) and `over_max_samples`.
+        The dropped are `prompt_too_long`, `response_too_long`, `opening_edited` (a prompt does not begin with the ids
+        of its opening, so that nothing can be put in their place) and `over_max_samples`.
         """
         dropped: Counter[str] = Counter()
         samples: list[TrainingSample] = []
+        episodes = None if training_ids is None else Opening(opening_ids, training_ids)
         for chain in self._chains:
-            made = _sample(chain, limits, list(opening_ids), training_ids)
+            made = _sample(chain, limits, chain.opening or episodes)
             if isinstance(made, TrainingSample):
                 samples.append(made)
             else:
@@ -154,10 +196,8 @@ def runs(messages: Iterable[Message]) -> Runs:
     return tuple((first, last) for first, last in found)
 
 
-def _sample(
-    chain: _Chain, limits: SampleLimits, opening_ids: list[int], training_ids: Sequence[int] | None
-) -> TrainingSample | str:
-    """Return a chain's sample, stripped where `training_ids` take the place of the opening; or why there is none as
+def _sample(chain: _Chain, limits: SampleLimits, opening: Opening | None) -> TrainingSample | str:
+    """Return a chain's sample, stripped where other ids take the place of the opening; or why there is none as
     `name: text`.
 
     To strip is to put the ids of the plain opening (`experience_manager.guide.Injection.plain`) where those of the
@@ -168,13 +208,14 @@ def _sample(
     """
     split = min(chain.prompt_length, limits.max_prompt_tokens)
     prompt, response = chain.ids[:split], chain.ids[split:]
-    if training_ids is not None:
-        if chain.ids[: len(opening_ids)] != opening_ids or len(opening_ids) > split:
+    if opening is not None:
+        sent = list(opening.sent)
+        if chain.ids[: len(sent)] != sent or len(sent) > split:
             return (
                 "opening_edited: a prompt does not begin with the opening messages, so the training opening cannot "
                 "be put in their place"
             )
-        prompt = [*training_ids, *prompt[len(opening_ids) :]]
+        prompt = [*opening.trained, *prompt[len(sent) :]]
     if len(prompt) > limits.max_prompt_tokens:
         return f"prompt_too_long: {len(prompt)} tokens, data.max_prompt_length allows {limits.max_prompt_tokens}"
     if len(response) > limits.max_response_tokens:

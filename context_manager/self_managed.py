@@ -158,7 +158,8 @@ class SelfManagedTemplate(TrimmingTemplate):
 
     def _remove(self, gone: list[Message]) -> None:
         """Take messages out. Two replies in a row are something that no chat template expects: a word stays between
-        them."""
+        them. A reply that called tools goes with their answers, and of an answer whose call stays, a word does too."""
+        gone = self._with_answers(gone)
         self.note_edit("remove", gone)
         before: Message | None = None
         between: Message | None = None
@@ -171,6 +172,20 @@ class SelfManagedTemplate(TrimmingTemplate):
                 self.timeline.rewrite(between, self._marked(between, REMOVED))
             before, between = message, None
         self.timeline.drop(gone)
+
+    def _with_answers(self, gone: list[Message]) -> list[Message]:
+        """Return what goes so that calls and answers stay together."""
+        rest: list[Message] = []
+        for message in gone:
+            call, *answers = self.timeline.exchange_of(message)
+            if message is call:
+                if not any(answer.pinned for answer in answers):
+                    rest += [message, *(answer for answer in answers if answer not in gone)]
+            elif call in gone and not any(answer.pinned for answer in answers):
+                rest.append(message)
+            else:
+                self.timeline.rewrite(message, self._marked(message, REMOVED))
+        return rest
 
     def _marked(self, message: Message, text: str) -> str:
         return f"[m{message.number}] {text}"

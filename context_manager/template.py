@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Literal
 
 from agentevolver.types import TrainingSample
 from context_manager.chat import ChatRenderer
-from context_manager.samples import Runs, SampleLimits, SnapshotRecorder, runs
+from context_manager.messages import is_answer, text_of
+from context_manager.samples import UNTOUCHED, Opening, Runs, SampleLimits, SnapshotRecorder, runs
 from context_manager.settings import ContextFull, ContextLimits, ContextSettings
 from context_manager.timeline import LiveTimeline, Message
 
@@ -49,8 +50,9 @@ class SideCall:
 class ContextTemplate:
     """One episode's context.
 
-    The order of calls is `start`; then for each reply of the policy `housekeeping` (with `answer` or `settle` for each
-    call that it returns), `next_prompt`, `record`; after an action `observe`; at the end `samples`.
+    The order of calls is `start` (where there are tools, `offer` before it); then for each reply of the policy
+    `housekeeping` (with `answer` or `settle` for each call that it returns), `next_prompt`, `record`, `called` where
+    it called tools; after an action `observe`; at the end `samples`.
 
     Class attributes: `reads` names the optional keys (`settings.ContextSettings`) that the template reads;
     `append_only` says that it never edits the timeline, which makes do with chat templates that cannot be taken apart.
@@ -73,6 +75,21 @@ class ContextTemplate:
 
     # ---- what an episode calls ----
 
+    def offer(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Give the policy these tools (OpenAI's form) in the place of those before; none: no tools.
+
+        Tools stand in the opening. Where others are offered during an episode, the next prompt begins with another
+        opening and its calls are a training sample of their own.
+
+        Raises:
+            ContextFull: the opening with these tools exceeds `max_prompt_tokens`.
+            ChatTemplateError: the chat template will not do for this context template.
+        """
+        self.renderer = self.renderer.for_tools(tools)
+        if hasattr(self, "timeline") and self.timeline.renderer is not self.renderer:
+            self.timeline.reopen(self.renderer)
+            self._check_opening()
+
     def start(
         self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
@@ -86,11 +103,17 @@ class ContextTemplate:
         Raises:
             ContextFull: they exceed `max_prompt_tokens`.
             ChatTemplateError: the chat template will not do for this context template.
+            ContentError: a message holds an image, or another content that is no text.
         """
-        opening = self.opening([dict(message) for message in messages])
-        training = None if training_opening is None else self.opening([dict(message) for message in training_opening])
+        opening = self.opening([_text_message(message) for message in messages])
+        training = (
+            None if training_opening is None else self.opening([_text_message(message) for message in training_opening])
+        )
         self.timeline = LiveTimeline(self.renderer, opening, training, append_only=self.append_only)
         self.messages = [dict(message) for message in opening]
+        self._check_opening()
+
+    def _check_opening(self) -> None:
         if self.timeline.opening_length > self.limits.max_prompt_tokens:
             raise ContextFull(
                 f"the opening messages have {self.timeline.opening_length} tokens, data.max_prompt_length allows "
@@ -117,7 +140,9 @@ class ContextTemplate:
             raise RuntimeError("record a reply after the next_prompt that it answers")
         prompt_ids, shown = self._sent
         self._sent = None
-        self.recorder.record(prompt_ids, sampled_ids, log_probs, step=step, kind=kind, shown=shown)
+        self.recorder.record(
+            prompt_ids, sampled_ids, log_probs, step=step, kind=kind, shown=shown, opening=self._opening
+        )
         text = self.renderer.text(sampled_ids)
         self.messages.append({"role": "assistant", "content": text})
         remembered = self.remembered(text, sampled_ids)
@@ -125,11 +150,43 @@ class ContextTemplate:
         self.replied(text)
         return text
 
+    @property
+    def _opening(self) -> Opening:
+        """What the chain that a call begins is stripped of."""
+        trained = self.timeline.training_ids
+        return UNTOUCHED if trained is None else Opening(self.timeline.opening_ids, trained)
+
+    def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> None:
+        """Say which tools the reply called that was recorded last; asked before `observe`, and not needed where it
+        called none.
+
+        The sampled ids stay as they are, a call is never rendered again. The calls are for what comes after: the close
+        of the turn, the answers of the tools, and `chat` for models that take messages.
+
+        Args:
+            calls: OpenAI's `tool_calls`: `{"id", "type", "function": {"name", "arguments": JSON text}}`. The answers
+                that `observe` takes (role `tool`) have their ids as `tool_call_id`.
+            content: what the reply says beside its calls; None: its whole text.
+
+        Raises:
+            RuntimeError: nothing was recorded yet, or something was said since.
+        """
+        said = self.timeline.called(calls, None if content is None else self.action(content))
+        told = self.messages[-1] if content is None else {**self.messages[-1], "content": content}
+        self.messages[-1] = {**told, "tool_calls": said.calls} if calls else told
+
     def answer(self, call: SideCall, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int) -> str:
         """Freeze the policy's answer to a side call, act on it, and return its text."""
         trained = self.options.train_context_calls is not False
         self.recorder.record(
-            call.prompt_ids, sampled_ids, log_probs, step=step, kind=call.kind, shown=call.shown, trained=trained
+            call.prompt_ids,
+            sampled_ids,
+            log_probs,
+            step=step,
+            kind=call.kind,
+            shown=call.shown,
+            trained=trained,
+            opening=self._opening,
         )
         text = self.renderer.text(sampled_ids)
         self.settle(call, text)
@@ -137,14 +194,19 @@ class ContextTemplate:
 
     def observe(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Append what the environment answered, cut to the observation limit, and return that text, without what the
-        template adds."""
+        template adds. The answer to a call (role `tool` with a `tool_call_id`) keeps its role and its other fields
+        whatever `observation_role` is.
+
+        Raises:
+            ContentError: it is an image, or another content that is no text.
+        """
         role, texts = self.options.observation_role, []
         for message in messages:
             clipped = {
                 **message,
-                "content": self.renderer.clip(str(message.get("content") or ""), self.limits.max_observation_tokens),
+                "content": self.renderer.clip(text_of(message), self.limits.max_observation_tokens),
             }
-            if role is not None and clipped["role"] in ("user", "tool"):
+            if role is not None and clipped["role"] in ("user", "tool") and not is_answer(clipped):
                 clipped["role"] = role
             shown = self.shown(clipped, self.timeline.last_number + 1)
             self.timeline.add(shown)
@@ -243,6 +305,10 @@ class ContextTemplate:
 
     def settle(self, call: SideCall, text: str) -> None:
         """Act on the answer to a side call."""
+
+
+def _text_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {**message, "content": text_of(message)}
 
 
 class CausalTemplate(ContextTemplate):

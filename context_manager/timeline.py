@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_manager.chat import ChatRenderer
+from context_manager.messages import as_user, calls_of, is_answer, paired, text_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +22,8 @@ class Message:
     `number` counts the messages of an episode after its opening, from 1; a message that replaces another has its
     number. For what the policy said, `step` is the call that sampled it, `ids` are its tokens as they stand in prompts,
     its header included, and `closed` says that they hold the turn's closing token. For all others `ids` is None. A
-    `pinned` message is not for dropping.
+    `pinned` message is not for dropping. `fields` are the other keys of a chat message: `tool_calls` of a reply,
+    `tool_call_id` and `name` of a tool's answer.
     """
 
     number: int
@@ -36,6 +38,15 @@ class Message:
     def to_dict(self) -> dict[str, Any]:
         """Return the message as a chat template takes it."""
         return {**self.fields, "role": self.role, "content": self.content}
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The tools that the policy called in it."""
+        return calls_of(self.fields)
+
+
+# What was said after a message of the policy's: how that is closed, the ids of its calls, the messages.
+_Block = tuple[bool | None, tuple[str, ...], tuple[Message, ...]]
 
 
 class LiveTimeline:
@@ -58,16 +69,25 @@ class LiveTimeline:
     ) -> None:
         self.renderer = renderer
         self.opening = [dict(message) for message in opening]
+        self._training = None if training_opening is None else [dict(message) for message in training_opening]
         self._append_only = append_only
-        self._generation = [] if append_only else renderer.generation
-        render = renderer.opening if append_only else renderer.head
-        self.opening_ids = render(self.opening)
-        self.training_ids = None if training_opening is None else render(training_opening)
         self.messages: list[Message] = []
         self.last_number = 0
+        self._called: set[Any] = set()
+        self._sampled: tuple[Message, Sequence[int]] | None = None
+        self.reopen(renderer)
+
+    def reopen(self, renderer: ChatRenderer) -> None:
+        """Show the conversation through this renderer (one of other tools, say) from the next prompt on. What the
+        policy said keeps its ids, the rest is rendered anew."""
+        self.renderer = renderer
+        self._generation = [] if self._append_only else renderer.generation
+        render = renderer.opening if self._append_only else renderer.head
+        self.opening_ids = render(self.opening)
+        self.training_ids = None if self._training is None else render(self._training)
         self._seen: list[Message] = []
         self._seen_ids = list(self.opening_ids)
-        self._blocks: dict[tuple[bool | None, tuple[Message, ...]], list[int]] = {}
+        self._blocks: dict[_Block, list[int]] = {}
 
     @property
     def opening_length(self) -> int:
@@ -79,14 +99,42 @@ class LiveTimeline:
     def add(self, message: Mapping[str, Any]) -> Message:
         """Append what somebody else than the policy says."""
         fields = {key: value for key, value in message.items() if key not in ("role", "content")}
-        return self._append(Message(self._next(), str(message["role"]), str(message["content"]), fields=fields))
+        return self._append(Message(self._next(), str(message["role"]), text_of(message), fields=fields))
 
     def said(self, sampled_ids: Sequence[int], text: str, step: int, remembered: str | None = None) -> Message:
         """Append what the policy said: as it was sampled, or, with `remembered`, as that text."""
         if remembered is not None:
-            return self._append(self._rewritten(self._next(), remembered, step))
-        ids = [*([] if self._append_only else self._generation), *sampled_ids]
-        return self._append(Message(self._next(), "assistant", text, step, ids, self.renderer.closes_turn(sampled_ids)))
+            message = self._append(self._rewritten(self._next(), remembered, step))
+        else:
+            ids = [*([] if self._append_only else self._generation), *sampled_ids]
+            closed = self.renderer.closes_turn(sampled_ids)
+            message = self._append(Message(self._next(), "assistant", text, step, ids, closed))
+        self._sampled = message, sampled_ids
+        return message
+
+    def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> Message:
+        """Say which tools the policy called in its last message (OpenAI's `tool_calls`, with ids), and what it says
+        beside them. Its tokens stay as they were sampled; of a reply that is shown without its thought, the rest does.
+
+        Raises:
+            RuntimeError: something was said since, or the policy has not spoken yet.
+        """
+        last = self.messages[-1] if self.messages else None
+        if last is None or self._sampled is None or last is not self._sampled[0]:
+            raise RuntimeError("say what a reply called right after it, before anything else is said")
+        sampled = self._sampled[1]
+        fields = {**last.fields, "tool_calls": [dict(call) for call in calls]} if calls else last.fields
+        new = replace(last, content=last.content if content is None else content, fields=fields)
+        if calls:
+            whole = last.ids is not None and last.ids[len(last.ids) - len(sampled) :] == list(sampled)
+            if whole:
+                new = replace(new, closed=self.renderer.closes_turn(sampled, calls))
+            elif (rest := self.renderer.ending(sampled, last.content)) is not None:
+                ids = [*self.renderer.assistant(""), *rest]
+                new = replace(new, ids=ids, closed=self.renderer.closes_turn(rest, calls))
+        self._sampled = new, sampled
+        self._called.update(call.get("id") for call in calls)
+        return self._exchange(last, new)
 
     def _append(self, message: Message) -> Message:
         self.messages.append(message)
@@ -111,13 +159,30 @@ class LiveTimeline:
             new = replace(self._rewritten(message.number, text, message.step), pinned=message.pinned)
         return self._exchange(message, new)
 
+    def exchange_of(self, message: Message) -> list[Message]:
+        """Return the messages that stand and fall with one: a reply that called tools and their answers, in order; for
+        any other message, itself."""
+        if not message.calls and not is_answer(message.to_dict()):
+            return [message]
+        first = self.messages.index(message)
+        while first > 0 and is_answer(self.messages[first].to_dict()):
+            first -= 1
+        ids = {call.get("id") for call in self.messages[first].calls}
+        answers = []
+        for other in self.messages[first + 1 :]:
+            if not is_answer(other.to_dict()):
+                break
+            answers.append(other)
+        paired_with = [one for one in answers if one.fields["tool_call_id"] in ids]
+        return [self.messages[first], *paired_with] if message in (self.messages[first], *paired_with) else [message]
+
     def pin(self, message: Message, pinned: bool = True) -> Message:
         """Say whether a message is to be kept when others are dropped."""
         return message if message.pinned == pinned else self._exchange(message, replace(message, pinned=pinned))
 
     def drop(self, messages: Collection[Message]) -> None:
-        """Take messages out."""
-        gone = set(messages)
+        """Take messages out, and with them the answers of tools whose call goes, and the call whose answer goes."""
+        gone = {other for message in messages if message in self.messages for other in self.exchange_of(message)}
         self.messages = [message for message in self.messages if message not in gone]
 
     def turns(self) -> list[list[Message]]:
@@ -132,9 +197,11 @@ class LiveTimeline:
 
     def older(self, keep: int) -> list[Message]:
         """Return the messages of all turns but the newest `keep`; what is pinned is left out, with the answers to
-        it."""
+        it, and with the call that it answers."""
         turns = self.turns()
-        return [m for turn in turns[: max(len(turns) - keep, 0)] if not turn[0].pinned for m in turn if not m.pinned]
+        older = [m for turn in turns[: max(len(turns) - keep, 0)] if not turn[0].pinned for m in turn]
+        kept = {other for m in older if m.pinned for other in self.exchange_of(m)}
+        return [m for m in older if m not in kept]
 
     def _rewritten(self, number: int, text: str, step: int) -> Message:
         return Message(number, "assistant", text, step, self.renderer.assistant(text))
@@ -151,7 +218,7 @@ class LiveTimeline:
         Messages that were rendered together share their tokens by their lengths.
         """
         sizes = {message: len(message.ids) for message in self.messages if message.ids is not None}
-        for (_, run), ids in self._blocks.items():
+        for (_, _, run), ids in self._blocks.items():
             chars = sum(len(message.content) + 1 for message in run)
             sizes |= {message: round(len(ids) * (len(message.content) + 1) / chars) for message in run}
         return sizes
@@ -161,7 +228,7 @@ class LiveTimeline:
     ) -> list[dict[str, Any]]:
         """Return the conversation as chat messages, for models that take those instead of token ids."""
         shown = self.messages if messages is None else messages
-        return [*self.opening, *(message.to_dict() for message in shown), *(dict(message) for message in extra)]
+        return [*self.opening, *paired([*(message.to_dict() for message in shown), *extra], self._called)]
 
     def prompt(self) -> list[int]:
         """Return the ids to send next: opening, messages, generation prompt. The list is the caller's."""
@@ -179,7 +246,7 @@ class LiveTimeline:
             ids += self._block(follows, run)
             ids += message.ids
             follows, run = message, []
-        asked = [Message(0, str(one["role"]), str(one["content"])) for one in extra]
+        asked = [Message(0, str(one["role"]), text_of(one)) for one in extra]
         return [*ids, *self._block(follows, [*run, *asked], keep=not asked), *self._generation]
 
     def _unchanged(self) -> tuple[list[int], list[Message], Message | None]:
@@ -188,7 +255,7 @@ class LiveTimeline:
         if self.messages[:seen] != self._seen:
             self._seen, self._seen_ids, seen = [], list(self.opening_ids), 0
             kept = set(self.messages)
-            self._blocks = {key: ids for key, ids in self._blocks.items() if kept.issuperset(key[1])}
+            self._blocks = {key: ids for key, ids in self._blocks.items() if kept.issuperset(key[2])}
         ids, follows, run = self._seen_ids, self._seen[-1] if self._seen else None, list[Message]()
         for message in self.messages[seen:]:
             if message.ids is None:
@@ -209,14 +276,20 @@ class LiveTimeline:
                 "an append-only timeline has nothing between its opening and the first reply: say it in the opening"
             )
         closed = None if follows is None else follows.closed
-        key = closed, tuple(run)
+        calls = [] if follows is None else follows.calls
+        key = closed, tuple(str(call.get("id")) for call in calls), tuple(run)
         if (ids := self._blocks.get(key)) is None:
-            said = [message.to_dict() for message in run]
+            said = [self._answering(message.to_dict(), calls) for message in run]
             ids = (
-                self.renderer.continuation(said, closed=bool(closed))
+                self.renderer.continuation(said, closed=bool(closed), calls=calls)
                 if self._append_only
-                else self.renderer.follow(said, closed=closed)
+                else self.renderer.follow(said, closed=closed, calls=calls)
             )
             if keep and run:
                 self._blocks[key] = ids
         return ids
+
+    def _answering(self, said: dict[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what was said after these calls; the answer to a call that is not shown any more is the user's."""
+        orphan = is_answer(said) and said["tool_call_id"] in self._called - {call.get("id") for call in calls}
+        return as_user(said) if orphan else said

@@ -105,9 +105,12 @@ def real_template(name: str) -> str:
     return package_file("trl", "chat_templates", f"{name}.jinja").read_text(encoding="utf-8")
 
 
-@functools.cache
 def build_real(name: str, vocabulary: Literal["bytes", "qwen"] = "bytes") -> PreTrainedTokenizerFast:
-    family = FAMILIES[name]
+    return build_family(FAMILIES[name], vocabulary)
+
+
+@functools.cache
+def build_family(family: Family, vocabulary: Literal["bytes", "qwen"] = "bytes") -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer.from_str(_qwen() if vocabulary == "qwen" else _bytes())
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in family.special])
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in family.added])

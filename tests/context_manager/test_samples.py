@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_manager.samples import SampleLimits, SnapshotRecorder
+from context_manager.samples import UNTOUCHED, Opening, SampleLimits, SnapshotRecorder
 
 ROOMY = SampleLimits(1_000, 1_000)
 IDS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
@@ -132,3 +132,31 @@ def test_no_more_samples_than_asked_for_and_the_ones_that_were_asked_for(choice,
 def test_log_probs_and_ids_must_pair_up():
     with pytest.raises(ValueError, match="step 4: 2 sampled ids but 1 log-probs"):
         SnapshotRecorder().record([1], [2, 3], [-0.1], step=4)
+
+
+def test_a_call_goes_on_any_earlier_chain_the_longest_that_it_begins_with():
+    samples, _ = recorded([([1], [2]), ([9], [8]), ([1, 2, 3], [4]), ([9, 8, 7], [6]), ([1, 2, 3, 4, 5], [6])]).samples(
+        ROOMY
+    )
+    assert [sample.steps for sample in samples] == [[0, 2, 4], [1, 3]]
+
+
+def test_a_call_goes_on_the_chain_that_the_caller_names_if_it_begins_with_it():
+    recorder = SnapshotRecorder()
+    first = recorder.record([1], [2], [-0.1], step=0)
+    twin = recorder.record([1], [2], [-0.1], step=1)
+    recorder.record([1, 2, 3], [4], [-0.1], step=2, chain=first)
+    recorder.record([1, 2, 5], [6], [-0.1], step=3, chain=first)
+    recorder.record([1, 2, 3], [4], [-0.1], step=4, chain=twin)
+    assert [sample.steps for sample in recorder.samples(ROOMY)[0]] == [[0, 2], [1, 4], [3]]
+
+
+def test_each_chain_is_stripped_of_its_own_opening_and_others_are_left_as_they_were_sent():
+    recorder = SnapshotRecorder()
+    recorder.record([1, 2, 3], [4], [-0.1], step=0, opening=Opening([1, 2], [50]))
+    recorder.record([7, 8], [9], [-0.1], step=1, opening=UNTOUCHED)
+    recorder.record([1, 2, 3, 4, 5], [6], [-0.1], step=2, opening=UNTOUCHED)
+    recorder.record([9, 2, 3], [5], [-0.1], step=3, opening=Opening([1, 2], [50]))
+    samples, dropped = recorder.samples(ROOMY)
+    assert [(s.prompt_ids, s.response_ids) for s in samples] == [([50, 3], [4, 5, 6]), ([7, 8], [9])]
+    assert dropped == {"opening_edited": 1}

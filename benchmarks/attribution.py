@@ -148,7 +148,7 @@ def main() -> None:
     ids = [*tokenizer.encode("note.find hat"), tokenizer.eos_token_id]
 
     def run(labelled: bool, overlapped: bool) -> tuple[float, list[float]]:
-        policy = RolloutPolicy(env_type="benchmark", max_steps=100, max_tries=1, sparse=True, unavailable_timeout_s=1.0)
+        policy = RolloutPolicy(max_steps=100, max_tries=1, sparse=True, unavailable_timeout_s=1.0)
         engine = TimedEngine(ids, tuple(arguments.turn_seconds))
         runner = RolloutRunner(
             policy, CountingEnv(tuple(arguments.turns)), engine, lambda: CausalTemplate(renderer, LIMITS)

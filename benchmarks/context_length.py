@@ -163,7 +163,7 @@ async def play(policy: str, way: str, task_id: str, number: int, model: Any, tok
 
     engine = Reference(tokenizer, task_id) if policy == "reference" else Seed(model, tokenizer, number)
     runner = RolloutRunner(
-        RolloutPolicy("pocket_long", max_steps=200, max_tries=1, sparse=False, unavailable_timeout_s=0),
+        RolloutPolicy(max_steps=200, max_tries=1, sparse=False, unavailable_timeout_s=0),
         env,
         engine,
         lambda: TEMPLATES[template](renderer, LIMITS, options),

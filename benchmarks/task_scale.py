@@ -227,7 +227,7 @@ def epochs(options: argparse.Namespace) -> dict[str, float]:
         success = rng.random() < 0.5
         outcomes = [{"success": success, "score": float(success)}, {"success": True, "score": 1.0}]
         mixed.record(
-            {"task": {"task_id": mixed.task_id(index)}, "group_id": "g", "outcome": outcome} for outcome in outcomes
+            {"task": {"task_id": mixed.name(index)}, "group_id": "g", "outcome": outcome} for outcome in outcomes
         )
     lap("s curriculum")
     mixed.draw()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class ExperienceActor:
         held_out: Sequence[str] = (),
         policy: Any = None,
         seed: int = 0,
+        apart: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Open the pool; raises StoreError where its file cannot be used, so that a run ends before it begins.
 
@@ -55,8 +56,10 @@ class ExperienceActor:
             held_out: ids of the evaluation's tasks, which must not be learned from.
             policy: where the policy is served, for roles that it plays (see `agentevolver.llm.LLM`).
             seed: the run's.
+            apart: `held_out` of each of several environments by name, whose experience stays apart.
         """
         from agentevolver.llm import LLM
+        from experience_manager.apart import BackendsApart
         from experience_manager.backend import Backend, EmbeddedBackend
         from experience_manager.manager import ExperienceManager
         from experience_manager.reme.client import RemeBackend
@@ -66,6 +69,8 @@ class ExperienceActor:
         backend: Backend
         if checked.backend == "http":
             backend = RemeBackend(checked)
+            if apart:
+                backend = BackendsApart({name: RemeBackend(checked.of_environment(name)) for name in apart})
         else:
             self._llm = LLM(llm_settings, policy=policy) if checked.asks_summariser else None
             author = llm_settings.endpoint(Role.SUMMARISER).model
@@ -73,6 +78,8 @@ class ExperienceActor:
             # Beside a starting vLLM that takes minutes on two cores, longer than a rollout waits for an answer.
             threading.Thread(target=embedded.pool.warm_up, name="encoder", daemon=True).start()
             backend = embedded
+            if apart:
+                backend = BackendsApart({name: embedded.of_environment(name, ids) for name, ids in apart.items()})
         self._manager = ExperienceManager(checked, backend, seed=seed)
 
     async def guide(self, question: Question) -> Guidance:
@@ -126,6 +133,7 @@ def start_actor(
     held_out: Iterable[str] = (),
     policy: Any = None,
     seed: int = 0,
+    apart: Mapping[str, Sequence[str]] | None = None,
     **options: Any,
 ) -> ray.actor.ActorHandle:
     """Start the actor and return its handle, which may be sent to others; wait for `handle.__ray_ready__` to see it
@@ -136,7 +144,7 @@ def start_actor(
         llm: the section `llm`.
         directory: the experiment's folder, as an absolute path of the actor's node.
         held_out: ids of the evaluation's tasks.
-        policy, seed: see `ExperienceActor`.
+        policy, seed, apart: see `ExperienceActor`.
         options: Ray's, such as `name` and `resources`.
     """
     # One compute thread for the encoder, and no spinning beside the trainer's.
@@ -145,7 +153,13 @@ def start_actor(
     chosen = {"name": _name(directory), "max_restarts": MAX_RESTARTS, **chosen}
     actor = ray.remote(ExperienceActor).options(**chosen)
     return actor.remote(
-        settings.model_dump(mode="json"), llm.model_dump(mode="json"), str(directory), list(held_out), policy, seed
+        settings.model_dump(mode="json"),
+        llm.model_dump(mode="json"),
+        str(directory),
+        list(held_out),
+        policy,
+        seed,
+        apart,
     )
 
 

@@ -30,6 +30,7 @@ class Attempt:
     group_id: str = ""
     validation: bool = False
     guided: bool = False
+    env_type: str = ""
 
 
 Group = Sequence[Attempt]
@@ -61,6 +62,7 @@ def read_attempts(trajectories: Iterable[Trajectory], success_threshold: float |
                 group_id=trajectory.group_id,
                 validation=task.is_validation,
                 guided=trajectory.guided,
+                env_type=task.env_type,
             )
         )
     return attempts
@@ -117,9 +119,9 @@ def opening_and_task(messages: Sequence[Message], query: str | None = None) -> t
 
 def group_by_task(attempts: Iterable[Attempt], size: int) -> list[list[Attempt]]:
     """Return the rollouts of each task together, at most `size` in a group, tasks in the order in which they come."""
-    by_task: dict[str, list[Attempt]] = {}
+    by_task: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in attempts:
-        by_task.setdefault(attempt.task_id, []).append(attempt)
+        by_task.setdefault((attempt.env_type, attempt.task_id), []).append(attempt)
     return [of_task[i : i + size] for of_task in by_task.values() for i in range(0, len(of_task), size)]
 
 

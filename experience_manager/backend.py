@@ -86,6 +86,8 @@ class EmbeddedBackend:
         held_out: Collection[str] = (),
     ) -> None:
         self._settings = settings
+        self._llm = llm
+        self._author = author
         self.pool = pool
         self._retriever = Retriever(pool, settings, llm)
         self._distiller = (
@@ -120,6 +122,13 @@ class EmbeddedBackend:
             store.close()
             raise
         return cls(settings, pool, llm, author=author, held_out=held_out)
+
+    def of_environment(self, env_type: str, held_out: Collection[str] = ()) -> EmbeddedBackend:
+        """Return the backend of one of several environments: the same store, encoder and summariser, a workspace of its
+        own."""
+        section = self._settings.of_environment(env_type)
+        pool = self.pool.beside(section.reme.workspace_id)
+        return EmbeddedBackend(section, pool, self._llm, author=self._author, held_out=held_out)
 
     async def retrieve(self, question: Question) -> Retrieved:
         return await self._retriever.retrieve(question)

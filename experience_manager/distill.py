@@ -59,7 +59,8 @@ class Distilled:
     """Experiences distilled from a group, and how many each stage took and left.
 
     `exhausted` says that the budget for models is spent, `interrupted` that calls were lost which may succeed another
-    time, `problem` what was wrong with the last call that was lost.
+    time, `problem` what was wrong with the last call that was lost. `env_type` is the group's environment where those
+    are kept apart.
     """
 
     experiences: list[Experience] = field(default_factory=list)
@@ -67,6 +68,7 @@ class Distilled:
     exhausted: bool = False
     interrupted: bool = False
     problem: str = ""
+    env_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ class ExperienceManager:
         self.background = DistillQueue(
             self._distil, backend.keep, capacity=options.queue_groups, concurrency=options.concurrency
         )
-        self._answers: dict[tuple[bool, int, int, str, str], asyncio.Task[Guidance]] = {}
+        self._answers: dict[tuple[bool, int, int, str, str, str], asyncio.Task[Guidance]] = {}
         self._waiting: list[str] = []
         self._flush: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()
@@ -224,7 +224,7 @@ class ExperienceManager:
         """Return guidance for a task, the same for all rollouts of its group in a step. Raises nothing but
         cancellation."""
         _, task = question.opening_and_task
-        key = (question.validation, question.step, question.place, question.task_id, task)
+        key = (question.validation, question.step, question.place, question.env_type, question.task_id, task)
         if key not in self._answers:
             self._forget_before(question.step)
             self._answers[key] = asyncio.create_task(self._answer(question))
@@ -399,7 +399,8 @@ class ExperienceManager:
 
     def _groups(self, attempts: list[Attempt]) -> list[list[Attempt]]:
         if self.settings.distillation.grouping == "batch":
-            return [attempts] if attempts else []
+            names = dict.fromkeys(attempt.env_type for attempt in attempts)
+            return [[attempt for attempt in attempts if attempt.env_type == name] for name in names]
         return group_by_task(attempts, self.settings.summary_batch_size)
 
     async def _told_of(self, guided: int) -> None:

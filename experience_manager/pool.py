@@ -60,6 +60,16 @@ class Pool:
             threshold=settings.dedup_threshold,
         )
 
+    def beside(self, workspace: str) -> Pool:
+        """Return the pool of another workspace of the same store."""
+        return Pool(
+            self.store,
+            self._encoder,
+            workspace=workspace,
+            embedded_text=self._embedded_text,
+            threshold=self._threshold,
+        )
+
     def __len__(self) -> int:
         return self.store.workspaces().get(self.workspace, 0)
 

@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Retrieval request: a task's opening messages, its own wording if it has one, whether this is its evaluation, and
-    which task of which step it is."""
+    """Retrieval request: a task's opening messages, its own wording if it has one, whether this is its evaluation,
+    which task of which step it is, and of which environment."""
 
     task_id: str
     messages: tuple[Message, ...]
@@ -43,6 +43,7 @@ class Question:
     validation: bool = False
     step: int = 0
     place: int = 0
+    env_type: str = ""
 
     @property
     def opening_and_task(self) -> tuple[str, str]:

@@ -279,6 +279,11 @@ class ExperienceSettings(_Section):
     pruning: PruningSettings = PruningSettings()
     scout: ScoutSettings = ScoutSettings()
 
+    def of_environment(self, env_type: str) -> Self:
+        """Return the section for one of several environments, whose experience has a workspace of its own."""
+        reme = self.reme.model_copy(update={"workspace_id": f"{self.reme.workspace_id}.{env_type}"})
+        return self.model_copy(update={"reme": reme})
+
     @property
     def guides(self) -> bool:
         """Whether any rollout may be guided."""

@@ -15,8 +15,8 @@ from torch.utils.data import Dataset, Sampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from agentevolver.types import Task, Trajectory
-from task_manager.mixture import Curriculum, Mixture
 from task_manager.settings import TaskManagerSettings
+from task_manager.shares import Epochs
 from task_manager.tasks import read_tasks
 
 SCALE_KEY = "advantage_scale"
@@ -50,55 +50,59 @@ class TaskDataset(Dataset[dict[str, Any]]):
 
 
 class MixedTasks(Dataset[dict[str, Any]]):
-    """Original and synthetic tasks to train on.
+    """Original and synthetic tasks to train on, of one environment or of several (`task_manager.shares.Epochs`).
 
     `len` is the size of an epoch, which stays; rows are numbered through everything there is, originals first. In a
     hybrid mixture each synthetic task's metadata says by how much its advantages count (`advantage_scale`); nothing
     says so otherwise.
     """
 
-    def __init__(self, originals: Sequence[Task], synthetic: Sequence[Task], settings: TaskManagerSettings) -> None:
-        """Raises ValueError if an id is there twice or there is nothing to draw from."""
+    def __init__(
+        self,
+        originals: Sequence[Task],
+        synthetic: Sequence[Task],
+        settings: TaskManagerSettings,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take the tasks, and of several environments their weights; raises ValueError if a task is there twice or
+        there is nothing to draw from."""
         self._settings = settings
         self._tasks: list[Task] = []
-        self._places: dict[str, int] = {}
-        self.mixture = Mixture(
-            settings.mixture, [task.task_id for task in originals], [task.task_id for task in synthetic]
-        )
-        self.curriculum = Curriculum(settings.curriculum)
+        self._places: dict[tuple[str, str], int] = {}
+        self.epochs = Epochs(settings, originals, synthetic, weights)
         self._append(originals)
         self._append([self._scaled(task) for task in synthetic])
         self.sampler = TaskSampler(self)
 
     def __len__(self) -> int:
-        return len(self.mixture)
+        return len(self.epochs)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         task = self._tasks[index]
         return row_of(task, index, task.env_type)
 
     def add_synthetic(self, tasks: Sequence[Task]) -> None:
-        """Let new tasks take part from the next epoch on; ids that are there already are left out."""
-        new = [task for task in tasks if task.task_id not in self._places]
+        """Let new tasks take part from the next epoch on; those that are there already are left out."""
+        new = [task for task in tasks if self.epochs.key(task) not in self._places]
         self._append([self._scaled(task) for task in new])
-        self.mixture.add_synthetic([task.task_id for task in new])
+        self.epochs.add_synthetic(new)
 
     def record(self, trajectories: Iterable[Trajectory]) -> None:
         """Tell the curriculum of a step's trajectories."""
-        self.curriculum.record(trajectories)
+        self.epochs.record(trajectories)
 
     def draw(self) -> list[int]:
         """Return the rows of the next epoch."""
-        self.curriculum.begin_epoch(self.mixture.epoch)
-        return [self._places[task_id] for task_id in self.mixture.draw(self.curriculum.weight)]
+        return [self._places[key] for key in self.epochs.draw()]
 
-    def place(self, task_id: str) -> int | None:
-        """Return the row of a task, None if it is not there."""
-        return self._places.get(task_id)
+    def name(self, index: int) -> Any:
+        """Return what a checkpoint knows a row's task by: its id, of several environments [environment, id]."""
+        env_type, task_id = self.epochs.key(self._tasks[index])
+        return [env_type, task_id] if env_type else task_id
 
-    def task_id(self, index: int) -> str:
-        """Return the id of a row's task."""
-        return self._tasks[index].task_id
+    def place(self, name: Any) -> int | None:
+        """Return the row of the task of a name, None if it is not there."""
+        return self._places.get(("", name) if isinstance(name, str) else (name[0], name[1]))
 
     def loader(self, batch_size: int, collate_fn: Callable[..., Any]) -> StatefulDataLoader[dict[str, Any]]:
         """Return the loader of training: batches of whole epochs, a rest that does not fill one left out. It loads in
@@ -119,9 +123,10 @@ class MixedTasks(Dataset[dict[str, Any]]):
 
     def _append(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            if task.task_id in self._places:
+            key = self.epochs.key(task)
+            if key in self._places:
                 raise ValueError(f"the task {task.task_id!r} is there twice; rollout groups would be mixed up")
-            self._places[task.task_id] = len(self._tasks)
+            self._places[key] = len(self._tasks)
             self._tasks.append(task)
 
 
@@ -153,21 +158,19 @@ class TaskSampler(Sampler[int]):
         """Return the epoch's draw, the place in it, and what later draws depend on."""
         dataset = self._dataset
         return {
-            "drawn": None if self._drawn is None else [dataset.task_id(index) for index in self._drawn],
+            "drawn": None if self._drawn is None else [dataset.name(index) for index in self._drawn],
             "position": self._position,
-            "mixture": dataset.mixture.state_dict(),
-            "curriculum": dataset.curriculum.state_dict(),
+            **dataset.epochs.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state. Raises ValueError if a task of the epoch that runs is gone."""
-        self._dataset.mixture.load_state_dict(state["mixture"])
-        self._dataset.curriculum.load_state_dict(state["curriculum"])
+        self._dataset.epochs.load_state_dict(state)
         self._position = int(state["position"])
         self._is_resumed = state["drawn"] is not None
         if state["drawn"] is not None:
-            places = [(task_id, self._dataset.place(task_id)) for task_id in state["drawn"]]
-            missing = [task_id for task_id, place in places if place is None]
+            places = [(name, self._dataset.place(name)) for name in state["drawn"]]
+            missing = [name for name, place in places if place is None]
             if missing:
                 raise ValueError(
                     f"{len(missing)} tasks of the checkpoint are gone ({missing[0]!r}, say): put their task file back"

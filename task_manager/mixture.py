@@ -111,18 +111,28 @@ class Mixture:
         settings: the section `task_manager.mixture`. The ratio counts synthetic tasks per original task, whether these
             are used or not.
         originals, synthetic: task ids.
+        name: of one of several mixtures, so that their orders have nothing in common.
 
     Raises:
         ValueError: there is nothing to draw from.
     """
 
-    def __init__(self, settings: MixtureSettings, originals: Sequence[str], synthetic: Sequence[str]) -> None:
+    def __init__(
+        self, settings: MixtureSettings, originals: Sequence[str], synthetic: Sequence[str], name: str = ""
+    ) -> None:
         self._settings = settings
+        self._name = f"{name}-" if name else ""
         self._originals = Round(
-            "original", originals if settings.use_original_tasks else (), settings.seed, shuffle=settings.shuffle
+            f"{self._name}original",
+            originals if settings.use_original_tasks else (),
+            settings.seed,
+            shuffle=settings.shuffle,
         )
         self._synthetic = Round(
-            "synthetic", synthetic if settings.needs_synthetic else (), settings.seed, shuffle=settings.shuffle
+            f"{self._name}synthetic",
+            synthetic if settings.needs_synthetic else (),
+            settings.seed,
+            shuffle=settings.shuffle,
         )
         self._n_originals = len(originals) if settings.use_original_tasks else 0
         self._n_synthetic = self._wanted(len(originals), len(synthetic))
@@ -142,11 +152,16 @@ class Mixture:
         """How many epochs were drawn."""
         return self._epoch
 
+    def resize(self, size: int) -> None:
+        """Let an epoch have so many tasks, original and synthetic ones in the proportion that they have now."""
+        self._n_originals = round(size * self._n_originals / len(self))
+        self._n_synthetic = size - self._n_originals
+
     def draw(self, weight: Weight = equal_weight) -> list[str]:
         """Return the ids of the next epoch, always `len(mixture)` of them."""
         ids = self._originals.take(self._n_originals, weight) + self._synthetic.take(self._n_synthetic, weight)
         if self._settings.shuffle:
-            random.Random(f"epoch-{self._settings.seed}-{self._epoch}").shuffle(ids)
+            random.Random(f"{self._name}epoch-{self._settings.seed}-{self._epoch}").shuffle(ids)
         self._epoch += 1
         return ids
 

@@ -257,6 +257,12 @@ class TaskManagerSettings(_Section):
     target_tasks: int | None = Field(
         None, ge=1, description="stop once so many tasks are kept; null: when all explorations are used up"
     )
+    env_types: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        description="of several environments, those that synthetic tasks are made for and trained on; null: all that "
+        "are trained on",
+    )
     env_profile: Path | None = Field(
         None, description="the environment's profile; null: the one that is shipped with it"
     )
@@ -336,6 +342,12 @@ class TaskManagerSettings(_Section):
         """The roles that a training run asks, to make tasks and to grade."""
         judged = any(name not in WITHOUT_JUDGE for name in self.grader.graders(self.mixture))
         return tuple(dict.fromkeys([*self.making_roles, *((Role.JUDGE,) if judged else ())]))
+
+
+def file_of(path: Path, env_type: str) -> Path:
+    """Return where the synthetic tasks of one of several environments are: `tasks.pocket.jsonl` beside
+    `tasks.jsonl`."""
+    return path.with_name(f"{path.stem}.{env_type}{path.suffix}")
 
 
 class Service(_Section):

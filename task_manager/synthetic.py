@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from task_manager.journal import Journal, Plan, fingerprint
 from task_manager.known_queries import KnownQueries, held_out_queries
 from task_manager.pipeline import QuestioningFailed, TaskPipeline, evaluator_for
 from task_manager.profile import EnvProfile, profile_for
-from task_manager.settings import Configuration, TaskManagerSettings
+from task_manager.settings import Configuration, TaskManagerSettings, file_of
 from task_manager.synthesize import Synthesiser
 from task_manager.tasks import read_objectives, write_objectives
 from task_manager.verify import Verifier
@@ -219,15 +219,28 @@ def _tasks_of(path: Path, env_type: str) -> list[Task]:
     return tasks
 
 
-def record_path(experiment_dir: Path) -> Path:
-    """Return where an experiment keeps how its tasks were made."""
-    return experiment_dir / "tasks" / "questioning.json"
+def record_path(experiment_dir: Path, env_type: str | None = None) -> Path:
+    """Return where an experiment keeps how its tasks were made; `env_type`: of which of several environments."""
+    path = experiment_dir / "tasks" / "questioning.json"
+    return path if env_type is None else file_of(path, env_type)
 
 
-def funnel_metrics(experiment_dir: Path) -> dict[str, float]:
-    """Return how the run's tasks were made (`questioning/...`), nothing where it made none."""
-    path = record_path(experiment_dir)
-    return dict(json.loads(path.read_text(encoding="utf-8"))["metrics"]) if path.exists() else {}
+def funnel_metrics(experiment_dir: Path, env_types: Sequence[str | None] = (None,)) -> dict[str, float]:
+    """Return how the run's tasks were made (`questioning/...`), nothing where it made none; of several environments
+    (`env_types`) under the name of each."""
+    paths = {env_type: record_path(experiment_dir, env_type) for env_type in env_types}
+    return {
+        metric if env_type is None else f"{metric}/{env_type}": float(value)
+        for env_type, path in paths.items()
+        if path.exists()
+        for metric, value in json.loads(path.read_text(encoding="utf-8"))["metrics"].items()
+    }
+
+
+def synthetic_tasks_of(configurations: Iterable[Configuration]) -> tuple[list[Task], list[Task]]:
+    """Return `synthetic_tasks` of each of several configurations, one after the other."""
+    found = [synthetic_tasks(one.task_manager) for one in configurations]
+    return [task for first, _ in found for task in first], [task for _, later in found for task in later]
 
 
 def synthetic_tasks(section: TaskManagerSettings) -> tuple[list[Task], list[Task]]:

@@ -62,7 +62,9 @@ def _run(options: argparse.Namespace) -> int:
     from task_manager.settings import Configuration
 
     if options.conf is not None:
-        configuration = from_experiment(options.conf, options.overrides)
+        configuration = from_experiment(options.conf, options.overrides, options.environment)
+    elif options.environment is not None:
+        return _fail("configuration: --environment needs --conf", 2)
     elif options.settings is not None:
         configuration = from_settings_file(options.settings, options.overrides)
     else:
@@ -109,6 +111,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--settings", type=Path, metavar="FILE", help="a yaml with the sections task_manager, llm, env_service and data"
     )
+    command.add_argument("--environment", metavar="NAME", help="which of an experiment's several environments")
     command.add_argument("overrides", nargs="*", metavar="key=value", help="override a key of the configuration")
     command.add_argument(
         "--with-services", action="store_true", help="start the environment service and the offline teacher if needed"

@@ -51,9 +51,12 @@ from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
 from experience_manager.guide import guided_count, validation_rollouts
 from experience_manager.settings import PRESETS, Preset, verl_overrides
+from task_manager.settings import WITHOUT_JUDGE, file_of
 
 # Keys of verl that `agentevolver.run.main` fills: the experiment's own files of tasks.
 _WRITTEN_BY_THE_RUN = ("data.train_files", "data.val_files")
+# Roles that are asked to make tasks, and nothing else.
+MAKING = (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER)
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,21 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
         name = conf.stem if conf is not None else "default"
     config.trainer.experiment_name = name.replace("|", "-").replace("/", "-")
     check_verl_keys(layers, config, defaults, own_places())
-    return Resolved(config, _typed(config))
+    settings = _typed(config)
+    if settings.env_service.is_mixture:
+        _check_read_by_a_mixture(layers)
+    return Resolved(config, settings)
+
+
+def _check_read_by_a_mixture(layers: Sequence[Layer]) -> None:
+    """Refuse keys of verl's loader, which does not draw the epochs of several environments."""
+    for key, instead in (("shuffle", "task_manager.mixture.shuffle"), ("train_max_samples", "train_filter")):
+        for layer in layers:
+            if select(layer.content, f"data.{key}") is not None:
+                raise ConfigError(
+                    f"{layer.source}: `data.{key}` is not read where epochs are of several environments: write "
+                    f"{instead}"
+                )
 
 
 def _check_references(config: DictConfig, layers: Sequence[Mapping[str, Any]]) -> None:
@@ -230,6 +247,7 @@ def _typed(config: DictConfig) -> Settings:
         if problem := look(lambda path: _resolved(config, path)):
             raise ConfigError(problem)
     _check_rollout(settings.rollout)
+    _check_environments(settings)
     _check_tasks(settings)
     _check_guidance(settings)
     _check_guided_training(settings, config)
@@ -279,6 +297,56 @@ def _check_rollout(rollout: RolloutSettings) -> None:
     )
 
 
+def _check_environments(settings: Settings) -> None:
+    """Refuse environments that nothing would be done with, and questions about ones that are not trained on."""
+    section, several = settings.task_manager, settings.env_service.is_mixture
+    if not any(environment.val_splits for environment in settings.environments):
+        raise ConfigError("env_service.environments: val_splits is [] for all of them, so nothing would be validated")
+    for environment in settings.environments:
+        if not environment.weight and not environment.val_splits:
+            raise ConfigError(
+                f"env_service.env_type.{environment.env_type} = 0, and it has no val_splits: give it one of them, or "
+                "remove it"
+            )
+    if section.env_types is None:
+        return
+    if not several or not section.mixture.needs_synthetic:
+        why = "there are no synthetic tasks" if several else "env_service.env_type names one environment"
+        raise ConfigError(f"task_manager.env_types has no effect: {why}; remove it")
+    trained = [environment.env_type for environment in settings.environments if environment.weight > 0]
+    for name in section.env_types:
+        if name not in trained:
+            raise ConfigError(
+                f"task_manager.env_types: {name} is not trained on; environments that are: {', '.join(trained)}"
+            )
+
+
+def _check_questioned(settings: Settings) -> None:
+    """Refuse, of several environments, tasks that would not be there, and what fits one environment alone."""
+    section = settings.task_manager
+    for environment in settings.environments:
+        name = environment.env_type
+        if name not in settings.questioned and environment.weight > 0 and not section.mixture.use_original_tasks:
+            raise ConfigError(
+                f"task_manager.mixture.use_original_tasks = false leaves nothing of {name}, which "
+                "task_manager.env_types does not name: name it there, or give it the weight 0"
+            )
+    if len(settings.questioned) > 1:
+        for key in ("env_profile", "action_format"):
+            if (value := getattr(section, key)) is not None:
+                raise ConfigError(
+                    f"task_manager.{key} = {value} is one environment's, and tasks are made for "
+                    f"{', '.join(settings.questioned)}: remove it, or name one in task_manager.env_types"
+                )
+    for name in settings.questioned if section.n == 0 else ():
+        if not (path := file_of(section.train_data_path, name)).exists():
+            raise ConfigError(
+                f"task_manager.mixture.synthetic_data_ratio = {section.mixture.synthetic_data_ratio:g}, but there is "
+                f"no file of synthetic tasks of {name} at {path}: set task_manager.n to 1 or more to make them, or "
+                f"leave {name} out of task_manager.env_types"
+            )
+
+
 def _check_tasks(settings: Settings) -> None:
     """Refuse tasks that would not be there, and graders that could not grade what is trained on."""
     section = settings.task_manager
@@ -289,6 +357,8 @@ def _check_tasks(settings: Settings) -> None:
                 "task_manager.curriculum.synthesize_every_epochs makes tasks that nobody trains on: set "
                 "task_manager.mixture.synthetic_data_ratio above 0"
             )
+    elif settings.env_service.is_mixture:
+        _check_questioned(settings)
     elif section.n == 0 and not section.train_data_path.exists():
         raise ConfigError(
             f"task_manager.mixture.synthetic_data_ratio = {mixture.synthetic_data_ratio:g}, but there is no file of "
@@ -386,11 +456,16 @@ def _check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> No
     endpoint = settings.llm.endpoint(role)
     notes_alone = role is Role.SUMMARISER and not outside_rollouts and not settings.exp_manager.asks_summariser
     known = TEACHER_NOTES if notes_alone else TEACHER_ENVIRONMENTS
-    if endpoint.base_url == OFFLINE and settings.env_service.env_type not in known:
+    asked = _asked_about(settings, role)
+    unknown = [name for name in asked if name not in known]
+    if endpoint.base_url == OFFLINE and unknown:
+        verb = "names" if settings.env_service.is_mixture else "is"
+        made = settings.env_service.is_mixture and role in MAKING
+        hint = f", or leave {unknown[0]} out of task_manager.env_types" if made else ""
         raise ConfigError(
             f"llm.base_url = offline: as {role.value} the built-in teacher knows the environments {', '.join(known)} "
             "alone, and "
-            f"env_service.env_type is {settings.env_service.env_type}; name an endpoint for the role {role.value}"
+            f"env_service.env_type {verb} {unknown[0]}; name an endpoint for the role {role.value}{hint}"
         )
     if endpoint.base_url == POLICY and outside_rollouts:
         raise ConfigError(
@@ -404,6 +479,14 @@ def _check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> No
             ".env, or "
             "llm.api_key_env: null if it wants none"
         )
+
+
+def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
+    """Return the environments that a role must know: who makes tasks, those that tasks are made for."""
+    grades = settings.task_manager.grader.original_grader not in WITHOUT_JUDGE
+    if settings.questioned and (role in MAKING or (role is Role.JUDGE and not grades)):
+        return settings.questioned
+    return settings.env_service.env_types
 
 
 def _cross_check(sizes: SizeSettings) -> None:

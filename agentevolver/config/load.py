@@ -37,6 +37,8 @@ FREE_FORM = (
     "data.val_filter",
     "device_env",
     "env_service.env_params",
+    "env_service.env_type",
+    "env_service.environments",
     "env_service.val_env_params",
     "exp_manager.scout.filter",
     "llm.roles",
@@ -182,7 +184,8 @@ def refuse_unknown(layer: Mapping[str, Any], config: DictConfig, source: str) ->
         if section is None or key not in set(section.keys()):  # `in section` leaves out what is still to be given (???)
             known = list(paths(OmegaConf.to_container(config, resolve=False)))
             raise ConfigError(f"{source}: unknown key `{path}`{_nearest(path, known)}")
-        if _section(config, path) and not isinstance(select(layer, path), Mapping):
+        # A name may take the place of several environments.
+        if path != "env_service.env_type" and _section(config, path) and not isinstance(select(layer, path), Mapping):
             raise ConfigError(f"{source}: `{path}` is a section, write {path}.<key>")
 
 

@@ -20,7 +20,7 @@ from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
 from experience_manager.pool import Configuration as Experience
 from task_manager.settings import Configuration as Questioning
-from task_manager.settings import Service, Splits
+from task_manager.settings import Service, Splits, file_of
 
 
 def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning:
@@ -29,23 +29,49 @@ def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning
     return _checked(OmegaConf.to_container(tree, resolve=True), str(path))
 
 
-def from_experiment(path: Path, overrides: Sequence[str] = ()) -> Questioning:
-    """Read an experiment as the launcher does; raises ConfigError with one line."""
-    return from_settings(load(path, list(overrides)).settings)
+def from_experiment(path: Path, overrides: Sequence[str] = (), environment: str | None = None) -> Questioning:
+    """Read an experiment as the launcher does, of several environments the named one's part; raises ConfigError with
+    one line."""
+    settings = load(path, list(overrides)).settings
+    names = settings.env_service.env_types
+    if environment is None and settings.env_service.is_mixture:
+        raise ConfigError(f"{path}: env_service.env_type names {', '.join(names)}: say which with --environment NAME")
+    if environment is not None and environment not in names:
+        raise ConfigError(f"{path}: --environment {environment}: env_service.env_type names {', '.join(names)}")
+    return from_settings(settings, environment)
 
 
-def from_settings(settings: Settings) -> Questioning:
-    """Return what questioning reads of a training run's settings; what it spends counts as the run's."""
+def questionings(settings: Settings) -> tuple[Questioning, ...]:
+    """Return what questioning reads for each environment that synthetic tasks are made for."""
+    return tuple(from_settings(settings, name) for name in settings.questioned)
+
+
+def from_settings(settings: Settings, env_type: str | None = None) -> Questioning:
+    """Return what questioning reads of a training run's settings; what it spends counts as the run's.
+
+    Args:
+        settings: the run's.
+        env_type: which of several environments; its tasks and its journal are beside those of the others, named by it.
+    """
     tree = settings.model_dump()
+    environment = settings.environments[0] if env_type is None else settings.environment(env_type)
+    section = tree["task_manager"]
+    if settings.env_service.is_mixture:
+        section["train_data_path"] = file_of(section["train_data_path"], environment.env_type)
+        section["store"] = section["store"] and section["store"] / environment.env_type
     sections = {
-        "task_manager": tree["task_manager"],
+        "task_manager": section,
         "llm": {
             **tree["llm"],
             "ledger": settings.usage_ledger,
             "cache": settings.llm.task_making_cache(settings.experiment_dir),
         },
-        "env_service": {name: tree["env_service"][name] for name in Service.model_fields},
-        "data": {name: tree["data"][name] for name in Splits.model_fields},
+        "env_service": {
+            **{name: tree["env_service"][name] for name in Service.model_fields},
+            "env_type": environment.env_type,
+            "env_params": dict(environment.env_params),
+        },
+        "data": {name: getattr(environment, name) for name in Splits.model_fields},
     }
     return Questioning.model_validate(sections)
 

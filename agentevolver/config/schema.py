@@ -6,11 +6,15 @@ checks the models.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticUndefined
 
 from advantage_processor.settings import AttributionSettings
@@ -45,11 +49,50 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     step_timeout_s: float = Field(600, gt=0, description="seconds of one model call")
 
 
+class EnvironmentSettings(Section):
+    """`env_service.environments.<name>`: what is different in one environment of several. What is given here stands in
+    the place of the key of the same name in `env_service` or `data`; null: that one."""
+
+    env_params: dict[str, Any] | None = Field(None, description="in the place of env_service.env_params")
+    val_env_params: dict[str, Any] | None = Field(None, description="in the place of env_service.val_env_params")
+    train_split: str | None = Field(None, description="in the place of data.train_split")
+    train_filter: dict[str, Any] | None = Field(None, description="in the place of data.train_filter")
+    val_splits: list[str] | None = Field(
+        None, description="in the place of data.val_splits; []: this environment is not validated on"
+    )
+    val_filter: dict[str, Any] | None = Field(None, description="in the place of data.val_filter")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One environment of a run: its share of what is trained on, its parameters and its splits."""
+
+    env_type: str
+    weight: float
+    env_params: Mapping[str, Any]
+    val_env_params: Mapping[str, Any]
+    train_split: str
+    train_filter: Mapping[str, Any]
+    val_splits: tuple[str, ...]
+    val_filter: Mapping[str, Any]
+
+    def params(self, *, validation: bool) -> dict[str, Any]:
+        """Return what an episode's create is sent."""
+        return {**self.env_params, **(self.val_env_params if validation else {})}
+
+
 class EnvServiceSettings(Section):
     """The section `env_service`."""
 
-    env_type: str = Field(
-        "appworld", min_length=1, description="the environment's name: built in, installed, or given by --env-module"
+    env_type: str | dict[str, float] = Field(
+        "appworld",
+        description="the environment's name: built in, installed, or given by --env-module; or several with their "
+        "shares of the tasks that are trained on, `{pocket: 2, gymnasium: 1}` (0: validated on alone)",
+    )
+    environments: dict[str, EnvironmentSettings] = Field(
+        default_factory=dict,
+        description="of several environments, by name, what is different in one: env_params, val_env_params, "
+        "train_split, train_filter, val_splits, val_filter, each in the place of the key of that name",
     )
     env_url: str = Field(
         "http://127.0.0.1:8080",
@@ -80,6 +123,47 @@ class EnvServiceSettings(Section):
         default_factory=list,
         description="names of secret variables that environments may see when the launcher starts the service",
     )
+
+    @field_validator("env_type", mode="before")
+    @classmethod
+    def _check_env_type(cls, value: Any) -> Any:
+        if isinstance(value, str) and value:
+            return value
+        if not isinstance(value, Mapping) or not value:
+            raise ValueError("write an environment's name, or several with their weights ({pocket: 2, gymnasium: 1})")
+        for name, weight in value.items():
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"an environment's name is a text, found {name!r}")
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not isfinite(weight) or weight < 0:
+                raise ValueError(f"the weight of {name} must be a number of at least 0, found {weight!r}")
+        if not any(value.values()):
+            raise ValueError("all weights are 0, so nothing would be trained on: give one of them another")
+        # One name is the plain form, whatever its weight.
+        return next(iter(value)) if len(value) == 1 else {name: float(weight) for name, weight in value.items()}
+
+    @model_validator(mode="after")
+    def _check_environments(self) -> Self:
+        for name in self.environments:
+            if name not in self.env_types:
+                raise ValueError(
+                    f"environments.{name} is not one of the run's environments ({', '.join(self.env_types)}): add it "
+                    "to env_type, or remove it"
+                )
+        return self
+
+    @property
+    def env_types(self) -> tuple[str, ...]:
+        """The names of the run's environments, in the order in which they are written."""
+        return (self.env_type,) if isinstance(self.env_type, str) else tuple(self.env_type)
+
+    def weight(self, env_type: str) -> float:
+        """Return the weight of one of the environments: 1 where there is one alone."""
+        return 1.0 if isinstance(self.env_type, str) else self.env_type[env_type]
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether there are several environments."""
+        return len(self.env_types) > 1
 
 
 class RaySettings(Section):
@@ -205,6 +289,44 @@ class Settings(Section):
     )
     device: Device = Field(description="the device group that was chosen; set by it, not by you (write `device`)")
     device_env: dict[str, str] = Field(description="environment variables of every process of the run")
+
+    @cached_property
+    def environments(self) -> tuple[Environment, ...]:
+        """The environments of the run, in the order in which they are written."""
+        service = self.env_service
+        common = {
+            name: getattr(service if name in EnvServiceSettings.model_fields else self.data, name)
+            for name in EnvironmentSettings.model_fields
+        }
+        found = []
+        for env_type in service.env_types:
+            own = service.environments.get(env_type, EnvironmentSettings())
+            given = {name: value for name in common if (value := getattr(own, name)) is not None}
+            values = {**common, **given}
+            values["val_splits"] = tuple(values["val_splits"])
+            found.append(Environment(env_type=env_type, weight=service.weight(env_type), **values))
+        return tuple(found)
+
+    def environment(self, env_type: str) -> Environment:
+        """Return the environment of a name; raises ValueError for one that is not the run's."""
+        for environment in self.environments:
+            if environment.env_type == env_type:
+                return environment
+        raise ValueError(f"{env_type!r} is not one of the run's environments: {', '.join(self.env_service.env_types)}")
+
+    @property
+    def draws_epochs(self) -> bool:
+        """Whether the run draws its epochs itself: of several environments in their shares, of synthetic tasks beside
+        the original ones, or by a curriculum."""
+        return self.env_service.is_mixture or self.task_manager.draws_epochs
+
+    @property
+    def questioned(self) -> tuple[str, ...]:
+        """The names of the environments that synthetic tasks are made for and trained on."""
+        if not self.task_manager.mixture.needs_synthetic:
+            return ()
+        trained = tuple(environment.env_type for environment in self.environments if environment.weight > 0)
+        return trained if self.task_manager.env_types is None else tuple(self.task_manager.env_types)
 
     @property
     def roles(self) -> tuple[Role, ...]:

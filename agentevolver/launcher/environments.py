@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from agentevolver.config.checks import Resolved
+from agentevolver.config.schema import EnvironmentSettings
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.experiment import is_local
 from agentevolver.launcher.options import Options
@@ -42,12 +43,12 @@ def check_environments(options: Options, configuration: Resolved) -> None:
     known = known_environments(options.env_modules)
     own = {text.partition("=")[0]: f"--env-module {text}" for text in options.env_modules}
     names = dict.fromkeys(
-        [*([service.env_type] if options.conf is not None else []), *registered_services(options), *own]
+        [*(service.env_types if options.conf is not None else []), *registered_services(options), *own]
     )
     asked = splits(configuration) if options.conf is not None else []
     for problem in _problems({name: known[name] for name in names}, [item for _, item in asked]):
         named = own.get(problem["name"]) or (
-            "env_service.env_type" if problem["name"] == service.env_type else f"--with-{problem['name']}"
+            "env_service.env_type" if problem["name"] in service.env_types else f"--with-{problem['name']}"
         )
         place = named if problem["asked"] is None else asked[problem["asked"]][0]
         raise (UsageError if problem["refused"] else LaunchError)(f"{place}: {problem['text']}")
@@ -55,12 +56,20 @@ def check_environments(options: Options, configuration: Resolved) -> None:
 
 def splits(configuration: Resolved) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the splits that a configuration names, each with its key and as `env_service.listing` is asked for it."""
-    found: list[tuple[str, Mapping[str, Any]]] = []
-    for key, filtered_by in SPLITS.items():
-        value, narrowed = (_plain(configuration, path) for path in (key, filtered_by))
-        for split in value if isinstance(value, list) else [value] if value is not None else []:
-            item = {"env_type": configuration.env_service.env_type, "split": split, "params": narrowed or {}}
-            found.append((key, item))
+    service, found = configuration.env_service, []
+    for env_type in service.env_types:
+        own = service.environments.get(env_type, EnvironmentSettings()).model_dump(exclude_none=True)
+        unused = {"data.train_split"} if service.weight(env_type) == 0 else set()
+        unused |= {"exp_manager.scout.split"} if own.get("val_splits") == [] else set()
+        for place, filter_place in SPLITS.items():
+            if place in unused:
+                continue
+            key, filter_key = (path.removeprefix("data.") for path in (place, filter_place))
+            value, narrowed = own.get(key, _plain(configuration, place)), own.get(filter_key)
+            narrowed = _plain(configuration, filter_place) if narrowed is None else narrowed
+            where = f"env_service.environments.{env_type}.{key}" if key in own else place
+            for split in value if isinstance(value, list) else [value] if value is not None else []:
+                found.append((where, {"env_type": env_type, "split": split, "params": narrowed or {}}))
     return found
 
 

@@ -30,7 +30,9 @@ def expected(
         assumptions.append(
             f"{SEED_TASKS} training tasks of the environment, which says how many there are when it is up"
         )
-    made, kept = _making(settings, tasks)
+    making = [_making(settings, env_type, tasks) for env_type in settings.questioned]
+    made, kept = [activity for activities, _ in making for activity in activities], sum(count for _, count in making)
+    tasks *= sum(environment.weight > 0 for environment in settings.environments)
     steps = total_training_steps or total_epochs * max(
         1, math.ceil(_tasks_of_an_epoch(settings, tasks, kept) / settings.sizes.train_batch_size)
     )
@@ -45,8 +47,8 @@ def expected(
     return [*made, *trained], assumptions
 
 
-def _making(settings: Settings, tasks: int) -> tuple[list[Activity], int]:
-    """Return the activities of making tasks, and how many tasks come of it."""
+def _making(settings: Settings, env_type: str, tasks: int) -> tuple[list[Activity], int]:
+    """Return the activities of making an environment's tasks, and how many tasks come of it."""
     section = settings.task_manager
     if not section.makes_tasks:
         return [], 0
@@ -55,7 +57,7 @@ def _making(settings: Settings, tasks: int) -> tuple[list[Activity], int]:
         explorations = min(
             explorations, math.ceil(section.target_tasks / (estimate.KEPT_SHARE * section.synthesis.max_tasks))
         )
-    env_type, verification = settings.env_service.env_type, section.verification
+    verification = section.verification
     breadth, depth = section.strategy_args.steps(env_type)
     proposed = explorations * section.synthesis.max_tasks
     length = min(estimate.SOLUTION_STEPS + 1, verification.max_resolve_steps or estimate.SOLUTION_STEPS + 1)

@@ -302,7 +302,7 @@ def registered_services(options: Options) -> list[str]:
 def served_names(options: Options, configuration: Resolved) -> tuple[str, ...]:
     """Return the environments that the service of this launch serves: the run's own, and those of `--with-NAME`."""
     registered = registered_services(options)
-    own = [configuration.env_service.env_type] if options.conf is not None else []
+    own = configuration.env_service.env_types if options.conf is not None else ()
     return tuple(dict.fromkeys((*own, *registered)))
 
 

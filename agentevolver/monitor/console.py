@@ -29,6 +29,7 @@ from rich.progress import (
 from agentevolver.utils.files import parse
 
 REFRESH_S = 0.5
+SUCCESS = "rollout/success"
 PHASES = {
     "gen": "timing_s/gen",
     "old": "timing_s/old_log_prob",
@@ -117,7 +118,11 @@ def line_of(record: dict[str, Any]) -> str:
     """Return a step's metrics as one line of rich markup."""
     parts = [f"[bold]step {record['step']:>4}[/]"]
     if "rollout/reward/mean" in record:
-        parts.append(f"reward {record['rollout/reward/mean']:.3f}  success {record['rollout/success']:.3f}")
+        apart = [
+            f"{name} {value:.3f}" for key, value in record.items() if (name := key.removeprefix(f"{SUCCESS}/")) != key
+        ]
+        own = f" ({', '.join(apart)})" if apart else ""
+        parts.append(f"reward {record['rollout/reward/mean']:.3f}  success {record[SUCCESS]:.3f}{own}")
         parts.append(f"{record.get('rollout/tokens_per_s', 0.0):.0f} tok/s")
         times = [f"{name} {record[key]:.1f}" for name, key in PHASES.items() if key in record]
         parts.append(f"{record.get('timing_s/step', 0.0):.1f} s ({' '.join(times)})")

@@ -89,9 +89,8 @@ class Episode(AgentLoopBase):
         """Roll the row's task out and return its outputs, in order; a failed rollout returns one masked placeholder."""
         shared = self._shared
         task = Task.from_dict(row["task"])
-        service = shared.settings.env_service
         validation = task.is_validation
-        env_params = {**service.env_params, **(service.val_env_params if validation else {})}
+        env_params = shared.settings.environment(task.env_type).params(validation=validation)
         rollout_id, step, seed = int(row["session_id"]), int(row["global_steps"]), shared.settings.data.seed
         # verl names the groups of a validation at random; nothing may follow from that.
         group_id = (
@@ -180,7 +179,6 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
     rollout, service = settings.rollout, settings.env_service
     renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), stop_ids(tokenizer.name_or_path))
     policy = RolloutPolicy(
-        env_type=service.env_type,
         max_steps=rollout.max_steps,
         max_tries=rollout.max_rollout_tries,
         sparse=rollout.sparse,
@@ -188,9 +186,8 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
         no_think=rollout.use_qwen3,
     )
     template, limits = checked_template(rollout), settings.context_limits
-    client: Any = Watched(
-        AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), f"environment {service.env_type}:", ENV_CALLS
-    )
+    asked = f"environment {', '.join(service.env_types)}:"
+    client: Any = Watched(AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), asked, ENV_CALLS)
     graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
     watched: Any = Watched(engine, "the policy:", ("generate",))
     return RolloutRunner(

@@ -48,7 +48,6 @@ class Played:
 class RolloutPolicy:
     """How a rollout is run, from the configuration."""
 
-    env_type: str
     max_steps: int
     max_tries: int
     sparse: bool
@@ -186,9 +185,7 @@ class Attempt(ABC):
 
     async def _create(self) -> dict[str, Any]:
         params = {**self.env_params, **env_params_of(self.task), "is_open_query": self.task.open_query}
-        create = self.means.client.create_instance(
-            self.means.policy.env_type, seed_of(self.task), self.instance_id, params
-        )
+        create = self.means.client.create_instance(self.task.env_type, seed_of(self.task), self.instance_id, params)
         state: dict[str, Any] = await self.timed(create)
         return state
 

@@ -49,7 +49,7 @@ class Guides:
 
         async def guide(opening: list[dict[str, Any]]) -> Injection:
             guidance = await self._source.guide(
-                Question(task.task_id, tuple(opening), task.query, validation, step, place)
+                Question(task.task_id, tuple(opening), task.query, validation, step, place, task.env_type)
             )
             try:
                 return inject(opening, guidance, self._settings.experience_template)

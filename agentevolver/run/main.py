@@ -85,11 +85,12 @@ def prepare(config: DictConfig, settings: Settings) -> None:
     originals, validation = list_tasks(config, settings)
     section = settings.task_manager
     trained = originals if section.mixture.use_original_tasks else []
-    unmade = [replace(task, open_query=True) for task in originals] if section.makes_tasks else []
+    questioned = [task for task in originals if task.env_type in settings.questioned]
+    unmade = [replace(task, open_query=True) for task in questioned] if section.makes_tasks else []
     renderer = make_renderer(config)
     check_episodes(settings, [*trained, *unmade, *validation], renderer)
     synthetic: list[Task] = []
-    if section.draws_epochs:
+    if settings.draws_epochs:
         from agentevolver.run import questioning
 
         synthetic = questioning.prepare(settings, originals)
@@ -117,23 +118,29 @@ def list_tasks(config: DictConfig, settings: Settings) -> tuple[list[Task], list
 
 
 async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None:
-    service, data = settings.env_service, settings.data
+    service, grader = settings.env_service, settings.task_manager.grader.original_grader
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
         try:
-            grader = settings.task_manager.grader.original_grader
-            tasks = await environment_tasks(
-                client, service.env_type, data.train_split, params=data.train_filter, evaluator=grader
-            )
+            tasks = [
+                task
+                for one in settings.environments
+                if one.weight > 0
+                for task in await environment_tasks(
+                    client, one.env_type, one.train_split, params=dict(one.train_filter), evaluator=grader
+                )
+            ]
             held_out = [
                 task
-                for split in data.val_splits
+                for one in settings.environments
+                for split in one.val_splits
                 for task in await environment_tasks(
-                    client, service.env_type, split, validation=True, params=data.val_filter
+                    client, one.env_type, split, validation=True, params=dict(one.val_filter)
                 )
             ]
         except (ValueError, EnvRequestError) as error:
+            where = ", or in env_service.environments," if service.is_mixture else ""
             raise ConfigError(
-                f"the splits in data.train_split and data.val_splits cannot be listed: {error}"
+                f"the splits in data.train_split and data.val_splits{where} cannot be listed: {error}"
             ) from error
     write_tasks(train, tasks)
     write_tasks(validation, held_out)
@@ -205,8 +212,8 @@ def _train(config: DictConfig, settings: Settings) -> None:
 async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> int:
     """Open tasks and return the length of the longest opening in tokens, with what the context template adds to it.
 
-    Eight of each kind are opened (trained on, validated on, without a goal of the environment's), spread over the list,
-    and all of a kind if one of its eight fills three quarters of `data.max_prompt_length`.
+    Eight of each environment's each kind are opened (trained on, validated on, without a goal of the environment's),
+    spread over the list, and all of a kind if one of its eight fills three quarters of `data.max_prompt_length`.
 
     Raises:
         ConfigError: an opening is longer than `data.max_prompt_length`, or the environment refuses
@@ -214,9 +221,9 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
         EnvServiceError: the service fails otherwise.
     """
     service, limit = settings.env_service, settings.sizes.max_prompt_length
-    kinds: dict[tuple[bool, bool], list[Task]] = defaultdict(list)
+    kinds: dict[tuple[str, bool, bool], list[Task]] = defaultdict(list)
     for task in tasks:
-        kinds[task.open_query, task.is_validation].append(task)
+        kinds[task.env_type, task.open_query, task.is_validation].append(task)
     longest = 0
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
         for kind in kinds.values():
@@ -261,14 +268,17 @@ async def _lengths(
 
 
 async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task, renderer: ChatRenderer) -> int:
-    service, instance_id = settings.env_service, f"probe-{uuid4().hex}"
-    validation = service.val_env_params if task.is_validation else {}
-    params = {**service.env_params, **validation, **env_params_of(task), "is_open_query": task.open_query}
+    instance_id, own = f"probe-{uuid4().hex}", settings.environment(task.env_type)
+    params = {
+        **own.params(validation=task.is_validation),
+        **env_params_of(task),
+        "is_open_query": task.open_query,
+    }
     try:
-        state = await client.create_instance(service.env_type, seed_of(task), instance_id, params)
+        state = await client.create_instance(task.env_type, seed_of(task), instance_id, params)
     except EnvRequestError as error:
         raise ConfigError(
-            f"the environment {service.env_type!r} refuses task {task.task_id!r} with {params}: {error}"
+            f"the environment {task.env_type!r} refuses task {task.task_id!r} with {params}: {error}"
         ) from error
     try:
         opening = [dict(message) for message in state["state"]]

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agentevolver.config.parts import from_settings
+from agentevolver.config.parts import questionings
 from agentevolver.config.schema import Settings
 from agentevolver.embeddings import EncoderUnavailable
 from agentevolver.errors import ConfigError, TrainingFailed
@@ -25,11 +25,11 @@ from agentevolver.types import Task
 from agentevolver.utils.files import write_json
 from agentevolver.utils.inflight import BOARD, described
 from task_manager.journal import JournalError, fingerprint
-from task_manager.mixture import Mixture
 from task_manager.pipeline import QuestioningFailed
 from task_manager.profile import ProfileError
 from task_manager.settings import Configuration
-from task_manager.synthetic import PipelineRun, existing_tasks, open_run, record_path, synthetic_tasks
+from task_manager.shares import Epochs
+from task_manager.synthetic import PipelineRun, existing_tasks, open_run, record_path, synthetic_tasks_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,33 +46,30 @@ def prepare(settings: Settings, originals: Sequence[Task]) -> list[Task]:
     """
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
-    section = settings.task_manager
-    synthetic: list[Task] = []
-    if section.mixture.needs_synthetic:
-        configuration = from_settings(settings)
+    configurations = questionings(settings)
+    for configuration in configurations:
+        section = configuration.task_manager
         if section.makes_tasks:
             with Console(settings.experiment_dir):
                 _make(settings, configuration)
         elif not existing_tasks(configuration):
             raise ConfigError(f"task_manager.train_data_path = {section.train_data_path} holds no task")
-        first, later = synthetic_tasks(section)
-        synthetic = [*first, *later]
+    first, later = synthetic_tasks_of(configurations)
+    if settings.draws_epochs:
         _check_epoch(settings, originals, first)
-    elif section.draws_epochs:
-        _check_epoch(settings, originals, [])
-    return synthetic
+    return [*first, *later]
 
 
 def _check_epoch(settings: Settings, originals: Sequence[Task], synthetic: Sequence[Task]) -> None:
+    several = settings.env_service.is_mixture
+    weights = {one.env_type: one.weight for one in settings.environments} if several else None
     try:
-        mixture = Mixture(
-            settings.task_manager.mixture, [task.task_id for task in originals], [task.task_id for task in synthetic]
-        )
+        size = len(Epochs(settings.task_manager, originals, synthetic, weights))
     except ValueError as error:
         raise ConfigError(f"task_manager.mixture: {error}") from error
-    if len(mixture) < settings.sizes.train_batch_size:
+    if size < settings.sizes.train_batch_size:
         raise ConfigError(
-            f"an epoch has {len(mixture)} tasks ({len(originals)} original and {len(synthetic)} synthetic ones to "
+            f"an epoch has {size} tasks ({len(originals)} original and {len(synthetic)} synthetic ones to "
             "draw from), fewer than "
             f"data.train_batch_size = {settings.sizes.train_batch_size}: make more, or set the latter lower"
         )
@@ -88,7 +85,9 @@ def _make(settings: Settings, configuration: Configuration) -> None:
 
 
 async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
-    path, target = record_path(settings.experiment_dir), configuration.task_manager.train_data_path
+    env_type = configuration.env_service.env_type
+    path = record_path(settings.experiment_dir, env_type if settings.env_service.is_mixture else None)
+    target = configuration.task_manager.train_data_path
     async with LLM(configuration.llm) as llm, open_run(configuration, llm) as run:
         plan = fingerprint(
             {**run.plan.to_dict(), "target": str(target), "target_tasks": configuration.task_manager.target_tasks}
@@ -112,7 +111,8 @@ async def _make_tasks(settings: Settings, configuration: Configuration) -> None:
         )
         watchdog.start()
         try:
-            tasks = await run.make_tasks(_progress(status, watchdog))
+            where = f" of {env_type}" if settings.env_service.is_mixture else ""
+            tasks = await run.make_tasks(_progress(status, watchdog, where))
         finally:
             watchdog.close()
         pipeline = run.pipeline
@@ -135,7 +135,7 @@ def _is_settled(path: Path, plan: str, settings: Settings) -> bool:
     return made["plan"] == plan and (made["complete"] or (settings.experiment_dir / "metrics.jsonl").exists())
 
 
-def _progress(status: Status, watchdog: Watchdog) -> Callable[[int, int, int], None]:
+def _progress(status: Status, watchdog: Watchdog, where: str = "") -> Callable[[int, int, int], None]:
     told = -1
     watchdog.enter("the next exploration")
 
@@ -144,6 +144,6 @@ def _progress(status: Status, watchdog: Watchdog) -> Callable[[int, int, int], N
         watchdog.enter("the next exploration")
         if done * LINES // total > told:
             told = done * LINES // total
-            status.set(f"making tasks: {done} of {total} explorations, {kept} tasks kept")
+            status.set(f"making tasks{where}: {done} of {total} explorations, {kept} tasks kept")
 
     return tell

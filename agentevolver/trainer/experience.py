@@ -59,15 +59,19 @@ class RunExperience:
 
     Args:
         settings: the run's.
-        held_out: ids of the evaluation's tasks, which are never learned from.
+        held_out: the evaluation's tasks, which are never learned from.
     """
 
-    def __init__(self, settings: Settings, held_out: Iterable[str]) -> None:
+    def __init__(self, settings: Settings, held_out: Iterable[Task]) -> None:
         # Not above: runs without experience need no index.
         from experience_manager.actor import start_actor
 
         section, self._directory = settings.exp_manager, settings.experiment_dir.resolve()
         self._rollouts = section.init_rollouts
+        self._several = settings.env_service.is_mixture
+        ids: dict[str, list[str]] = {env_type: [] for env_type in settings.env_service.env_types}
+        for task in held_out:
+            ids[task.env_type].append(task.task_id)
         self._waits = settings.trainer.deterministic
         # A pool of the run's own goes back with a checkpoint; one that others write into does not.
         self._owns_pool = section.backend == "embedded" and section.store is None
@@ -77,8 +81,9 @@ class RunExperience:
             section.model_copy(update={"store": section.store.resolve()}) if section.store is not None else section,
             settings.llm.model_copy(update={"ledger": settings.usage_ledger.resolve()}),
             self._directory,
-            held_out=held_out,
+            held_out=[task_id for own in ids.values() for task_id in own],
             seed=settings.data.seed,
+            apart=ids if self._several else None,
             # The experiment's folder is on this node.
             scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
         )
@@ -198,7 +203,7 @@ class RunExperience:
         done: list[str] = known.get("tasks", [])
         # By the file of their trajectories: tasks that were rolled out, and not distilled in full.
         owed: dict[str, list[str]] = known.get("undistilled", {})
-        left = [task for task in tasks if task.task_id not in set(done)]
+        left = [task for task in tasks if self._known_as(task) not in set(done)]
         # What a chunk taught that was cut off is taught again.
         if (left or step is not None) and not self.restore(self._filled(key, done)) and left:
             self.save(self._filled(key, done))
@@ -210,7 +215,7 @@ class RunExperience:
             write_jsonl(self._directory / "trajectories" / rolled, (one.to_dict() for one in trajectories))
             metrics, undistilled = self._distilled(trajectories)
             before = self._filled(key, done)
-            done += [task.task_id for task in chunk]
+            done += [self._known_as(task) for task in chunk]
             owed |= {rolled: undistilled} if undistilled else {}
             self.save(self._filled(key, done))
             outcomes = [one.outcome for one in trajectories if one.outcome is not None]
@@ -224,6 +229,10 @@ class RunExperience:
             self.save(self._filled(key, done))
             write_json(path, {"tasks": done, "metrics": self._early, "undistilled": owed})
 
+    def _known_as(self, task: Task) -> str:
+        """Return what a task is called in the files of a filling: its id, of several environments with its own."""
+        return f"{task.env_type}/{task.task_id}" if self._several else task.task_id
+
     def _try_again(self, name: str, owed: dict[str, list[str]]) -> dict[str, list[str]]:
         """Distil rollouts once more of which calls were lost; returns what is still owed, and counts its tasks."""
         still: dict[str, list[str]] = {}
@@ -231,7 +240,7 @@ class RunExperience:
             trajectories = [
                 Trajectory.from_dict(record)
                 for record in read_jsonl(self._directory / "trajectories" / rolled)
-                if record["task"]["task_id"] in set(tasks)
+                if self._known_as(Task.from_dict(record["task"])) in set(tasks)
             ]
             metrics, undistilled = self._distilled(trajectories)
             self._early |= metrics
@@ -253,8 +262,11 @@ class RunExperience:
         try:
             filling = ray.get(self._actor.warm_start.remote(list(trajectories)))
         except RayError as error:
-            return self._lost(error), list(dict.fromkeys(one.task.task_id for one in trajectories))
-        return dict(filling.metrics), list(filling.undistilled)
+            return self._lost(error), list(dict.fromkeys(self._known_as(one.task) for one in trajectories))
+        lost = list(filling.undistilled)
+        if self._several:
+            lost = [self._known_as(one.task) for one in trajectories if one.task.task_id in set(lost)]
+        return dict(filling.metrics), list(dict.fromkeys(lost))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Let what is being distilled be finished in time, and close the pool. Raises nothing."""
@@ -336,9 +348,9 @@ def prepare(settings: Settings, tasks: Sequence[Task]) -> None:
     if section.init_exp_before_training and not warm_start_path(settings).exists():
         write_tasks(warm_start_path(settings), _drawn(trained, section.init_tasks))
     if section.scout.split is not None and not scout_path(settings).exists():
-        known = {task.task_id for task in tasks}
+        known = {(task.env_type, task.task_id) for task in tasks}
         listed = asyncio.run(_list_split(settings, section.scout.split))
-        unseen = [task for task in listed if task.task_id not in known]
+        unseen = [task for task in listed if (task.env_type, task.task_id) not in known]
         if not unseen:
             raise ConfigError(
                 f"exp_manager.scout.split = {section.scout.split}: all of its {len(listed)} tasks are trained on or "
@@ -366,6 +378,13 @@ async def _list_split(settings: Settings, split: str) -> list[Task]:
     service = settings.env_service
     async with AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client:
         try:
-            return await environment_tasks(client, service.env_type, split, params=settings.exp_manager.scout.filter)
+            return [
+                task
+                for one in settings.environments
+                if one.val_splits
+                for task in await environment_tasks(
+                    client, one.env_type, split, params=settings.exp_manager.scout.filter
+                )
+            ]
         except (ValueError, EnvRequestError) as error:
             raise ConfigError(f"exp_manager.scout.split = {split} cannot be listed: {error}") from error

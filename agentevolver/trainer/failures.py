@@ -23,8 +23,8 @@ def lonely_groups(trajectories: Sequence[Trajectory]) -> set[str]:
 class FailureGuard:
     """Stops a run whose rollouts keep failing.
 
-    A step fails when more than `max_share` of its rollouts failed; `max_steps` such steps in a row, or one in which
-    every rollout failed, end the run.
+    A step fails when more than `max_share` of its rollouts failed, of several environments those of any of them;
+    `max_steps` such steps in a row, or one in which every rollout failed, end the run.
     """
 
     def __init__(self, max_share: float, max_steps: int) -> None:
@@ -34,14 +34,19 @@ class FailureGuard:
 
     def check(self, trajectories: Sequence[Trajectory]) -> None:
         """Take a step's trajectories; raises RolloutsFailed when the run should end."""
+        asked = Counter(t.task.env_type for t in trajectories)
         failed = [t for t in trajectories if t.outcome is None]
-        share = len(failed) / len(trajectories) if trajectories else 1.0
+        lost = Counter(t.task.env_type for t in failed)
+        worst = max(asked, key=lambda name: lost[name] / asked[name], default="")
+        share = lost[worst] / asked[worst] if trajectories else 1.0
         self.in_a_row = self.in_a_row + 1 if share > self._max_share else 0
-        if not trajectories or share == 1.0 or self.in_a_row >= self._max_steps:
+        if len(failed) == len(trajectories) or self.in_a_row >= self._max_steps:
             reasons = ", ".join(
                 f"{count} x {reason}" for reason, count in Counter(t.stop_reason.value for t in failed).most_common()
             )
             last = failed[-1].error if failed else "no rollout came back"
+            where = f", {lost[worst]} of {asked[worst]} in {worst}" if len(asked) > 1 else ""
             raise RolloutsFailed(
-                f"{len(failed)} of {len(trajectories)} rollouts of the step failed ({reasons}); the last one: {last}"
+                f"{len(failed)} of {len(trajectories)} rollouts of the step failed ({reasons}{where}); the last one: "
+                f"{last}"
             )

@@ -56,6 +56,23 @@ def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[st
     return metrics
 
 
+# Of `rollout_metrics`, those that tell environments apart.
+APART = ("trajectories", "failed", "reward/mean", "success", "steps/mean", "groups_without_signal")
+
+
+def metrics_apart(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return some of a step's metrics for each environment, under its name: `rollout/success/pocket`."""
+    by_environment: dict[str, list[Trajectory]] = defaultdict(list)
+    for trajectory in trajectories:
+        by_environment[trajectory.task.env_type].append(trajectory)
+    return {
+        f"{metric}/{env_type}": value
+        for env_type, own in sorted(by_environment.items())
+        for metric, value in rollout_metrics(own, 0.0).items()
+        if metric.removeprefix("rollout/") in APART
+    }
+
+
 def _share_without_signal(graded: Sequence[Trajectory]) -> float:
     """Return the share of groups whose rollouts all have one score: they have no advantage, hence no gradient."""
     groups: dict[str, set[float]] = defaultdict(set)

@@ -7,14 +7,14 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentevolver.config.parts import from_settings
+from agentevolver.config.parts import questionings
 from agentevolver.config.schema import Settings
 from agentevolver.trainer.metrics import task_metrics
 from agentevolver.types import Trajectory
 from task_manager.background import BackgroundQuestioning
 from task_manager.dataset import MixedTasks
 from task_manager.profile import profile_for
-from task_manager.synthetic import graded_by, synthetic_tasks
+from task_manager.synthetic import graded_by, synthetic_tasks_of
 from task_manager.tasks import read_tasks
 
 logger = logging.getLogger(__name__)
@@ -26,38 +26,41 @@ class TrainingTasks:
 
     def __init__(self, settings: Settings, train_file: Path) -> None:
         """Raises ConfigError or ValueError for task files that cannot be used."""
-        section = settings.task_manager
-        first, later = synthetic_tasks(section) if section.mixture.needs_synthetic else ([], [])
-        self.dataset = MixedTasks(read_tasks(train_file), first, section)
+        section, several = settings.task_manager, settings.env_service.is_mixture
+        # Of each environment that synthetic tasks are made for.
+        self._questionings = {one.env_service.env_type: one for one in questionings(settings)}
+        first, later = synthetic_tasks_of(self._questionings.values())
+        weights = {one.env_type: one.weight for one in settings.environments} if several else None
+        self.dataset = MixedTasks(read_tasks(train_file), first, section, weights)
         self.dataset.add_synthetic(later)
-        self._settings = settings
-        self._background: BackgroundQuestioning | None = None
+        self._background: dict[str, BackgroundQuestioning] = {}
         if section.curriculum.synthesize_every_epochs > 0:
-            self._background = BackgroundQuestioning(
-                from_settings(settings), settings.experiment_dir / "tasks" / "rounds"
-            )
+            folder = settings.experiment_dir / "tasks" / "rounds"
+            self._background = {
+                name: BackgroundQuestioning(one, folder / name if several else folder)
+                for name, one in self._questionings.items()
+            }
 
     def record(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Take a step's trajectories; returns what they say about the tasks."""
         self.dataset.record(trajectories)
-        return task_metrics(trajectories) | self.dataset.curriculum.metrics()
+        return task_metrics(trajectories) | self.dataset.epochs.metrics()
 
     def end_step(self, step: int, steps_per_epoch: int) -> None:
         """Let tasks of a finished round join, and begin another round where one is due after the epoch that `step`
         (from 1) ends."""
-        background = self._background
-        if background is None:
-            return
-        made = background.collect()
-        if made is not None:
-            self.dataset.add_synthetic([graded_by(self._settings.task_manager, task) for task in made])
-            logger.info("%d new tasks take part from the next epoch on", len(made))
         epoch, inside = divmod(step, steps_per_epoch)
-        if inside == 0 and background.is_due(epoch):
-            profile = profile_for(self._settings.env_service.env_type, self._settings.task_manager.env_profile)
-            background.start(self.dataset.curriculum.preference(profile.task_preference))
+        for name, background in self._background.items():
+            section = self._questionings[name].task_manager
+            made = background.collect()
+            if made is not None:
+                self.dataset.add_synthetic([graded_by(section, task) for task in made])
+                logger.info("%d new tasks of %s take part from the next epoch on", len(made), name)
+            if inside == 0 and background.is_due(epoch):
+                wanted = profile_for(name, section.env_profile).task_preference
+                background.start(self.dataset.epochs.curriculum(name).preference(wanted))
 
     def close(self) -> None:
-        """End a round that runs."""
-        if self._background is not None:
-            self._background.stop()
+        """End the rounds that run."""
+        for background in self._background.values():
+            background.stop()

@@ -60,7 +60,12 @@ from agentevolver.trainer.checkpoint import (
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience, scout_path, warm_start_path
 from agentevolver.trainer.failures import FailureGuard, lonely_groups
 from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
-from agentevolver.trainer.metrics import rollout_metrics, validation_metrics, validation_metrics_apart
+from agentevolver.trainer.metrics import (
+    metrics_apart,
+    rollout_metrics,
+    validation_metrics,
+    validation_metrics_apart,
+)
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
@@ -141,9 +146,7 @@ class EvolverTrainer(PPOTrainer):
         self._watchdog.enter("starting", lambda: STARTING)
         experience = self.settings.exp_manager
         if experience.enabled:
-            self._experience = RunExperience(
-                self.settings, [task.task_id for task in read_tasks(Path(self.config.data.val_files))]
-            )
+            self._experience = RunExperience(self.settings, read_tasks(Path(self.config.data.val_files)))
         super()._setup()
         if self._experience is not None:
             self._experience.wait()
@@ -218,7 +221,7 @@ class EvolverTrainer(PPOTrainer):
         super()._init_dataloader()
         if self.settings.exp_manager.val_rollout_mode == "both":
             self.val_dataset.rollouts = sum(validation_rollouts(self.settings.exp_manager, self.settings.sizes.val_n))
-        if not self.settings.task_manager.draws_epochs:
+        if not self.settings.draws_epochs:
             return
         data, trainer = self.config.data, self.config.trainer
         self._tasks = TrainingTasks(self.settings, Path(data.train_files))
@@ -340,6 +343,8 @@ class EvolverTrainer(PPOTrainer):
         lonely = lonely_groups(trajectories)
         withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or RowKey.of(key).group_id in lonely]
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
+        if self.settings.env_service.is_mixture:
+            self._rollout_metrics |= metrics_apart(trajectories)
         if self._tasks is not None:
             self._rollout_metrics |= self._tasks.record(trajectories)
         if self._experience is not None:
@@ -415,7 +420,10 @@ class EvolverTrainer(PPOTrainer):
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
         metrics.update(self._rollout_metrics | self._watchdog.metrics())
         if self._tasks is not None and self.global_steps == 1:
-            metrics.update(funnel_metrics(self.settings.experiment_dir))
+            several = self.settings.env_service.is_mixture
+            metrics.update(
+                funnel_metrics(self.settings.experiment_dir, self.settings.questioned if several else (None,))
+            )
         if self._experience is not None:
             metrics.update(self._experience.collect())
 

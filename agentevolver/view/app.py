@@ -183,11 +183,13 @@ def _trajectory_routes(app: FastAPI, experiment: Experiment) -> None:
         origin: str = "",
         guidance: str = "",
         text: str = "",
+        environment: str = "",
         before: str = "",
         limit: Limit = 100,
     ) -> Response:
-        wanted = Filter(step, outcome, origin, guidance, text.strip())
-        return Json(of(kind).find(wanted, before=cursor(before), limit=limit) | {"any": bool(of(kind).steps())})
+        wanted = Filter(step, outcome, origin, guidance, text.strip(), environment)
+        found = of(kind).find(wanted, before=cursor(before), limit=limit)
+        return Json(found | {"any": bool(of(kind).steps()), "environments": experiment.environments()})
 
     @app.get("/api/trajectories/{kind}/steps")
     def steps(kind: str) -> Response:

@@ -99,6 +99,11 @@ class Experiment:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
+    def environments(self) -> list[str]:
+        """Return the names of the run's environments, none if the configuration does not say."""
+        named = self.setting("env_service", "env_type")
+        return list(map(str, named)) if isinstance(named, dict) else [str(named)] if named else []
+
     def status(self) -> dict[str, Any]:
         """Return `status.json`, nothing if there is none."""
         return _object(self.folder / "status.json")

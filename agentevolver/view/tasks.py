@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentevolver.utils.files import GrowingFile, read_at, signature
+from agentevolver.utils.files import GrowingFile, parse, read_at, signature
 from agentevolver.view.experiment import NotThere, Unreadable
 from task_manager.background import round_files
 from task_manager.journal import Plan, Records
 from task_manager.report import STAGES, Record, proposals, tally
+from task_manager.settings import file_of
 
 PAGE = 50
+SYNTHETIC = "tasks_explored.train.jsonl"
 FATES = ("kept", "dropped", "open")
 # Deep enough for the journal beside the tasks, and for that of later rounds.
-_JOURNALS = ("*/journal.jsonl", "*/*/journal.jsonl")
+_JOURNALS = ("*/journal.jsonl", "*/*/journal.jsonl", "*/*/*/journal.jsonl")
 
 Row = dict[str, Any]
 
@@ -99,15 +103,26 @@ class Tasks:
         self.folder = folder
         self._journals: dict[str, Journal] = {}
         self._counts: dict[Path, tuple[Any, int]] = {}
+        self._tasks: dict[Path, tuple[Any, Counter[str]]] = {}
 
     def overview(self) -> dict[str, Any]:
-        """Return counts of the task files, how questioning ended (`questioning.json`), and each journal's plans."""
-        synthetic = self.folder / "tasks_explored.train.jsonl"
-        files = {"train": self.folder / "train.jsonl", "validation": self.folder / "val.jsonl", "synthetic": synthetic}
-        made = self._made()
+        """Return counts of the task files (of several environments also of each), how questioning ended
+        (`questioning.json`), and each journal's plans."""
+        synthetic = self.folder / SYNTHETIC
+        files = {"train": self.folder / "train.jsonl", "validation": self.folder / "val.jsonl"}
+        counts = {name: self._counted(path) for name, path in files.items()}
+        several = sorted({env_type for found in counts.values() for env_type in found or ()})
+        made_of = [synthetic] if len(several) < 2 else [file_of(synthetic, env_type) for env_type in several]
+        made = self._made(several)
+        synthetics = [count for path in made_of if (count := self._lines(path)) is not None]
+        totals = {name: found.total() for name, found in counts.items() if found is not None}
         return {
-            "counts": {name: count for name, path in files.items() if (count := self._lines(path)) is not None},
-            "rounds": [self._lines(path) or 0 for path in round_files(synthetic)],
+            "counts": totals | ({"synthetic": sum(synthetics)} if synthetics else {}),
+            "environments": {
+                env_type: {name: found[env_type] for name, found in counts.items() if found is not None}
+                for env_type in (several if len(several) > 1 else ())
+            },
+            "rounds": [self._lines(path) or 0 for first in made_of for path in round_files(first)],
             "complete": made.get("complete"),
             "metrics": made.get("metrics") or {},
             "stages": list(STAGES),
@@ -137,14 +152,35 @@ class Tasks:
         names = {str(path.parent.relative_to(self.folder)): path for path in paths}
         return {name: self._journals.setdefault(name, Journal(path)) for name, path in names.items()}
 
-    def _made(self) -> dict[str, Any]:
+    def _made(self, env_types: Sequence[str]) -> dict[str, Any]:
+        """Return how questioning ended; of several environments all of them together, the metrics by their names."""
+        path = self.folder / "questioning.json"
+        if len(env_types) < 2:
+            return self._record(path)
+        found = {name: made for name in env_types if (made := self._record(file_of(path, name)))}
+        metrics = {f"{key}/{name}": value for name, made in found.items() for key, value in made["metrics"].items()}
+        return {"complete": all(made["complete"] for made in found.values()), "metrics": metrics} if found else {}
+
+    def _record(self, path: Path) -> dict[str, Any]:
         try:
-            made = json.loads((self.folder / "questioning.json").read_text(encoding="utf-8"))
+            made = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            raise Unreadable(f"tasks/questioning.json cannot be read: {error}") from error
+            raise Unreadable(f"tasks/{path.name} cannot be read: {error}") from error
         return made if isinstance(made, dict) else {}
+
+    def _counted(self, path: Path) -> Counter[str] | None:
+        """Return how many tasks of each environment a file holds, None where there is none."""
+        mark = signature(path)
+        if mark is None:
+            return None
+        known = self._tasks.get(path)
+        if known is None or known[0] != mark:
+            with path.open("rb") as file:
+                tasks = [parse(line) or {} for line in file]
+            known = self._tasks[path] = (mark, Counter(str(task.get("env_type") or "") for task in tasks))
+        return known[1]
 
     def _lines(self, path: Path) -> int | None:
         mark = signature(path)

@@ -100,6 +100,7 @@ class Filter:
 
     `outcome`: success, failure, failed (the rollout did not happen, so nobody graded it). `origin`: original or
     synthetic. `guidance`: guided or unguided. `text` stands in the task's id or its wording, whatever the case.
+    `environment`: the one that the task is of.
     """
 
     step: int | None = None
@@ -107,6 +108,7 @@ class Filter:
     origin: str = ""
     guidance: str = ""
     text: str = ""
+    environment: str = ""
 
     def takes(self, summary: Summary) -> bool:
         """Whether a rollout is wanted."""
@@ -115,6 +117,8 @@ class Filter:
         if self.origin and summary["synthetic"] != (self.origin == "synthetic"):
             return False
         if self.guidance and summary["guided"] != (self.guidance == "guided"):
+            return False
+        if self.environment and summary["environment"] != self.environment:
             return False
         return not self.text or self.text.casefold() in f"{summary['task_id']}\n{summary['query']}".casefold()
 
@@ -257,6 +261,7 @@ def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
         "group": str(record["group_id"]),
         "rollout": record["rollout_id"],
         "task_id": str(task["task_id"]),
+        "environment": str(task.get("env_type") or ""),
         "query": _query(record)[:QUERY_CHARS],
         "synthetic": bool(metadata.get("synthetic")),
         "evaluator": str(task.get("evaluator", "")),

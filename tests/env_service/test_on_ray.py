@@ -91,7 +91,7 @@ def runners(client: AsyncEnvClient) -> dict[str, RolloutRunner]:
     renderer = ChatRenderer(tokenizer)
 
     def runner(env_type: str) -> RolloutRunner:
-        policy = RolloutPolicy(env_type, max_steps=STEPS + 2, max_tries=4, sparse=True, unavailable_timeout_s=120.0)
+        policy = RolloutPolicy(max_steps=STEPS + 2, max_tries=4, sparse=True, unavailable_timeout_s=120.0)
         return RolloutRunner(policy, client, engine, lambda: CausalTemplate(renderer, LIMITS))
 
     return {env_type: runner(env_type) for env_type in ("counter", "lonely")}

@@ -99,7 +99,7 @@ def play(
         )
         return made[-1]
 
-    policy = RolloutPolicy("fake", max_steps, 1, True, 0.0)
+    policy = RolloutPolicy(max_steps, 1, True, 0.0)
     chosen = FLOWS[flow] if isinstance(flow, str) else flow
     runner = RolloutRunner(policy, env, engine, new_context, lambda task: chosen, **more)
     rollout = asyncio.run(runner.run(TASK, "g", 0, {}, {}, guide))

@@ -34,7 +34,7 @@ def settings(server, **values):
 async def roll(llm, template="causal", flow="react", *, options=None, steps=4, env=None, sampling=None, **more):
     env = env or ScriptedEnv([("user", "o" * 200, False), ("user", "err no", True)])
     runner = RolloutRunner(
-        RolloutPolicy("fake", steps, 1, True, 0.0),
+        RolloutPolicy(steps, 1, True, 0.0),
         env,
         LLMEngine(llm, Role.EXPLORER),
         lambda: TEMPLATES[template](plain_renderer(), LIMITS, options or ContextSettings()),

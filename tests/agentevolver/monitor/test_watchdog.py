@@ -175,7 +175,7 @@ async def test_an_environment_that_hangs_is_named_while_the_run_waits(tmp_path):
     board, status = Board(), Status(tmp_path)
     env = Watched(Hanging(), "environment fake:", ("create_instance", "step", "evaluate"), board)
     runner = RolloutRunner(
-        RolloutPolicy("fake", 4, 1, sparse=True, unavailable_timeout_s=0.0),
+        RolloutPolicy(4, 1, sparse=True, unavailable_timeout_s=0.0),
         env,
         Watched(FakeEngine(chatml), "the policy:", ("generate",), board),
         lambda: CausalTemplate(ChatRenderer(chatml), ContextLimits(1_000, 1_000, 2_000, 16, 100)),

@@ -88,7 +88,6 @@ class FakeEngine:
 
 def runner(tokenizer, env, engine=None, graders=None, **policy):
     settings = {
-        "env_type": "fake",
         "max_steps": 5,
         "max_tries": 2,
         "sparse": True,

@@ -62,7 +62,7 @@ def measured(monkeypatch):
     renderer = ChatRenderer(AutoTokenizer.from_pretrained(seed_policy_path()))
 
     async def measure(*items, tasks=ONE):
-        settings = load(None, ["device=cpu", *items]).settings
+        settings = load(None, ["device=cpu", "env_service.env_type=pocket", *items]).settings
         return await probing.probe(settings, tasks, renderer)
 
     return measure

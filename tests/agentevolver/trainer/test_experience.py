@@ -105,7 +105,7 @@ def test_a_run_guides_counts_and_fills_its_pool_once_and_lives_on_without_its_ac
     settings = settings_of(tmp_path)
     settings.experiment_dir.mkdir(parents=True)
     add_experience(settings, "read its doc first")
-    navigation = RunExperience(settings, ["held-out"])
+    navigation = RunExperience(settings, [Task("held-out", "pocket")])
     navigation.wait()
 
     # As a worker process would: the actor is found by the experiment's folder.

@@ -117,20 +117,20 @@ def test_a_round_begins_where_an_epoch_ends_and_its_tasks_join_the_next_one(tmp_
     size = len(made.dataset)
     for step in range(1, 6):
         made.end_step(step, steps_per_epoch=3)
-    assert made._background.began == []
+    assert made._background["pocket"].began == []
     made.record([record(ORIGINALS[i], 1, f"g{i}") for i in range(3)])
     made.end_step(6, steps_per_epoch=3)
-    (wish,) = made._background.began
+    (wish,) = made._background["pocket"].began
     assert wish != training.profile_for("pocket", None).task_preference, (
         "the policy succeeds, so the new tasks are to be harder"
     )
-    made._background.ready = synthetic(2, start=50)
+    made._background["pocket"].ready = synthetic(2, start=50)
     made.end_step(7, steps_per_epoch=3)
     assert made.dataset.place("note_add.k2.50#0") is not None and len(made.dataset) == size
-    drawn = {made.dataset.task_id(row) for _ in range(3) for row in made.dataset.draw()}
+    drawn = {made.dataset.name(row) for _ in range(3) for row in made.dataset.draw()}
     assert {"note_add.k2.50#0", "note_add.k2.51#0"} <= drawn
     made.close()
-    assert made._background.stopped
+    assert made._background["pocket"].stopped
 
 
 def test_a_resumed_run_has_the_tasks_of_finished_rounds_and_epochs_of_the_same_size(tmp_path):

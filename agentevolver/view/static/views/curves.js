@@ -56,13 +56,16 @@ function content(feed, names, redraw) {
     { name: text, points: feed.points(name), faint: true, quiet: true, colour: "var(--s1)" },
     { name: `${text}, mean of ${SMOOTH}`, points: smooth(feed.points(name), SMOOTH), colour: "var(--s1)" },
   ];
-  const validation = [...means, ...bests].map((name) => ({ ...line(name, validationName(name)), dots: true }));
+  const several = environments(means).length > 1;
+  const validation = [...means, ...bests].map((name) => ({ ...line(name, validationName(name, several)), dots: true }));
+  const apart = feed.names_like(/^rollout\/success\//).map((name) => line(name, name.slice("rollout/success/".length)));
   const kinds = feed.names_like(/^task\/success\//).map((name) => line(name, name.slice("task/success/".length)));
   const stops = feed.names_like(/^rollout\/stop_reason\//).filter((name) => feed.points(name).some(([, y]) => y > 0));
   const charts = [
     chart(validation, { title: "Validation reward", low: 0, high: bound(validation), empty: "No validation is recorded yet." }),
     chart(smoothed(training, "success"), { title: "Training success", low: 0, high: 1 }),
     feed.points(reward).some(([, y], i) => y !== feed.points(training)[i]?.[1]) && chart(smoothed(reward, "reward"), { title: "Training reward" }),
+    apart.length > 1 && chart(apart, { title: "Training success by environment", low: 0, high: 1 }),
     kinds.length > 1 && chart(kinds, { title: "Training success by kind of task", low: 0, high: 1 }),
     chart(PHASES.map(([key, text]) => line(`timing_s/${key}`, text)), { title: "Time of a step", note: "seconds, validation left out", stacked: true, low: 0, robust: true }),
     chart([line("rollout/tokens_per_s", "sampled tokens per second")], { title: "Rollout throughput", low: 0 }),
@@ -77,11 +80,13 @@ function content(feed, names, redraw) {
   return [summary(feed, means), h("div", { class: "charts" }, charts), picker(names, redraw)];
 }
 
-/** `val-core/<environment>[/<split>][/guided]/reward/<what>`: the split, or the environment where there is one split alone. */
-function validationName(name) {
+const environments = (means) => [...new Set(means.map((name) => name.split("/")[1]))];
+
+/** `val-core/<environment>[/<split>][/guided]/reward/<what>`: the split, or the environment where there is one split alone; both of several environments. */
+function validationName(name, several) {
   const parts = name.split("/"), reward = parts.lastIndexOf("reward");
   const [environment, ...inner] = parts.slice(1, reward);
-  const split = inner.filter((part) => part !== "guided").join("/") || environment;
+  const split = [several && environment, ...inner.filter((part) => part !== "guided")].filter(Boolean).join("/") || environment;
   return `${split} ${parts[reward + 1].replace("mean@", "avg@")}${inner.includes("guided") ? ", guided" : ""}`;
 }
 
@@ -96,7 +101,7 @@ function summary(feed, means) {
   return facts([
     ["last step", number(feed.steps.at(-1))],
     ["training success", success.length ? percent(mean(success)) : "–", "last 10 steps"],
-    ["validation", last === null ? "–" : percent(last), means.length ? validationName(means[0]) : "none yet"],
+    ["validation", last === null ? "–" : percent(last), means.length ? validationName(means[0], environments(means).length > 1) : "none yet"],
     ["best validation", best ? percent(best[1]) : "–", best && `step ${best[0]}`],
     ["time of a step", recent.length ? duration(mean(recent)) : "–", "last 10"],
     ["since the first record", duration(feed.times.at(-1) - feed.times[0])],

@@ -35,8 +35,8 @@ function summary(overview, feed) {
   const { counts, rounds, journals, metrics } = overview;
   const plans = journals.flatMap((j) => j.plans.map((plan) => ({ ...plan, journal: j.name })));
   const out = [h("h2", {}, "Tasks"), facts([
-    ["original training tasks", number(counts.train)],
-    ["validation tasks", number(counts.validation)],
+    ["original training tasks", number(counts.train), apart(overview.environments, "train")],
+    ["validation tasks", number(counts.validation), apart(overview.environments, "validation")],
     ["synthetic tasks", counts.synthetic === undefined ? "none" : number(counts.synthetic)],
     rounds.length > 0 && ["later rounds", rounds.map((n) => `+${n}`).join(" ")],
     metrics["questioning/tokens_per_task"] !== undefined && ["tokens per kept task", number(Math.round(metrics["questioning/tokens_per_task"]))],
@@ -47,7 +47,7 @@ function summary(overview, feed) {
   if (!plans.length) out.push(state("This run made no tasks of its own.", "It trains on the environment's; task_manager.mixture.synthetic_data_ratio and task_manager.n make synthetic ones."));
   const curves = [
     ["Success by kind of task", /^task\/success\//, 1], ["Synthetic share of rollouts", /^task\/synthetic_share$/, 1],
-    ["Curriculum: tasks known and resting", /^curriculum\/(known|resting)$/], ["Curriculum: success over all groups", /^curriculum\/success$/, 1], ["Agreement of graders", /^grader\//],
+    ["Curriculum: tasks known and resting", /^curriculum\/(known|resting)(\/|$)/], ["Curriculum: success over all groups", /^curriculum\/success(\/|$)/, 1], ["Agreement of graders", /^grader\//],
   ].map(([title_, pattern, high]) => [title_, feed.names_like(pattern), high]).filter(([, names]) => names.length);
   if (curves.length) {
     out.push(h("h2", {}, "In training"), h("div", { class: "charts" }, curves.map(([text, names, high]) =>
@@ -55,6 +55,9 @@ function summary(overview, feed) {
   }
   return out;
 }
+
+/** How many of each environment's, where there are several. */
+const apart = (environments, kind) => Object.entries(environments).map(([name, counts]) => `${name} ${number(counts[kind] ?? 0)}`).join(", ");
 
 function funnel(plan, stages) {
   const most = Math.max(...stages.slice(1).map((s) => plan.stages[s]), 1);

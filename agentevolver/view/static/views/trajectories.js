@@ -5,7 +5,7 @@ export const title = "Trajectories";
 
 export async function open({ query }) {
   const kind = query.get("kind") === "validation" ? "validation" : "training";
-  const wanted = Object.fromEntries(["step", "outcome", "origin", "guidance", "text"].map((key) => [key, query.get(key) ?? ""]));
+  const wanted = Object.fromEntries(["step", "environment", "outcome", "origin", "guidance", "text"].map((key) => [key, query.get(key) ?? ""]));
   const list = h("div", { "aria-live": "off" });
   const element = h("div", {}, h("h2", {}, "Trajectories"));
   let rows = [], found = null, form = null, stale = null;
@@ -27,14 +27,14 @@ export async function open({ query }) {
   const content = () => {
     if (!rows.length && !found.next) return [found.any ? state("No rollout fits.", "Take a filter away.") : state(`There are no ${kind} rollouts yet.`)];
     return [
-      rows.length ? table(columns(kind, rows), rows, (r, i) => `${same(r, rows[i - 1]) ? "same" : ""} ${same(r, rows[i + 1]) ? "follows" : ""}`.trim()) : state("Nothing found so far."),
+      rows.length ? table(columns(kind, rows, found.environments.length > 1), rows, (r, i) => `${same(r, rows[i - 1]) ? "same" : ""} ${same(r, rows[i + 1]) ? "follows" : ""}`.trim()) : state("Nothing found so far."),
       h("div", { class: "bar-buttons" },
         h("span", { class: "soft small" }, `${number(rows.length)} shown, down to step ${found.searched}`),
         found.next && h("button", { onclick: more }, rows.length ? "Show more" : "Search on")),
     ];
   };
   const [steps] = await Promise.all([get(`/api/trajectories/${kind}/steps`), load()]);
-  form = filters(kind, wanted, steps);
+  form = filters(kind, wanted, steps, found.environments);
   element.append(form, list);
   draw();
   return {
@@ -52,7 +52,7 @@ export async function open({ query }) {
   };
 }
 
-function filters(kind, wanted, steps) {
+function filters(kind, wanted, steps, environments) {
   const go = (event) => {
     event?.preventDefault();
     const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== "" && value !== "training"));
@@ -61,6 +61,7 @@ function filters(kind, wanted, steps) {
   const form = h("form", { class: "filters", role: "search", onsubmit: go, onchange: go },
     select("kind", "from", [["training", "training"], ["validation", "validation"]], kind),
     select("step", "step", [["", "all, newest first"], ...listed(steps, wanted.step)], wanted.step),
+    environments.length > 1 && select("environment", "environment", [["", "any"], ...environments.map((name) => [name, name])], wanted.environment),
     select("outcome", "outcome", [["", "any"], ["success", "success"], ["failure", "failure"], ["failed", "did not happen"]], wanted.outcome),
     select("origin", "task", [["", "any"], ["original", "original"], ["synthetic", "synthetic"]], wanted.origin),
     select("guidance", "experience", [["", "any"], ["guided", "guided"], ["unguided", "not guided"]], wanted.guidance),
@@ -78,12 +79,12 @@ function listed(steps, chosen) {
 const same = (a, b) => b !== undefined && a.step === b.step && a.group === b.group;
 
 /** The rollouts of a group stand below each other: what they share is said once. */
-function columns(kind, rows) {
+function columns(kind, rows, several) {
   const link = (r, text) => h("a", { href: `#/trajectory/${kind}/${r.step}/${r.index}` }, text);
   const marks = (r) => r.guided && [" ", h("span", { class: "tag info" }, r.kept ? "guided, kept" : "guided, stripped")];
   const head = (r) => [
     link(r, r.query || r.task_id), " ",
-    h("div", { class: "soft small" }, r.task_id, " ", r.synthetic && h("span", { class: "tag" }, "synthetic")),
+    h("div", { class: "soft small" }, several && [h("span", { class: "tag" }, r.environment), " "], r.task_id, " ", r.synthetic && h("span", { class: "tag" }, "synthetic")),
     h("div", { class: "soft small" }, `rollout ${r.rollout}`, marks(r))];
   const short = (r) => h("div", { class: "small" }, link(r, `rollout ${r.rollout}`), marks(r));
   return [

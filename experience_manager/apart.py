@@ -1,0 +1,77 @@
+"""Backend of several environments, whose experience stays apart: a workspace of the same store, or service, for each.
+
+A rollout is answered from the workspace of its task's environment alone, what a group taught goes there, and is joined
+to nothing of another environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from experience_manager.attempts import Group
+from experience_manager.backend import Backend, Settled
+from experience_manager.distill import Distilled
+from experience_manager.errors import ExperienceError
+from experience_manager.retrieve import Question, Retrieved
+
+
+class BackendsApart:
+    """Backend that hands each question and each group to the backend of its environment."""
+
+    def __init__(self, backends: Mapping[str, Backend]) -> None:
+        """Take the backends by environment. Where they have a store, it is the same one's."""
+        self._backends = dict(backends)
+
+    async def retrieve(self, question: Question) -> Retrieved:
+        return await self._of(question.env_type).retrieve(question)
+
+    async def distil(self, group: Group, step: int | None) -> Distilled:
+        """Distil a group, whose attempts are of one environment."""
+        env_type = group[0].env_type
+        distilled = await self._of(env_type).distil(group, step)
+        distilled.env_type = env_type
+        return distilled
+
+    async def keep(self, distilled: Distilled) -> None:
+        await self._of(distilled.env_type).keep(distilled)
+
+    async def used(self, ids: Collection[str]) -> None:
+        """Count injections; an id is known in one workspace, and passed over in the others."""
+        for backend in self._backends.values():
+            await backend.used(ids)
+
+    async def settle(self, results: Iterable[Settled]) -> None:
+        """Count outcomes; an id is known in one workspace, and passed over in the others."""
+        counted = list(results)
+        for backend in self._backends.values():
+            await backend.settle(counted)
+
+    async def prune(self) -> int:
+        return sum([await backend.prune() for backend in self._backends.values()])
+
+    async def size(self) -> int | None:
+        sizes = [await backend.size() for backend in self._backends.values()]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    async def copy_to(self, path: Path) -> bool:
+        return await self._any.copy_to(path)
+
+    async def restore(self, path: Path, aside: Path) -> None:
+        await self._any.restore(path, aside)
+
+    async def aclose(self) -> None:
+        for backend in self._backends.values():
+            await backend.aclose()
+
+    @property
+    def _any(self) -> Backend:
+        """One of them, for what concerns the store as a whole."""
+        return next(iter(self._backends.values()))
+
+    def _of(self, env_type: str) -> Backend:
+        if (backend := self._backends.get(env_type)) is None:
+            raise ExperienceError(
+                f"there is no experience of the environment {env_type!r}, only of {', '.join(self._backends)}"
+            )
+        return backend

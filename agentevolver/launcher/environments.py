@@ -56,7 +56,8 @@ def check_environments(options: Options, configuration: Resolved) -> None:
 
 def splits(configuration: Resolved) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the splits that a configuration names, each with its key and as `env_service.listing` is asked for it."""
-    service, found = configuration.env_service, []
+    service = configuration.env_service
+    found: list[tuple[str, Mapping[str, Any]]] = []
     for env_type in service.env_types:
         own = service.environments.get(env_type, EnvironmentSettings()).model_dump(exclude_none=True)
         unused = {"data.train_split"} if service.weight(env_type) == 0 else set()

@@ -89,6 +89,8 @@ class Step:
     `prompt_tokens` is the length of the prompt that was sent, `action_tokens` the number of tokens sampled; `truncated`
     says that the reply was cut by the token limit; times are seconds. `kind` is `action`, or what else the policy was
     asked for (`plan`, `summary`, `context`): such a step has no observation, and the environment does not count it.
+    `action` is the reply as it was written, native tool calls included; `calls` is how many it tried (None in an
+    episode without native calls), and `problems` what was wrong with those that were not carried out, one name each.
     """
 
     index: int
@@ -101,6 +103,8 @@ class Step:
     generate_s: float
     env_s: float
     kind: str = "action"
+    calls: int | None = None
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +319,7 @@ class Trajectory:
                 "task": _read(Task, {"env_type": "", **record["task"]}),
                 "group_id": str(record.get("group_id", "")),
                 "rollout_id": int(record.get("rollout_id", 0)),
-                "steps": [_read(Step, _STEP | step) for step in record["steps"]],
+                "steps": [_read_step(step) for step in record["steps"]],
                 "stop_reason": StopReason(record["stop_reason"]),
                 "outcome": _read(Outcome, outcome) if outcome is not None else None,
                 "guidance": GuidanceUse.from_dict(record) if _GUIDANCE & record.keys() else None,
@@ -333,6 +337,10 @@ _STEP: dict[str, Any] = {
     **{"reward": 0.0, "prompt_tokens": 0, "action_tokens": 0},
     **{"truncated": False, "generate_s": 0.0, "env_s": 0.0},
 }
+
+
+def _read_step(step: Mapping[str, Any]) -> Step:
+    return _read(Step, {**_STEP, **step, "problems": tuple(step.get("problems", ()))})
 
 
 def _read(cls: type[T], data: Mapping[str, Any]) -> T:

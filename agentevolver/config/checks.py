@@ -288,6 +288,12 @@ def _check_rollout(rollout: RolloutSettings) -> None:
             f"{place_of('rollout.sample_choice')} has no effect without max_samples_per_trajectory: set that, or "
             "remove it"
         )
+    if rollout.tool_format != "none" and rollout.observation_role is not None:
+        raise ConfigError(
+            f"{place_of('rollout.observation_role')} = {rollout.observation_role}: with tool_format = "
+            f"{rollout.tool_format} a tool's answer is of the role tool and all else of the user's: remove one of the "
+            "keys"
+        )
     if ":" not in rollout.context_template:
         checked_template(rollout)
     if ":" not in rollout.agent_flow:

@@ -22,6 +22,8 @@ from agentevolver.config.agent import AgentSettings
 from agentevolver.config.devices import Device
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
+from agentevolver.tools.formats import TOOL_FORMATS
+from agentevolver.utils.names import one_of
 from context_manager.settings import ContextLimits, ContextSettings
 from experience_manager.settings import PRESETS, ExperienceSettings
 from task_manager.settings import TaskManagerSettings
@@ -47,6 +49,20 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     use_qwen3: bool = Field(False, description="append /no_think to what the environment says")
     max_rollout_tries: int = Field(3, ge=1, description="attempts at one rollout")
     step_timeout_s: float = Field(600, gt=0, description="seconds of one model call")
+    tool_format: str = Field(
+        "none",
+        description="how the model writes tool calls, by name; auto: as its chat template does; none: agents act by "
+        "text",
+    )
+    parallel_tool_calls: bool = Field(
+        True, description="several calls of a reply are carried out; false: the first alone"
+    )
+    max_tool_calls: int = Field(8, ge=1, description="calls of a reply that are carried out")
+
+    @field_validator("tool_format")
+    @classmethod
+    def _tool_format(cls, value: str) -> str:
+        return one_of(value, ("auto", "none", *TOOL_FORMATS))
 
 
 class EnvironmentSettings(Section):

@@ -22,13 +22,15 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from advantage_processor.attributor import Attributor, judge_settings
-from agentevolver.config.schema import Settings, of_verl
+from agentevolver.config.schema import RolloutSettings, Settings, of_verl
 from agentevolver.flows import flow_chooser
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
 from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
+from agentevolver.rollout.tool_calls import ToolUse
+from agentevolver.tools.formats import detect_format, tool_format
 from agentevolver.types import RowKey, Task
 from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD, Waiting, Watched
@@ -191,8 +193,27 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
     graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
     watched: Any = Watched(engine, "the policy:", ("generate",))
     return RolloutRunner(
-        policy, client, watched, lambda: template(renderer, limits, rollout), flow_chooser(rollout), summariser, graders
+        policy,
+        client,
+        watched,
+        lambda: template(renderer, limits, rollout),
+        flow_chooser(rollout),
+        summariser,
+        graders,
+        make_tool_use(rollout, tokenizer),
     )
+
+
+def make_tool_use(rollout: RolloutSettings, tokenizer: Any) -> ToolUse | None:
+    """Return how native tool calls are read, None where agents act by text.
+
+    Raises ConfigError where `auto` cannot tell the tokenizer's format, or the tokenizer cannot hold the one that is
+    named.
+    """
+    if rollout.tool_format == "none":
+        return None
+    name = detect_format(tokenizer) if rollout.tool_format == "auto" else rollout.tool_format
+    return ToolUse(tool_format(name, tokenizer), rollout.max_tool_calls, rollout.parallel_tool_calls)
 
 
 Row = tuple[str, dict[str, Any], dict[str, Any]]

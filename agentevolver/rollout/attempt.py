@@ -18,6 +18,7 @@ from agentevolver.engine import Engine, EngineError
 from agentevolver.flows import AgentFlow
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.session import EnvClient, LiveSession
+from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
 from agentevolver.utils.openings import replace_query
 from context_manager.template import ContextFull, ContextTemplate
@@ -70,6 +71,7 @@ class Means:
     flow: Callable[[Task], AgentFlow]
     summariser: Summariser | None
     graders: TaskGraders | None
+    tool_use: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,8 @@ class Attempt(ABC):
 
     async def _create(self) -> dict[str, Any]:
         params = {**self.env_params, **env_params_of(self.task), "is_open_query": self.task.open_query}
+        if self.means.tool_use is not None:
+            params["native_tools"] = True
         create = self.means.client.create_instance(self.task.env_type, seed_of(self.task), self.instance_id, params)
         state: dict[str, Any] = await self.timed(create)
         return state
@@ -221,11 +225,13 @@ class FlowAttempt(Attempt):
             context=self._context,
             engine=means.engine,
             client=means.client,
+            env_type=task.env_type,
             instance_id=self.instance_id,
             sampling_params=sampling_params,
             max_steps=means.policy.max_steps,
             shown=self._from_environment,
             summariser=means.summariser,
+            tool_use=means.tool_use,
         )
         self._opening: list[dict[str, Any]] = []
 
@@ -241,7 +247,7 @@ class FlowAttempt(Attempt):
 
     @property
     def acted(self) -> bool:
-        """Whether the environment was given an action."""
+        """Whether the policy has acted, be it with calls that were not carried out."""
         return self._session.actions > 0
 
     def account(self) -> Account:
@@ -276,6 +282,7 @@ class FlowAttempt(Attempt):
 
     async def _begin(self, state: dict[str, Any]) -> None:
         """Start the context with the opening messages, and guidance before the task if there is some that fits."""
+        self._session.offer(state.get("info"))
         self._opening = opening = self.opening(state)
         if self.guide is None:
             self._context.start(self._shown(opening))

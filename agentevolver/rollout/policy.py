@@ -8,6 +8,7 @@ characters as a token.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import httpx
 from agentevolver.engine import EngineError, Generated
 from agentevolver.llm import LLM, LLMError, Reply, Role
 from agentevolver.llm.errors import LLMUnavailable, ServedModel
+from agentevolver.tools.schema import ToolCall
 from agentevolver.transport.run_key import server_key
 from context_manager.chat import ChatRenderer, PlainTokenizer
 
@@ -103,10 +105,20 @@ Summariser = Callable[[list[dict[str, Any]], int], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A chat model's reply; `truncated`: it was cut by the token limit."""
+    """A chat model's reply; `truncated`: it was cut by the token limit; `calls`: the tools that it calls natively."""
 
     text: str
     truncated: bool = False
+    calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def written(self) -> str:
+        """The reply as text, its calls as Hermes writes them."""
+        calls = (
+            f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': _data(call)}, ensure_ascii=False)}\n</tool_call>"
+            for call in self.calls
+        )
+        return "\n".join((*([self.text] if self.text.strip() or not self.calls else []), *calls))
 
 
 @runtime_checkable
@@ -114,9 +126,14 @@ class ChatEngine(Protocol):
     """Whatever answers a conversation. It says no log-probs, so nothing that it said is trained on."""
 
     async def converse(
-        self, request_id: str, messages: list[dict[str, Any]], sampling_params: dict[str, Any]
+        self,
+        request_id: str,
+        messages: list[dict[str, Any]],
+        sampling_params: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
     ) -> ChatReply:
-        """Reply to a conversation. Raises EngineError."""
+        """Reply to a conversation; `tools`, given in episodes with native calls alone, may be called. Raises
+        EngineError."""
         ...
 
 
@@ -137,13 +154,18 @@ class LLMEngine:
         self._calls = 0
 
     async def converse(
-        self, request_id: str, messages: list[dict[str, Any]], sampling_params: dict[str, Any]
+        self,
+        request_id: str,
+        messages: list[dict[str, Any]],
+        sampling_params: dict[str, Any],
+        tools: list[dict[str, Any]] | None = None,
     ) -> ChatReply:
         """Ask the role's model."""
         self._calls += 1
         sampling = {**sampling_params, **({"seed": self._calls} if self._seed else {})}
-        reply = await _asked(self._llm, self._role, messages, sampling)
-        return ChatReply(reply.text, reply.finish_reason == "length")
+        reply = await _asked(self._llm, self._role, messages, sampling, tools)
+        calls = tuple(ToolCall(call.name, _json(call.arguments)) for call in reply.tool_calls)
+        return ChatReply(reply.text, reply.finish_reason == "length", calls)
 
 
 def role_summariser(llm: LLM) -> Summariser:
@@ -160,8 +182,25 @@ def plain_renderer() -> ChatRenderer:
     return ChatRenderer(PlainTokenizer())
 
 
-async def _asked(llm: LLM, role: Role, messages: list[dict[str, Any]], sampling: dict[str, Any]) -> Reply:
+def _json(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _data(call: ToolCall) -> Any:
     try:
-        return await llm.chat(role, messages, **sampling)
+        return call.decoded()
+    except ValueError:
+        return call.arguments
+
+
+async def _asked(
+    llm: LLM,
+    role: Role,
+    messages: list[dict[str, Any]],
+    sampling: dict[str, Any],
+    tools: list[dict[str, Any]] | None = None,
+) -> Reply:
+    try:
+        return await llm.chat(role, messages, tools, **sampling)
     except LLMError as error:
         raise EngineError(f"{role.value}: {type(error).__name__}: {error}") from error

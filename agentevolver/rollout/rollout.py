@@ -21,6 +21,7 @@ from agentevolver.flows import AgentFlow, ReactFlow
 from agentevolver.rollout.attempt import FlowAttempt, Guide, Means, NewAttempt, RolloutPolicy, TaskGraders
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.session import EnvClient
+from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate
@@ -64,6 +65,7 @@ class RolloutRunner:
         graders: grade training tasks, each by the grader that it names; None: the environment grades all. It always
             grades validation.
         new_attempt: makes an attempt at a rollout; None: a flow plays it.
+        tool_use: how native tool calls are read; None: agents act by text.
     """
 
     def __init__(
@@ -76,9 +78,12 @@ class RolloutRunner:
         summariser: Summariser | None = None,
         graders: TaskGraders | None = None,
         new_attempt: NewAttempt | None = None,
+        tool_use: ToolUse | None = None,
     ) -> None:
         react = ReactFlow()
-        self._means = Means(policy, client, engine, new_context, flow or (lambda task: react), summariser, graders)
+        self._means = Means(
+            policy, client, engine, new_context, flow or (lambda task: react), summariser, graders, tool_use
+        )
         self._new_attempt = new_attempt or FlowAttempt
 
     async def run(

@@ -1,24 +1,31 @@
 """A session in an environment: asks the policy, carries its actions out, and records every call as a step.
 
 Steps are numbered through the episode, the policy's plans, summaries and context decisions among them, so that each
-sampled token has the step it belongs to; the environment counts its own actions alone. Failures are not caught here:
-`EngineError` (also for a summary that a role's model could not write) and `EnvServiceError` fail the attempt,
-`ContextFull` ends it.
+sampled token has the step it belongs to; the environment counts its own actions alone. With native tool calls an
+action is what a reply calls: the calls are read out of the sampled ids and checked (`tool_calls.py`), the environment
+is given those that can be carried out, and the session answers the others. Such an answer is an observation like any
+other, and an action of calls none of which can be carried out is one too; only the environment never hears of it.
+
+Failures are not caught here: `EngineError` (also for a summary that a role's model could not write) and
+`EnvServiceError` fail the attempt, `ContextFull` ends it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.flows import Answer, has_failed
 from agentevolver.rollout.policy import ChatEngine, Summariser
+from agentevolver.rollout.tool_calls import ToolReply, ToolUse, check_calls, ToolsMissing, read_tools, specs_of
+from agentevolver.tools.schema import Parsed, ToolSpec
 from agentevolver.types import Step
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate, SideCall
+from env_service.client import EnvServiceError
 from task_manager.graders.base import GradedWorld
 
 T = TypeVar("T")
@@ -52,27 +59,60 @@ class LiveSession:
         context: what the policy sees.
         engine: the policy, or a chat model in its place.
         client: the environment service.
+        env_type: the environment's name.
         instance_id: the instance; also the request id of every call.
         sampling_params: of every call.
         max_steps: actions of the episode.
         shown: how what is not the policy's is put to it (`/no_think`, say).
         summariser: the role's model that writes summaries, if the template asks for it.
+        tool_use: how native calls are read; None: every reply is an action as it stands.
+
+    `actions` counts the episode's, `sent` those that the environment was given.
     """
 
     context: ContextTemplate
     engine: Engine | ChatEngine
     client: EnvClient
+    env_type: str
     instance_id: str
     sampling_params: dict[str, Any]
     max_steps: int
     shown: Callable[[Message], Message]
     summariser: Summariser | None = None
+    tool_use: ToolUse | None = None
     steps: list[Step] = field(default_factory=list)
     actions: int = 0
+    sent: int = 0
     versions: set[int] = field(default_factory=set)
     generate_s: float = 0.0
     env_s: float = 0.0
     _said: Step | None = None
+    _sampled: Sequence[int] = ()
+    _called: Parsed | None = None
+    _specs: tuple[ToolSpec, ...] = ()
+    _offered: list[Message] = field(default_factory=list)
+
+    def offer(self, info: Mapping[str, Any] | None) -> None:
+        """Take the tools that the environment hands over, before the context starts. Raises EnvServiceError where there
+        are none."""
+        if self.tool_use is None:
+            return
+        try:
+            self._offered = read_tools(info, self.env_type)
+            self._specs = specs_of(self._offered, self.env_type)
+        except ToolsMissing as error:
+            raise EnvServiceError(str(error), url="/create", instance_id=self.instance_id) from error
+        self.context.renderer = self.context.renderer.for_tools(self._offered)
+
+    def _take_tools(self, info: Mapping[str, Any]) -> None:
+        """Check later calls against the tools that a step's `info` names, where it names some. The prompt keeps the
+        ones it began with."""
+        if self.tool_use is None or info.get("tools") is None:
+            return
+        try:
+            self._specs = specs_of(info["tools"], self.env_type)
+        except ToolsMissing as error:
+            raise EnvServiceError(str(error), url="/step", instance_id=self.instance_id) from error
 
     async def ask(self, kind: str = "action") -> str:
         """Make the calls that the context wants first, then let the policy speak."""
@@ -80,8 +120,11 @@ class LiveSession:
         await self._keep_house()
         prompt_ids = self.context.next_prompt()
         index, length = len(self.steps), len(prompt_ids)
-        generated, seconds = await self._sample(prompt_ids, self.context.chat, self.context.limits.max_new_tokens)
+        generated, seconds = await self._sample(
+            prompt_ids, self.context.chat, self.context.limits.max_new_tokens, self._offered
+        )
         text = self.context.record(generated.ids, generated.log_probs, index, kind)
+        self._sampled = generated.ids
         self._said = self._step(index, kind, text, length, generated.ids, seconds)
         return text
 
@@ -92,14 +135,51 @@ class LiveSession:
                 "a flow must `ask` before each `act`: an action that the policy did not say cannot be trained on"
             )
         before = self.env_s
-        message = {"role": "assistant", "content": self.context.action(text)}
-        result = await self.timed(self.client.step(self.instance_id, message, step_index=self.actions))
+        reply = self._read(text)
+        state: list[Message] = []
+        reward, over, info = 0.0, False, dict[str, Any]()
+        if reply.is_text or reply.valid:
+            action = reply.action(self.context.action(reply.content))
+            result = await self.timed(self.client.step(self.instance_id, action, step_index=self.sent))
+            self.sent += 1
+            state, reward, over = result["state"], float(result["reward"]), bool(result["is_terminated"])
+            info = result.get("info") or {}
+            self._take_tools(info)
         self.actions += 1
-        observation = self.context.observe([self.shown(answer) for answer in result["state"]])
-        reward, over = float(result["reward"]), bool(result["is_terminated"])
+        observation = self.context.observe(self._answers(reply, state))
         self._said = replace(self._said, observation=observation, reward=reward, env_s=round(self.env_s - before, 4))
         self._close_step()
-        return Answer(observation, reward, over, has_failed(observation, result.get("info") or {}))
+        failed = bool(reply.problems) or has_failed(observation, info)
+        return Answer(observation, reward, over, failed)
+
+    def _read(self, text: str) -> ToolReply:
+        """Take what was said last apart, and tell the context and the step which calls it made."""
+        if self.tool_use is None or self._said is None:
+            return ToolReply(text)
+        parsed = self._called
+        if parsed is None:
+            if self.tool_use.format is None:
+                raise RuntimeError("calls of a policy are read by a tool format, and there is none")
+            parsed = self.tool_use.format.parse(self._sampled, self._specs)
+        reply = check_calls(parsed, self._specs, self.tool_use, self._said.index)
+        self._said = replace(self._said, calls=reply.tried, problems=reply.problems)
+        if reply.is_text:
+            # As it was written, unless the format has taken something out of it.
+            return ToolReply(text) if parsed.content.strip() == text.strip() else reply
+        written = text if self._called is not None else self.context.renderer.raw_text(self._sampled)
+        self._said = replace(self._said, action=written)
+        if reply.calls:
+            self.context.called(reply.message())
+        return reply
+
+    def _answers(self, reply: ToolReply, state: Sequence[Message]) -> list[Message]:
+        if reply.is_text:
+            return [self.shown(answer) for answer in state]
+        try:
+            *others, last = reply.answers(state)
+        except ValueError as error:
+            raise EnvServiceError(str(error), url="/step", instance_id=self.instance_id) from error
+        return [*others, self.shown(last)]
 
     def tell(self, text: str) -> None:
         """Add an instruction."""
@@ -141,14 +221,18 @@ class LiveSession:
         self.steps.append(self._step(index, call.kind, text, len(call.prompt_ids), generated.ids, seconds))
 
     async def _sample(
-        self, prompt_ids: list[int], messages: Callable[[], list[Message]], max_new_tokens: int
+        self,
+        prompt_ids: list[int],
+        messages: Callable[[], list[Message]],
+        max_new_tokens: int,
+        tools: Sequence[Message] = (),
     ) -> tuple[Generated, float]:
         """Return what was sampled and the seconds it took."""
         room = min(max_new_tokens, self.context.limits.max_model_len - len(prompt_ids))
         sampling = {**self.sampling_params, "max_tokens": room}
         before = time.perf_counter()
         if isinstance(self.engine, ChatEngine):
-            generated = await self._converse(self.engine, messages(), sampling)
+            generated = await self._converse(self.engine, messages(), sampling, tools)
         else:
             if (draws := seeds.current()) is not None:
                 sampling["seed"] = draws.seed("policy")
@@ -158,12 +242,16 @@ class LiveSession:
         self.generate_s += seconds
         return generated, seconds
 
-    async def _converse(self, engine: ChatEngine, messages: list[Message], sampling: dict[str, Any]) -> Generated:
-        said = await engine.converse(self.instance_id, messages, sampling)
+    async def _converse(
+        self, engine: ChatEngine, messages: list[Message], sampling: dict[str, Any], tools: Sequence[Message]
+    ) -> Generated:
+        offered = {"tools": list(tools)} if tools else {}
+        said = await engine.converse(self.instance_id, messages, sampling, **offered)
+        self._called = Parsed(said.text, said.calls)
         renderer = self.context.renderer
         # JSON may hold half a character (a lone surrogate), which can neither be encoded nor sent on.
         ids = [
-            *renderer.encode(said.text.encode("utf-8", "replace").decode()),
+            *renderer.encode(said.written.encode("utf-8", "replace").decode()),
             *([] if said.truncated else [renderer.tokenizer.eos_token_id]),
         ]
         if not ids:

@@ -29,6 +29,8 @@ from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.monitor.console import Console
 from agentevolver.monitor.log import Status
+from agentevolver.rollout.tool_calls import ToolsMissing, no_tools, read_tools
+from agentevolver.tools.formats import detect_format
 from agentevolver.types import Task
 from agentevolver.utils import net
 from agentevolver.utils.openings import replace_query
@@ -36,6 +38,7 @@ from agentevolver.utils.secrets import adopt_secrets
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
+from env_service.contract import NO_NATIVE_TOOLS
 from task_manager.tasks import env_params_of, environment_tasks, read_tasks, seed_of, write_tasks
 
 logger = logging.getLogger(__name__)
@@ -88,6 +91,8 @@ def prepare(config: DictConfig, settings: Settings) -> None:
     questioned = [task for task in originals if task.env_type in settings.questioned]
     unmade = [replace(task, open_query=True) for task in questioned] if section.makes_tasks else []
     renderer = make_renderer(config)
+    if settings.rollout.tool_format == "auto":
+        logger.info("the chat template writes tool calls as %s", detect_format(renderer.tokenizer))
     check_episodes(settings, [*trained, *unmade, *validation], renderer)
     synthetic: list[Task] = []
     if settings.draws_epochs:
@@ -216,8 +221,8 @@ async def probe(settings: Settings, tasks: Sequence[Task], renderer: ChatRendere
     spread over the list, and all of a kind if one of its eight fills three quarters of `data.max_prompt_length`.
 
     Raises:
-        ConfigError: an opening is longer than `data.max_prompt_length`, or the environment refuses
-            `env_service.env_params`.
+        ConfigError: an opening is longer than `data.max_prompt_length`, the environment refuses
+            `env_service.env_params`, or it hands over no tools in a run that wants native calls.
         EnvServiceError: the service fails otherwise.
     """
     service, limit = settings.env_service, settings.sizes.max_prompt_length
@@ -274,9 +279,14 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
         **env_params_of(task),
         "is_open_query": task.open_query,
     }
+    native = settings.rollout.tool_format != "none"
+    if native:
+        params["native_tools"] = True
     try:
         state = await client.create_instance(task.env_type, seed_of(task), instance_id, params)
     except EnvRequestError as error:
+        if native and NO_NATIVE_TOOLS in str(error):
+            raise ConfigError(no_tools(task.env_type)) from error
         raise ConfigError(
             f"the environment {task.env_type!r} refuses task {task.task_id!r} with {params}: {error}"
         ) from error
@@ -285,8 +295,12 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
         if task.query is not None:
             opening = replace_query(opening, task.query, state.get("info"))
         rollout = settings.rollout
+        if native:
+            renderer = renderer.for_tools(read_tools(state.get("info"), task.env_type))
         template = checked_template(rollout)(renderer, settings.context_limits, rollout)
         return len(renderer.opening(template.opening(opening)))
+    except ToolsMissing as error:
+        raise ConfigError(str(error)) from error
     finally:
         await client.release_instance(instance_id)
 

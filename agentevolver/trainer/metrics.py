@@ -8,12 +8,13 @@ underestimates it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 
 import numpy as np
 
-from agentevolver.types import StopReason, Trajectory
+from agentevolver.rollout.tool_calls import PROBLEMS
+from agentevolver.types import Step, StopReason, Trajectory
 from context_manager.samples import DROPPED
 from task_manager.graders.registry import agreement_metrics
 
@@ -42,6 +43,7 @@ def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[st
     for trajectory in graded:
         dropped.update(trajectory.dropped_samples)
     metrics |= {f"rollout/dropped_samples/{name}": float(count) for name, count in dropped.items()}
+    metrics |= tool_metrics(steps)
     if graded:
         metrics |= {
             "rollout/reward/mean": float(np.mean([outcome.score for outcome in outcomes])),
@@ -70,6 +72,20 @@ def metrics_apart(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         for env_type, own in sorted(by_environment.items())
         for metric, value in rollout_metrics(own, 0.0).items()
         if metric.removeprefix("rollout/") in APART
+    }
+
+
+def tool_metrics(steps: Iterable[Step]) -> dict[str, float]:
+    """Return how many native tool calls an action tried, and the share of calls with each kind of problem (0 where
+    none was tried); nothing of episodes without native calls."""
+    acted = [step for step in steps if step.calls is not None]
+    if not acted:
+        return {}
+    tried = sum(step.calls or 0 for step in acted)
+    problems = Counter(kind for step in acted for kind in step.problems)
+    return {
+        "rollout/tool_calls_per_step": tried / len(acted),
+        **{f"rollout/tool_problems/{kind}": problems[kind] / tried if tried else 0.0 for kind in PROBLEMS},
     }
 
 

@@ -13,14 +13,25 @@ T = TypeVar("T")
 _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
 
+def one_of(value: str, names: Sequence[str]) -> str:
+    """Return a name that is among `names`; raises ValueError that says what else to write."""
+    if value not in names:
+        raise ValueError(_instead(value, names))
+    return value
+
+
 def name_or_spec(value: str, names: Sequence[str]) -> str:
     """Return a name that is among `names`, or of the form `package.module:Class`; raises ValueError that says what else
     to write."""
     if value not in names and re.fullmatch(_SPEC, value) is None:
-        near = difflib.get_close_matches(value, names, n=1)
-        listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
-        raise ValueError(f"write {listed}, or package.module:Class" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(_instead(value, names, ", or package.module:Class"))
     return value
+
+
+def _instead(value: str, names: Sequence[str], or_else: str = "") -> str:
+    near = difflib.get_close_matches(value, names, n=1)
+    listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+    return f"write {listed}{or_else}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[T]:

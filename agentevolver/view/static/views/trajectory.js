@@ -86,6 +86,7 @@ function conversation(record) {
         rewards[i] !== undefined && h("span", { class: "soft small" }, `step reward ${signed(rewards[i])}`),
         s.reward !== 0 && h("span", { class: "soft small" }, `environment ${signed(s.reward, 2)}`),
         s.truncated && h("span", { class: "tag warn" }, "cut at the token limit"),
+        (s.problems ?? []).length > 0 && h("span", { class: "tag warn" }, `calls: ${s.problems.join(", ").replaceAll("_", " ")}`),
         h("span", { class: "soft small" }, `${s.action_tokens} tokens, ${duration(s.generate_s)} + ${duration(s.env_s)}`)),
       h("div", { class: "body" },
         h("div", { class: "said" }, s.action || "(nothing)"),

@@ -1,0 +1,237 @@
+"""The calls of a reply, checked before an environment sees them: which of them are carried out, and what the agent is
+told in the place of the others.
+
+Every call has an id and is answered once, in the order in which the calls were made: by the environment, or here where
+it names no tool, does not fit the tool's schema, or is one too many. What was meant as a call and is none is answered
+by a user's message.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentevolver.tools.formats import ToolFormat
+from agentevolver.tools.schema import Parsed, ToolCall, ToolSpec, call_id, find_tool
+
+Message = dict[str, Any]
+
+# What may be wrong with a call; the names of the metrics `rollout/tool_problems/<kind>`.
+PROBLEMS = ("unknown_tool", "bad_json", "bad_arguments", "too_many", "broken")
+# Ids of a reply's calls are told apart up to here (`schema.call_id`).
+MAX_READ = 1000
+# Length of what is quoted of a problem: a schema's words may quote all the arguments.
+_QUOTED = 300
+
+
+class ToolsMissing(ValueError):
+    """An environment handed over no tools, or none that can be used; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """How native calls are read and how many of a reply are carried out.
+
+    Args:
+        format: reads the calls out of sampled ids; None for a chat model, whose endpoint says its calls apart.
+        max_calls: calls of one reply.
+        parallel: false: one call a reply, whatever `max_calls` is.
+    """
+
+    format: ToolFormat | None
+    max_calls: int = 8
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A call with its id; `problem` is one of `PROBLEMS`, "" for a call that can be carried out, and `answer` what the
+    agent is told of it."""
+
+    id: str
+    call: ToolCall
+    problem: str = ""
+    answer: str = ""
+
+    def to_openai(self) -> Message:
+        """Return the call as an entry of `tool_calls`."""
+        return self.call.to_openai(self.id)
+
+    def answered(self) -> Message:
+        """Return the message that says what was wrong."""
+        return {"role": "tool", "tool_call_id": self.id, "name": self.call.name, "content": self.answer}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReply:
+    """A reply taken apart: its text beside the calls, the calls in order, and a word for the agent on each thing that
+    was meant as a call and is none."""
+
+    content: str
+    calls: tuple[Checked, ...] = ()
+    broken: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> tuple[Checked, ...]:
+        """The calls that can be carried out."""
+        return tuple(one for one in self.calls if not one.problem)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it has neither calls nor what was meant as one."""
+        return not self.calls and not self.broken
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The kind of each problem, those of calls first."""
+        return (*(one.problem for one in self.calls if one.problem), *("broken" for _ in self.broken))
+
+    @property
+    def tried(self) -> int:
+        """How many calls were tried, those that are none included."""
+        return len(self.calls) + len(self.broken)
+
+    def action(self, content: str) -> Message:
+        """Return what the environment is given: the calls that can be carried out, with `content` beside them."""
+        return _assistant(content, self.valid)
+
+    def message(self) -> Message:
+        """Return the reply as a message of the conversation, with all of its calls."""
+        return _assistant(self.content, self.calls)
+
+    def answers(self, state: Sequence[Mapping[str, Any]]) -> list[Message]:
+        """Return one answer for each call in order, and then what else there is to say.
+
+        Args:
+            state: what the environment said, an answer for each call that it was given among it.
+
+        Raises:
+            ValueError: the environment did not answer each of them once.
+        """
+        given = [message for message in state if message.get("role") == "tool"]
+        wanted, found = [one.id for one in self.valid], [message.get("tool_call_id") for message in given]
+        if Counter(wanted) != Counter(found):
+            raise ValueError(f"the environment was given the calls {wanted} and answered {found}")
+        by_id = {message["tool_call_id"]: dict(message) for message in given}
+        answers = [one.answered() if one.problem else by_id[one.id] for one in self.calls]
+        rest = [dict(message) for message in state if message.get("role") != "tool"]
+        if self.broken:
+            words = "\n".join(self.broken)
+            if rest and rest[0].get("role") == "user":
+                rest[0]["content"] = f"{words}\n\n{rest[0]['content']}"
+            else:
+                rest.insert(0, {"role": "user", "content": words})
+        return [*answers, *rest]
+
+
+def check_calls(parsed: Parsed, tools: Sequence[ToolSpec], use: ToolUse, turn: int) -> ToolReply:
+    """Check a reply's calls against the tools there are.
+
+    Args:
+        parsed: the reply.
+        tools: what may be called now.
+        use: how many calls are carried out.
+        turn: number of the reply in its episode, part of the calls' ids.
+    """
+    read = parsed.calls[:MAX_READ]
+    calls = tuple(_check(place, call, tools, use, turn) for place, call in enumerate(read))
+    broken = [f"error: {_clean(problem)}" for problem in parsed.problems]
+    if len(parsed.calls) > MAX_READ:
+        broken.append(f"error: only the first {MAX_READ} of {len(parsed.calls)} calls were read")
+    return ToolReply(parsed.content, calls, tuple(broken))
+
+
+def read_tools(info: Mapping[str, Any] | None, env_type: str) -> list[Message]:
+    """Return the tools that an environment hands over when an episode begins (`info["tools"]`), as OpenAI has them.
+
+    Raises ToolsMissing.
+    """
+    tools = (info or {}).get("tools")
+    if not tools:
+        raise ToolsMissing(no_tools(env_type))
+    specs_of(tools, env_type)
+    return [dict(tool) for tool in tools]
+
+
+def no_tools(env_type: str) -> str:
+    """Return what to say of an environment that hands over no tools."""
+    return (
+        f"the environment {env_type!r} hands over no tools when an episode begins (info.tools), so its agents cannot "
+        "call them natively: set actor_rollout_ref.rollout.tool_format to none"
+    )
+
+
+def specs_of(tools: Any, env_type: str) -> tuple[ToolSpec, ...]:
+    """Return tools as they are validated against; raises ToolsMissing for what are none, or two of one name."""
+    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
+        raise ToolsMissing(f"the environment {env_type!r} hands over info.tools that are no list of tools")
+    try:
+        specs = tuple(_spec(json.dumps(tool, sort_keys=True)) for tool in tools)
+    except (TypeError, ValueError) as error:
+        raise ToolsMissing(f"the environment {env_type!r} hands over a tool that cannot be used: {error}") from error
+    twice = [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]
+    if twice:
+        raise ToolsMissing(f"the environment {env_type!r} hands over two tools of the name {twice[0]!r}")
+    return specs
+
+
+# Episodes of an environment have the same tools, and a schema's validator is slow to make.
+@functools.lru_cache(maxsize=4096)
+def _spec(tool: str) -> ToolSpec:
+    return ToolSpec.of_openai(json.loads(tool))
+
+
+def _check(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse, turn: int) -> Checked:
+    call = ToolCall(_clean(call.name), _clean(call.arguments))
+    problem, words = _problem(place, call, tools, use)
+    return Checked(call_id(turn, place), call, problem, f"error: {words}" if problem else "")
+
+
+def _problem(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse) -> tuple[str, str]:
+    """Return the kind of what is wrong with a call and the words for it, two empty ones if nothing is."""
+    if not use.parallel and place > 0:
+        return "too_many", "not carried out: one call a message"
+    if place >= use.max_calls:
+        return "too_many", f"not carried out: at most {use.max_calls} calls a message"
+    tool = find_tool(tools, call.name)
+    if tool is None:
+        return "unknown_tool", f"there is no tool {_quoted(call.name)!r}{_nearest(call.name, tools)}"
+    try:
+        arguments = call.decoded()
+    except ValueError as error:
+        return "bad_json", f"the arguments of {tool.name} are no JSON: {_quoted(str(error))}"
+    try:
+        misfit = tool.problem(arguments)
+    except RecursionError:
+        misfit = "nested too deeply"
+    return ("", "") if misfit is None else ("bad_arguments", f"{tool.name}: {_quoted(misfit)}")
+
+
+def _nearest(name: str, tools: Sequence[ToolSpec]) -> str:
+    near = difflib.get_close_matches(name[:64], [tool.name for tool in tools], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _quoted(text: str) -> str:
+    text = _clean(text)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
+
+
+def _clean(text: str) -> str:
+    """Return text with half characters (lone surrogates, which escaped JSON may hold) replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _assistant(content: str, calls: Sequence[Checked]) -> Message:
+    if not calls:
+        return {"role": "assistant", "content": content}
+    return {
+        "role": "assistant",
+        "content": content if content.strip() else None,
+        "tool_calls": [one.to_openai() for one in calls],
+    }

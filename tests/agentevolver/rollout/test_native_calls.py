@@ -1,0 +1,295 @@
+"""Rollouts with native tool calls: what is called, who answers, what the policy sees of it, and what is trained on."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentevolver.flows import AgentFlow
+from agentevolver.rollout.policy import ChatReply
+from agentevolver.rollout.tool_calls import ToolUse
+from agentevolver.tools.formats import tool_format
+from agentevolver.tools.schema import ToolCall
+from agentevolver.types import StopReason, Trajectory
+from context_manager.chat import ChatRenderer, PlainTokenizer
+from context_manager.registry import TEMPLATES
+from context_manager.settings import ContextSettings
+from context_manager.template import ContextLimits
+from tests.agentevolver.flows.harness import FLOWS, ScriptedEngine, play
+from tests.real_tokenizers import build_real
+
+ROOMY = ContextLimits(30_000, 60_000, 90_000, 1_000, 400)
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look",
+            "description": "Look at a place.",
+            "parameters": {
+                "type": "object",
+                "properties": {"place": {"type": "string"}},
+                "required": ["place"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "done", "parameters": {"type": "object", "properties": {}}}},
+]
+
+
+def called(name, **arguments):
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+LOOK, LOST, MISFIT, BROKEN = called("look", place="attic"), called("lok"), called("look"), '<tool_call>{"name"'
+KINDS = {LOOK: "", LOST: "unknown_tool", MISFIT: "bad_arguments", BROKEN: "broken"}
+
+
+@dataclass
+class NativeEnv:
+    """Answers each call in order; `done` ends the episode. `later` maps a step to the tools from then on."""
+
+    later: dict = field(default_factory=dict)
+    given: list = field(default_factory=list)
+    created: list = field(default_factory=list)
+    info: dict = field(default_factory=lambda: {"tools": TOOLS})
+    graded: list = field(default_factory=list)
+
+    async def create_instance(self, env_type, task_id, instance_id=None, params=None):
+        self.created.append(params)
+        state = [{"role": "system", "content": "You live in a house."}, {"role": "user", "content": "Find the cat."}]
+        return {"state": state, "info": self.info}
+
+    async def step(self, instance_id, action, params=None, step_index=None):
+        assert step_index == len(self.given), "what the environment is given is numbered without gaps"
+        self.given.append(action)
+        calls = action.get("tool_calls", [])
+        state = [
+            {
+                "role": "tool",
+                "tool_call_id": call["id"],
+                "name": call["function"]["name"],
+                "content": f"seen {json.loads(call['function']['arguments'])}",
+            }
+            for call in calls
+        ]
+        over = any(call["function"]["name"] == "done" for call in calls)
+        info = {"tools": self.later[step_index]} if step_index in self.later else {}
+        state = state or [{"role": "user", "content": "Call a tool."}]
+        return {"state": state, "reward": float(over), "is_terminated": over, "info": info}
+
+    async def evaluate(self, instance_id, messages=None, params=None):
+        self.graded = messages
+        return 1.0
+
+    async def release_instance(self, instance_id):
+        return True
+
+    async def health(self):
+        return True
+
+
+@pytest.fixture(scope="session")
+def qwen():
+    return ChatRenderer(build_real("qwen2_5"))
+
+
+def ids_of(renderer, *texts):
+    return [[*renderer.encode(text), renderer.tokenizer.eos_token_id] for text in texts]
+
+
+def roll(renderer, *texts, template="causal", flow="react", env=None, use=None, **more):
+    tokenizer = renderer.tokenizer
+    use = use or ToolUse(None if isinstance(tokenizer, PlainTokenizer) else tool_format("hermes", tokenizer))
+    env = NativeEnv() if env is None else env
+    more = {"limits": ROOMY, "max_steps": len(texts), **more}
+    return play(renderer, template, flow, ids_of(renderer, *texts), [], env=env, tool_use=use, **more)
+
+
+def tool_messages(played):
+    return [message for message in played.rollout.trajectory.messages if message["role"] == "tool"]
+
+
+def test_a_call_is_one_action_and_its_answer_stands_under_its_id(qwen):
+    played = roll(qwen, f"I look.\n{LOOK}", called("done"), "never said")
+    trajectory, env = played.rollout.trajectory, played.env
+    assert env.created[0]["native_tools"] is True
+    assert trajectory.stop_reason is StopReason.FINISHED and [step.calls for step in trajectory.steps] == [1, 1]
+    first, second = env.given
+    assert first["content"] == "I look." and second["content"] is None
+    (call,) = first["tool_calls"]
+    assert call["function"] == {"name": "look", "arguments": '{"place": "attic"}'}
+    assert [message["role"] for message in trajectory.messages] == "system user assistant tool assistant tool".split()
+    assert trajectory.messages[2] == {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    assert trajectory.messages[3]["tool_call_id"] == call["id"] and trajectory.messages[4]["content"] is None
+    assert env.graded == trajectory.messages
+    assert trajectory.steps[0].action == f"I look.\n{LOOK}" and trajectory.steps[0].observation == "seen {'place': 'attic'}"
+    assert Trajectory.from_dict(json.loads(json.dumps(trajectory.to_dict()))) == trajectory
+
+
+def test_the_prompt_shows_the_tools_and_later_prompts_hold_the_ids_that_were_sampled(qwen):
+    texts = [f"I look.\n{LOOK}", '<tool_call>{"arguments": {}  , "name": "done"}</tool_call>']
+    played = roll(qwen, *texts)
+    first, second = (prompt for prompt, _, _ in played.engine.calls)
+    shown = qwen.tokenizer.decode(first)
+    assert '"name": "look"' in shown and "Find the cat." in shown
+    sampled = played.engine.calls[0][1]
+    assert second[: len(first) + len(sampled)] == [*first, *sampled], "what was sampled is not rendered again"
+    rest = qwen.tokenizer.decode(second[len(first) + len(sampled) :])
+    assert "<tool_response>\nseen {'place': 'attic'}\n</tool_response>" in rest
+    (sample,) = played.rollout.samples
+    masked = [token for token, kept in zip(sample.response_ids, sample.response_mask, strict=True) if kept]
+    assert masked == [token for _, ids, _ in played.engine.calls for token in ids]
+
+
+def test_a_reply_without_a_call_goes_to_the_environment_as_it_is(qwen):
+    played = roll(qwen, "  I think aloud. ", LOOK)
+    assert played.env.given[0] == {"role": "assistant", "content": "  I think aloud. "}
+    assert [(step.calls, step.observation) for step in played.rollout.trajectory.steps][0] == (0, "Call a tool.")
+
+
+@pytest.mark.parametrize("reply", [LOST, MISFIT, BROKEN])
+def test_a_call_that_cannot_be_carried_out_is_answered_here_and_counts(qwen, reply):
+    played = roll(qwen, reply, LOOK, max_steps=2)
+    trajectory = played.rollout.trajectory
+    step = trajectory.steps[0]
+    assert step.problems == (KINDS[reply],) and step.observation.startswith("error: ") and step.action == reply
+    assert len(played.env.given) == 1 and trajectory.stop_reason is StopReason.MAX_STEPS
+    assert trajectory.messages[3]["role"] == ("user" if reply == BROKEN else "tool")
+    assert [sample.steps for sample in played.rollout.samples] == [[0, 1]], "it is trained on"
+
+
+def test_an_episode_of_nothing_but_wrong_calls_was_played_and_is_graded(qwen):
+    played = roll(qwen, LOST, MISFIT)
+    assert played.env.given == [] and played.rollout.trajectory.outcome.score == 1.0 and played.rollout.samples
+
+
+def test_of_several_calls_the_good_ones_are_carried_out_and_all_are_answered_in_order(qwen):
+    played = roll(qwen, f"So.\n{LOST}\n{LOOK}\n{MISFIT}\n{called('done')}")
+    (given,) = played.env.given
+    assert [call["function"]["name"] for call in given["tool_calls"]] == ["look", "done"]
+    assert [message["content"][:12] for message in tool_messages(played)] == [
+        "error: there",
+        "seen {'place",
+        "error: look:",
+        "seen {}",
+    ]
+    assert played.rollout.trajectory.stop_reason is StopReason.FINISHED
+    assert played.rollout.trajectory.steps[0].calls == 4
+
+
+def test_calls_that_are_one_too_many_are_answered(qwen):
+    hermes = tool_format("hermes", qwen.tokenizer)
+    for use, kinds in (
+        (ToolUse(hermes, max_calls=2), ("too_many",)),
+        (ToolUse(hermes, parallel=False), ("too_many", "too_many")),
+    ):
+        played = roll(qwen, f"{LOOK}{LOOK}{LOOK}", use=use)
+        assert played.rollout.trajectory.steps[0].problems == kinds and len(tool_messages(played)) == 3
+
+
+def test_tools_that_change_are_what_later_calls_are_checked_against(qwen):
+    played = roll(qwen, LOOK, LOOK, called("done"), env=NativeEnv(later={0: TOOLS[1:]}))
+    assert [step.problems for step in played.rollout.trajectory.steps] == [(), ("unknown_tool",), ()]
+
+
+@pytest.mark.parametrize("info", [{}, {"tools": []}, {"tools": [{"type": "function"}]}])
+def test_an_environment_without_tools_fails_the_rollout_by_name(qwen, info):
+    trajectory = roll(qwen, LOOK, env=NativeEnv(info=info)).rollout.trajectory
+    assert trajectory.stop_reason is StopReason.ENV_ERROR and "'fake' hands over" in trajectory.error
+
+
+def test_an_environment_that_leaves_a_call_unanswered_fails_the_rollout_by_name(qwen):
+    class Silent(NativeEnv):
+        async def step(self, *args, **kwargs):
+            return {**await super().step(*args, **kwargs), "state": [{"role": "user", "content": "hm"}]}
+
+    trajectory = roll(qwen, LOOK, env=Silent()).rollout.trajectory
+    assert trajectory.stop_reason is StopReason.ENV_ERROR and "answered []" in trajectory.error
+
+
+def test_a_plan_is_text_whatever_it_calls_and_a_failed_call_asks_for_another(qwen):
+    played = roll(qwen, f"First {LOOK}", LOST, "Again.", LOOK, flow="planner_executor", max_steps=2)
+    steps = played.rollout.trajectory.steps
+    assert [(step.kind, step.calls) for step in steps] == [("plan", None), ("action", 1), ("plan", None), ("action", 1)]
+    assert len(played.env.given) == 1
+
+
+def test_a_call_in_a_thought_is_no_call(qwen):
+    played = roll(qwen, f"<think>maybe {LOST}</think>{LOOK}", template="reasoning")
+    (given,) = played.env.given
+    assert given["content"] is None and len(given["tool_calls"]) == 1
+
+
+class ToolModel:
+    """A chat model that says the next of `replies` and notes what it was asked."""
+
+    def __init__(self, *replies):
+        self.replies, self.asked = replies, []
+
+    async def converse(self, request_id, messages, sampling_params, tools=None):
+        self.asked.append(([dict(message) for message in messages], tools))
+        return self.replies[len(self.asked) - 1]
+
+
+def test_a_chat_model_is_sent_the_tools_and_its_calls_are_carried_out():
+    model = ToolModel(
+        ChatReply("I look.", calls=(ToolCall("look", '{"place": "attic"}'),)),
+        ChatReply("", calls=(ToolCall("lok", "{}"), ToolCall("done", "{}"))),
+    )
+    renderer = ChatRenderer(PlainTokenizer())
+    played = roll(renderer, "-", "-", engine=model)
+    trajectory = played.rollout.trajectory
+    assert trajectory.stop_reason is StopReason.FINISHED and played.rollout.samples == []
+    assert [tools for _, tools in model.asked] == [TOOLS, TOOLS]
+    said, answered = model.asked[1][0][-2:]
+    assert said["content"] == "I look." and said["tool_calls"][0]["id"] == answered["tool_call_id"]
+    assert trajectory.steps[0].action == f"I look.\n{LOOK}"
+    assert trajectory.steps[1].problems == ("unknown_tool",)
+
+
+def test_equal_replies_give_equal_episodes(qwen):
+    texts = (f"a{LOST}{LOOK}", MISFIT, LOOK, called("done"))
+    first, second = (roll(qwen, *texts) for _ in range(2))
+    assert first.rollout.trajectory.messages == second.rollout.trajectory.messages
+    assert [s.response_ids for s in first.rollout.samples] == [s.response_ids for s in second.rollout.samples]
+
+
+pieces = st.lists(st.sampled_from([*KINDS, "words "]), min_size=1, max_size=4).map("".join)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(pieces, min_size=1, max_size=6),
+    st.sampled_from(sorted(FLOWS)),
+    st.sampled_from(["causal", "reasoning", "sliding_window", "self_managed"]),
+    st.booleans(),
+)
+def test_whatever_is_said_every_call_is_answered_once_and_the_mask_is_what_was_sampled(
+    qwen, texts, flow, template, tight
+):
+    limits = ContextLimits(3_000, 2_500, 5_500, 900, 300) if tight else ROOMY
+    played = roll(qwen, *texts, flow=flow, template=template, limits=limits, max_steps=5)
+    trajectory = played.rollout.trajectory
+    assert trajectory.stop_reason in (StopReason.MAX_STEPS, StopReason.CONTEXT_FULL), trajectory.error
+    made, answered = [], []
+    for message in trajectory.messages:
+        made += [call["id"] for call in message.get("tool_calls", ())]
+        answered += [message["tool_call_id"]] if message["role"] == "tool" else []
+    assert made == answered and len(set(made)) == len(made), "each call is answered once, in order"
+    actions = [step for step in trajectory.steps if step.kind == "action"]
+    assert sum(step.calls for step in actions if step.calls) >= len(made)
+    sampled = Counter()
+    for sample in played.rollout.samples:
+        masked = [token for token, kept in zip(sample.response_ids, sample.response_mask, strict=True) if kept]
+        assert len(sample.response_mask) == len(sample.log_probs) == len(sample.response_ids)
+        sampled[tuple(masked)] += 1
+    if template == "causal":
+        assert sampled == Counter([tuple(token for _, ids, _ in played.engine.calls for token in ids)])
+    else:
+        assert sum(map(sum, (sample.response_mask for sample in played.rollout.samples))) == sum(
+            len(ids) for _, ids, _ in played.engine.calls
+        )

@@ -1,0 +1,177 @@
+"""A reply's calls: each with an id, each answered once and in order, and what was wrong in words that help."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentevolver.rollout.tool_calls import PROBLEMS, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
+from agentevolver.tools.schema import Parsed, ToolCall
+
+LOOK = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Look at a place.",
+        "parameters": {
+            "type": "object",
+            "properties": {"place": {"type": "string"}, "depth": {"type": "integer"}},
+            "required": ["place"],
+            "additionalProperties": False,
+        },
+    },
+}
+DONE = {"type": "function", "function": {"name": "done"}}
+TOOLS = specs_of([LOOK, DONE], "fake")
+USE = ToolUse(None)
+
+
+def call(name, **arguments):
+    return ToolCall(name, json.dumps(arguments))
+
+
+def check(*calls, use=USE, broken=(), content=""):
+    return check_calls(Parsed(content, calls, broken), TOOLS, use, turn=3)
+
+
+def answer(one, text="seen"):
+    return {"role": "tool", "tool_call_id": one.id, "name": one.call.name, "content": text}
+
+
+def test_a_call_that_fits_is_given_to_the_environment_as_openai_has_it():
+    reply = check(call("look", place="attic"), content="I look.")
+    assert reply.problems == () and reply.tried == 1
+    assert reply.action(reply.content) == {
+        "role": "assistant",
+        "content": "I look.",
+        "tool_calls": [
+            {
+                "id": "c00003000",
+                "type": "function",
+                "function": {"name": "look", "arguments": '{"place": "attic"}'},
+            }
+        ],
+    }
+
+
+def test_a_call_without_a_word_beside_it_has_no_content():
+    assert check(call("done"), content=" \n").message()["content"] is None
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "words"),
+    [
+        (call("lok", place="x"), "unknown_tool", "error: there is no tool 'lok'; did you mean 'look'?"),
+        (call("zzzzzz"), "unknown_tool", "error: there is no tool 'zzzzzz'"),
+        (ToolCall("look", '{"place": '), "bad_json", "error: the arguments of look are no JSON: Expecting value"),
+        (ToolCall("look", "[1]"), "bad_arguments", "error: look: the arguments must be a JSON object"),
+        (call("look"), "bad_arguments", "error: look: 'place' is a required property"),
+        (call("look", place="x", depth="y"), "bad_arguments", "error: look: depth: 'y' is not of type 'integer'"),
+        (ToolCall("look", "[" * 100_000), "bad_json", "error: the arguments of look are no JSON"),
+        (ToolCall("look", '{"place": "' + "\ud800" + '"}'), "", ""),
+        (ToolCall("loo\ud800k", "{}"), "unknown_tool", "error: there is no tool 'loo?k'; did you mean 'look'?"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_said_with_its_place(made, kind, words):
+    (one,) = check(made).calls
+    assert one.problem == kind and one.answer.startswith(words)
+    assert (kind in PROBLEMS) is bool(kind)
+    json.dumps(one.to_openai(), ensure_ascii=False).encode()
+
+
+def test_what_is_quoted_of_a_problem_is_short():
+    (one,) = check(call("look", place="x" * 9_000, depth="y" * 9_000)).calls
+    assert one.problem == "bad_arguments" and len(one.answer) < 400
+
+
+def test_calls_beyond_the_limit_are_answered_and_not_carried_out():
+    reply = check(*(call("done"),) * 4, use=ToolUse(None, max_calls=2))
+    assert [one.problem for one in reply.calls] == ["", "", "too_many", "too_many"]
+    assert reply.calls[2].answer == "error: not carried out: at most 2 calls a message"
+
+
+def test_without_parallel_calls_the_first_alone_is_carried_out_whatever_it_is():
+    reply = check(call("nothing"), call("done"), use=ToolUse(None, parallel=False))
+    assert [one.problem for one in reply.calls] == ["unknown_tool", "too_many"]
+    assert reply.calls[1].answer == "error: not carried out: one call a message"
+
+
+def test_answers_of_the_environment_and_of_the_session_are_woven_in_the_order_of_the_calls():
+    reply = check(call("look", place="a"), call("lok"), call("done"), broken=("a call has no name",))
+    first, second, third = reply.calls
+    state = [answer(third, "bye"), answer(first, "attic"), {"role": "user", "content": "what now?"}]
+    assert reply.answers(state) == [
+        answer(first, "attic"),
+        second.answered(),
+        answer(third, "bye"),
+        {"role": "user", "content": "error: a call has no name\n\nwhat now?"},
+    ]
+    assert reply.problems == ("unknown_tool", "broken") and reply.tried == 4
+
+
+def test_what_is_no_call_is_answered_as_the_user():
+    reply = check(broken=("a call has no name", "a call has no end"))
+    assert reply.answers([]) == [{"role": "user", "content": "error: a call has no name\nerror: a call has no end"}]
+    assert not reply.is_text and not reply.valid
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        [],
+        [{"role": "user", "content": "seen"}],
+        [{"role": "tool", "content": "seen"}],
+        [{"role": "tool", "tool_call_id": "c00003000", "content": "x"}] * 2,
+    ],
+)
+def test_an_environment_that_does_not_answer_each_call_once_has_failed(state):
+    with pytest.raises(ValueError, match="given the calls .* and answered"):
+        check(call("done")).answers(state)
+
+
+names = st.sampled_from(["look", "done", "lok", "", "\ud800"])
+arguments = st.sampled_from(['{"place": "a"}', "{}", "", "{", "[]", '{"place": 1}', '{"x": "\\ud800"}'])
+calls = st.lists(st.builds(ToolCall, names, arguments), max_size=12)
+
+
+@given(calls, st.lists(st.text(max_size=8), max_size=2), st.integers(1, 5), st.booleans(), st.randoms())
+def test_every_call_is_answered_once_and_in_order(made, broken, most, parallel, random):
+    reply = check(*made, use=ToolUse(None, most, parallel), broken=tuple(broken))
+    assert len(reply.valid) <= (most if parallel else 1)
+    assert len({one.id for one in reply.calls}) == len(made)
+    state = [answer(one) for one in reply.valid]
+    random.shuffle(state)
+    answers = reply.answers(state)
+    assert [message["tool_call_id"] for message in answers if message["role"] == "tool"] == [
+        one.id for one in reply.calls
+    ]
+    assert sum(message["role"] == "user" for message in answers) == bool(broken)
+    json.dumps([reply.message(), *answers], ensure_ascii=False).encode()
+
+
+def test_more_calls_than_can_be_told_apart_are_named_and_not_read():
+    reply = check(*(call("done"),) * 1_003)
+    assert len(reply.calls) == 1_000 == len({one.id for one in reply.calls})
+    assert reply.broken == ("error: only the first 1000 of 1003 calls were read",)
+
+
+@pytest.mark.parametrize(
+    ("info", "problem"),
+    [
+        (None, "hands over no tools"),
+        ({}, "set actor_rollout_ref.rollout.tool_format to none"),
+        ({"tools": "look"}, "no list of tools"),
+        ({"tools": [LOOK, {"type": "function"}]}, "not a tool"),
+        ({"tools": [LOOK, LOOK]}, "two tools of the name 'look'"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": 3}}}]}, "no JSON schema"),
+    ],
+)
+def test_an_environment_without_usable_tools_is_named(info, problem):
+    with pytest.raises(ToolsMissing, match=problem) as caught:
+        read_tools(info, "fake")
+    assert "'fake'" in str(caught.value)
+
+
+def test_tools_are_handed_over_as_they_are():
+    assert read_tools({"tools": [LOOK, DONE]}, "fake") == [LOOK, DONE]

@@ -30,7 +30,7 @@ from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
 from agentevolver.rollout.tool_calls import ToolUse
-from agentevolver.tools.formats import detect_format, tool_format
+from agentevolver.tools.formats import tool_format
 from agentevolver.types import RowKey, Task
 from agentevolver.utils import seeds
 from agentevolver.utils.inflight import BOARD, Waiting, Watched
@@ -179,7 +179,10 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
     Raises ConfigError for a template or flow that cannot be used.
     """
     rollout, service = settings.rollout, settings.env_service
-    renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), stop_ids(tokenizer.name_or_path))
+    tool_use = make_tool_use(rollout, tokenizer)
+    call_ends = tool_use.format.stop_token_ids if tool_use is not None and tool_use.format is not None else ()
+    ends = (*stop_ids(tokenizer.name_or_path), *call_ends)
+    renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), ends)
     policy = RolloutPolicy(
         max_steps=rollout.max_steps,
         max_tries=rollout.max_rollout_tries,
@@ -200,7 +203,7 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
         flow_chooser(rollout),
         summariser,
         graders,
-        make_tool_use(rollout, tokenizer),
+        tool_use=tool_use,
     )
 
 
@@ -212,8 +215,7 @@ def make_tool_use(rollout: RolloutSettings, tokenizer: Any) -> ToolUse | None:
     """
     if rollout.tool_format == "none":
         return None
-    name = detect_format(tokenizer) if rollout.tool_format == "auto" else rollout.tool_format
-    return ToolUse(tool_format(name, tokenizer), rollout.max_tool_calls, rollout.parallel_tool_calls)
+    return ToolUse(tool_format(rollout.tool_format, tokenizer), rollout.max_tool_calls, rollout.parallel_tool_calls)
 
 
 Row = tuple[str, dict[str, Any], dict[str, Any]]

@@ -22,6 +22,7 @@ from agentevolver.llm.errors import LLMUnavailable, ServedModel
 from agentevolver.tools.schema import ToolCall
 from agentevolver.transport.run_key import server_key
 from context_manager.chat import ChatRenderer, PlainTokenizer
+from context_manager.messages import with_calls
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +115,7 @@ class ChatReply:
     @property
     def written(self) -> str:
         """The reply as text, its calls as Hermes writes them."""
-        calls = (
-            f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': _data(call)}, ensure_ascii=False)}\n</tool_call>"
-            for call in self.calls
-        )
-        return "\n".join((*([self.text] if self.text.strip() or not self.calls else []), *calls))
+        return with_calls(self.text, [call.to_openai("") for call in self.calls])
 
 
 @runtime_checkable
@@ -184,13 +181,6 @@ def plain_renderer() -> ChatRenderer:
 
 def _json(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def _data(call: ToolCall) -> Any:
-    try:
-        return call.decoded()
-    except ValueError:
-        return call.arguments
 
 
 async def _asked(

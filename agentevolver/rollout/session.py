@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.flows import Answer, has_failed
 from agentevolver.rollout.policy import ChatEngine, Summariser
-from agentevolver.rollout.tool_calls import ToolReply, ToolUse, check_calls, ToolsMissing, read_tools, specs_of
+from agentevolver.rollout.tool_calls import ToolReply, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
 from agentevolver.tools.schema import Parsed, ToolSpec
 from agentevolver.types import Step
 from agentevolver.utils import seeds
@@ -102,7 +102,7 @@ class LiveSession:
             self._specs = specs_of(self._offered, self.env_type)
         except ToolsMissing as error:
             raise EnvServiceError(str(error), url="/create", instance_id=self.instance_id) from error
-        self.context.renderer = self.context.renderer.for_tools(self._offered)
+        self.context.offer(self._offered)
 
     def _take_tools(self, info: Mapping[str, Any]) -> None:
         """Check later calls against the tools that a step's `info` names, where it names some. The prompt keeps the
@@ -166,10 +166,8 @@ class LiveSession:
         if reply.is_text:
             # As it was written, unless the format has taken something out of it.
             return ToolReply(text) if parsed.content.strip() == text.strip() else reply
-        written = text if self._called is not None else self.context.renderer.raw_text(self._sampled)
-        self._said = replace(self._said, action=written)
         if reply.calls:
-            self.context.called(reply.message())
+            self.context.called([one.to_openai() for one in reply.calls], reply.content)
         return reply
 
     def _answers(self, reply: ToolReply, state: Sequence[Message]) -> list[Message]:

@@ -8,17 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentevolver.flows import AgentFlow
 from agentevolver.rollout.policy import ChatReply
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.tools.formats import tool_format
 from agentevolver.tools.schema import ToolCall
 from agentevolver.types import StopReason, Trajectory
 from context_manager.chat import ChatRenderer, PlainTokenizer
-from context_manager.registry import TEMPLATES
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
-from tests.agentevolver.flows.harness import FLOWS, ScriptedEngine, play
+from tests.agentevolver.flows.harness import FLOWS, play
 from tests.real_tokenizers import build_real
 
 ROOMY = ContextLimits(30_000, 60_000, 90_000, 1_000, 400)
@@ -122,11 +120,15 @@ def test_a_call_is_one_action_and_its_answer_stands_under_its_id(qwen):
     assert first["content"] == "I look." and second["content"] is None
     (call,) = first["tool_calls"]
     assert call["function"] == {"name": "look", "arguments": '{"place": "attic"}'}
-    assert [message["role"] for message in trajectory.messages] == "system user assistant tool assistant tool".split()
+    roles = [message["role"] for message in trajectory.messages]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
     assert trajectory.messages[2] == {"role": "assistant", "content": "I look.", "tool_calls": [call]}
     assert trajectory.messages[3]["tool_call_id"] == call["id"] and trajectory.messages[4]["content"] is None
     assert env.graded == trajectory.messages
-    assert trajectory.steps[0].action == f"I look.\n{LOOK}" and trajectory.steps[0].observation == "seen {'place': 'attic'}"
+    assert (
+        trajectory.steps[0].action == f"I look.\n{LOOK}"
+        and trajectory.steps[0].observation == "seen {'place': 'attic'}"
+    )
     assert Trajectory.from_dict(json.loads(json.dumps(trajectory.to_dict()))) == trajectory
 
 
@@ -148,7 +150,8 @@ def test_the_prompt_shows_the_tools_and_later_prompts_hold_the_ids_that_were_sam
 def test_a_reply_without_a_call_goes_to_the_environment_as_it_is(qwen):
     played = roll(qwen, "  I think aloud. ", LOOK)
     assert played.env.given[0] == {"role": "assistant", "content": "  I think aloud. "}
-    assert [(step.calls, step.observation) for step in played.rollout.trajectory.steps][0] == (0, "Call a tool.")
+    step = played.rollout.trajectory.steps[0]
+    assert (step.calls, step.observation) == (0, "Call a tool.")
 
 
 @pytest.mark.parametrize("reply", [LOST, MISFIT, BROKEN])
@@ -247,7 +250,10 @@ def test_a_chat_model_is_sent_the_tools_and_its_calls_are_carried_out():
     assert [tools for _, tools in model.asked] == [TOOLS, TOOLS]
     said, answered = model.asked[1][0][-2:]
     assert said["content"] == "I look." and said["tool_calls"][0]["id"] == answered["tool_call_id"]
-    assert trajectory.steps[0].action == f"I look.\n{LOOK}"
+    assert (
+        trajectory.steps[0].action
+        == 'I look.\n<tool_call>{"name": "look", "arguments": {"place": "attic"}}</tool_call>'
+    )
     assert trajectory.steps[1].problems == ("unknown_tool",)
 
 
@@ -293,3 +299,22 @@ def test_whatever_is_said_every_call_is_answered_once_and_the_mask_is_what_was_s
         assert sum(map(sum, (sample.response_mask for sample in played.rollout.samples))) == sum(
             len(ids) for _, ids, _ in played.engine.calls
         )
+
+
+def test_a_summariser_is_shown_the_calls_and_their_answers(qwen):
+    asked = []
+
+    async def summarise(messages, max_tokens):
+        asked.append(messages[-1]["content"])
+        return "Looked."
+
+    played = roll(
+        qwen,
+        *[f"I look.\n{LOOK}"] * 8,
+        template="sliding_window",
+        limits=ContextLimits(3_000, 2_500, 5_500, 300, 300),
+        options=ContextSettings(summary_by="summariser", summary_tokens=40),
+        summariser=summarise,
+    )
+    assert played.rollout.trajectory.stop_reason is StopReason.MAX_STEPS
+    assert asked and '{"name": "look", "arguments": {"place": "attic"}}' in asked[0] and "seen {" in asked[0]

@@ -126,7 +126,7 @@ def test_what_is_no_call_is_answered_as_the_user():
     ],
 )
 def test_an_environment_that_does_not_answer_each_call_once_has_failed(state):
-    with pytest.raises(ValueError, match="given the calls .* and answered"):
+    with pytest.raises(ValueError, match=r"given the calls .* and answered"):
         check(call("done")).answers(state)
 
 

@@ -112,3 +112,14 @@ def _open_calls(shown: Sequence[Mapping[str, Any]]) -> set[Any]:
         if not is_answer(message):
             return {call.get("id") for call in calls_of(message)}
     return set()
+
+
+def with_calls(text: str, calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a message says, its calls below its text, each as JSON between Hermes' tags."""
+    written = []
+    for call in calls:
+        function = call.get("function") or {}
+        arguments = _decoded(str(function.get("arguments") or "{}"))
+        data = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
+        written.append(f"<tool_call>{data}</tool_call>")
+    return "\n".join([*([text] if text.strip() or not written else []), *written])

@@ -173,7 +173,9 @@ class ContextTemplate:
         """
         said = self.timeline.called(calls, None if content is None else self.action(content))
         told = self.messages[-1] if content is None else {**self.messages[-1], "content": content}
-        self.messages[-1] = {**told, "tool_calls": said.calls} if calls else told
+        if calls:
+            told |= {"content": told["content"] if told["content"].strip() else None, "tool_calls": said.calls}
+        self.messages[-1] = told
 
     def answer(self, call: SideCall, sampled_ids: Sequence[int], log_probs: Sequence[float], step: int) -> str:
         """Freeze the policy's answer to a side call, act on it, and return its text."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_manager.chat import ChatRenderer
-from context_manager.messages import as_user, calls_of, is_answer, paired, text_of
+from context_manager.messages import as_user, calls_of, is_answer, paired, text_of, with_calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +43,11 @@ class Message:
     def calls(self) -> list[dict[str, Any]]:
         """The tools that the policy called in it."""
         return calls_of(self.fields)
+
+    @property
+    def told(self) -> str:
+        """The message as text for a reader, with its calls."""
+        return with_calls(self.content, self.calls)
 
 
 # What was said after a message of the policy's: how that is closed, the ids of its calls, the messages.

@@ -126,6 +126,12 @@ def test_the_experiments_yaml_overrides_the_device_group(tmp_path):
         ),
         ("task_manager.grader.original_grader=llm-gt", r"original_grader = llm-gt: the environment's own tasks"),
         ("trainer.total_epochs", r"not an override, write key=value"),
+        (
+            "actor_rollout_ref.rollout.tool_format=hermess",
+            r"tool_format: write 'auto', 'none'.* 'hermes'",
+        ),
+        ("actor_rollout_ref.rollout.tool_format=hermess", "did you mean 'hermes'?"),
+        ("actor_rollout_ref.rollout.max_tool_calls=0", "max_tool_calls: input should be greater than or equal to 1"),
     ],
 )
 def test_a_wrong_override_is_one_line_that_says_what_to_change(override, message):
@@ -135,6 +141,12 @@ def test_a_wrong_override_is_one_line_that_says_what_to_change(override, message
 
 
 ENABLED = "attribution_driven_credit_assignment.enable=true"
+
+
+def test_a_role_for_observations_has_no_place_beside_a_tool_format():
+    rollout = "actor_rollout_ref.rollout"
+    with pytest.raises(ConfigError, match="observation_role = user: with tool_format = hermes"):
+        load(None, ["device=cpu", f"{rollout}.tool_format=hermes", f"{rollout}.observation_role=user"])
 
 
 def test_the_file_of_defaults_says_what_the_sections_themselves_would():

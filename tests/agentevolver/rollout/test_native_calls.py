@@ -313,7 +313,7 @@ def test_a_summariser_is_shown_the_calls_and_their_answers(qwen):
         *[f"I look.\n{LOOK}"] * 8,
         template="sliding_window",
         limits=ContextLimits(3_000, 2_500, 5_500, 300, 300),
-        options=ContextSettings(summary_by="summariser", summary_tokens=40),
+        options=ContextSettings(summary_by="summariser", summary_tokens=40, context_trigger_tokens=1_500),
         summariser=summarise,
     )
     assert played.rollout.trajectory.stop_reason is StopReason.MAX_STEPS

@@ -14,6 +14,7 @@ from agentevolver.run import main as probing
 from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from env_service.client import EnvRequestError
+from env_service.contract import NO_NATIVE_TOOLS
 
 ONE = (Task(task_id="note_add.k1.1", env_type="pocket"),)
 
@@ -156,3 +157,34 @@ def test_openings_are_measured_before_tasks_are_made_for_money(monkeypatch, tmp_
         assert seen == [[(True, None)] * 3 + [(False, None)] * 2, "made", [(True, "pay bob")] * 2]
     else:
         assert seen == [[(False, None)] * 5]
+
+
+LOOK = {"type": "function", "function": {"name": "look", "description": "look at a place " * 9}}
+
+
+async def test_tools_of_native_calls_count_in_the_opening(measured, monkeypatch):
+    plain = await measured()
+    opened = OneOpening.create_instance
+
+    async def with_tools(self, env_type, task_id, instance_id, params):
+        made = await opened(self, env_type, task_id, instance_id, params)
+        return {**made, "info": {"tools": [LOOK]}} if params.get("native_tools") else made
+
+    monkeypatch.setattr(OneOpening, "create_instance", with_tools)
+    assert await measured() == plain
+    template = "{{ tools | tojson if tools else '' }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    monkeypatch.setattr("transformers.PreTrainedTokenizerBase.get_chat_template", lambda *_, **__: template)
+    assert await measured("actor_rollout_ref.rollout.tool_format=hermes") > await measured()
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_a_tool_format_in_an_environment_without_native_tools_is_refused(measured, monkeypatch, refuses):
+    if refuses:
+
+        async def refuse(self, env_type, task_id, instance_id, params):
+            raise EnvRequestError(f"OneOpening {NO_NATIVE_TOOLS}; create without the parameter native_tools")
+
+        monkeypatch.setattr(OneOpening, "create_instance", refuse)
+    with pytest.raises(ConfigError, match=r"the environment '.*' hands over no tools .* tool_format to none") as caught:
+        await measured("actor_rollout_ref.rollout.tool_format=hermes")
+    assert "\n" not in str(caught.value)

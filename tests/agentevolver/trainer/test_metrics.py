@@ -46,6 +46,28 @@ def test_samples_that_were_left_out_are_counted_by_name():
     }
 
 
+def test_problems_of_tool_calls_are_shares_of_the_calls_that_were_tried():
+    def step(calls, *problems):
+        return replace(record().steps[0], calls=calls, problems=problems)
+
+    plan = replace(record().steps[0], kind="plan")
+    played = replace(record(), steps=[plan, step(3, "unknown_tool"), step(0), step(1, "bad_json")])
+    metrics = rollout_metrics([played, record()], gen_s=1.0)
+    tools = {name.removeprefix("rollout/"): value for name, value in metrics.items() if "/tool_" in name}
+    assert tools == {
+        "tool_calls_per_step": 4 / 3,
+        "tool_problems/unknown_tool": 0.25,
+        "tool_problems/bad_json": 0.25,
+        "tool_problems/bad_arguments": 0.0,
+        "tool_problems/too_many": 0.0,
+        "tool_problems/broken": 0.0,
+    }
+
+
+def test_episodes_without_native_calls_say_nothing_of_calls():
+    assert not [name for name in rollout_metrics([record()], gen_s=1.0) if "/tool_" in name]
+
+
 def test_groups_of_equal_scores_have_no_signal():
     metrics = rollout_metrics([record("a", 1.0), record("a", 1.0), record("b", 1.0), record("b", 0.0)], gen_s=1.0)
     assert metrics["rollout/groups_without_signal"] == 0.5

@@ -45,12 +45,12 @@ def read(body: Mapping[str, Any]) -> Request:
         raise invalid("n: more than one choice is not supported: send the request again", "n")
     if body.get("modalities") not in (None, ["text"]):
         raise invalid("modalities other than text are not supported", "modalities")
-    messages = [message_of(message, f"messages[{i}]") for i, message in enumerate(read_of.list_of(body, "messages"))]
-    may_call, ignored = tool_choice_of(body)
+    messages = [_message_of(message, f"messages[{i}]") for i, message in enumerate(read_of.list_of(body, "messages"))]
+    may_call, ignored = read_of.tool_choice_of(body)
     options = object_of(body.get("stream_options") or {}, "stream_options")
     return Request(
         read_of.conversation(messages, "messages"),
-        [tool_of(tool, f"tools[{i}]") for i, tool in enumerate(read_of.list_of(body, "tools"))],
+        [_tool(tool, f"tools[{i}]") for i, tool in enumerate(read_of.list_of(body, "tools"))],
         may_call,
         read_of.limit_of(body, "max_completion_tokens", "max_tokens"),
         read_of.stop_of(body, "stop"),
@@ -62,29 +62,15 @@ def read(body: Mapping[str, Any]) -> Request:
     )
 
 
-def tool_choice_of(body: Mapping[str, Any]) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the reply may call tools, and what of the choice has no effect: a call is never forced, since that
-    would take the reply off what the policy says."""
-    choice = body.get("tool_choice")
-    if not isinstance(choice, str | dict | None):
-        raise invalid("tool_choice must be a text or an object", "tool_choice")
-    ignored = [] if choice in (None, "auto", "none") else ["tool_choice"]
-    if read_of.flag_of(body, "parallel_tool_calls") is False and body.get("parallel_tool_calls") is False:
-        ignored.append("parallel_tool_calls")
-    return choice != "none", tuple(ignored)
-
-
-def tool_of(tool: Any, place: str) -> dict[str, Any]:
+def _tool(tool: Any, place: str) -> dict[str, Any]:
     """Return a tool of a request."""
     kind = object_of(tool, place).get("type", "function")
     if kind != "function":
         raise invalid(f"{place}: tools of the type {str(kind)[:40]!r} are not supported, functions are", place)
-    function = object_of(tool.get("function"), f"{place}.function")
-    kept = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
-    return {"type": "function", "function": kept}
+    return read_of.tool_of(tool.get("function"), f"{place}.function")
 
 
-def message_of(message: Any, place: str) -> Message:
+def _message_of(message: Any, place: str) -> Message:
     """Return a message of a request."""
     role = object_of(message, place).get("role")
     if role not in ("system", "developer", "user", "assistant", "tool"):
@@ -118,7 +104,7 @@ def _calls(calls: Any, place: str) -> list[dict[str, Any]]:
     return found
 
 
-def usage(completion: Completion) -> dict[str, Any]:
+def _usage(completion: Completion) -> dict[str, Any]:
     """Return what a reply took."""
     prompt, sampled = completion.prompt_tokens, completion.completion_tokens
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
@@ -131,10 +117,8 @@ def reply(completion: Completion, reply_id: str, model: str) -> dict[str, Any]:
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
-        "choices": [
-            {"index": 0, "message": _message(completion), "logprobs": None, "finish_reason": completion.finish}
-        ],
-        "usage": usage(completion),
+        "choices": [{"index": 0, "message": _said(completion), "logprobs": None, "finish_reason": completion.finish}],
+        "usage": _usage(completion),
     }
 
 
@@ -147,16 +131,16 @@ def events(completion: Completion, reply_id: str, model: str, *, with_usage: boo
         "model": model,
         **({"usage": None} if with_usage else {}),
     }
-    delta = _message(completion)
+    delta = _said(completion)
     if completion.calls:
         delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(completion.calls)]
     yield {**base, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
     yield {**base, "choices": [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": completion.finish}]}
     if with_usage:
-        yield {**base, "choices": [], "usage": usage(completion)}
+        yield {**base, "choices": [], "usage": _usage(completion)}
 
 
-def _message(completion: Completion) -> Message:
+def _said(completion: Completion) -> Message:
     content = None if completion.calls and not completion.content else completion.content
     calls = {"tool_calls": completion.calls} if completion.calls else {}
     return {"role": "assistant", "content": content, **calls}

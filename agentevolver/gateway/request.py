@@ -10,15 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import orjson
+
 Message = dict[str, Any]
 Finish = Literal["stop", "length", "tool_calls"]
-# Of a request: sampling is the run's, as what is trained on must have been sampled as the run says.
-SAMPLING = frozenset(
-    {
-        *("temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty"),
-        *("repetition_penalty", "logit_bias", "reasoning_effort", "reasoning", "thinking", "verbosity"),
-    }
-)
 _CLOSE = "</think>"
 
 
@@ -61,6 +56,7 @@ class Request:
     - `ignored`: names of fields that have no effect here.
     - `model`: the name that the agent gave the model.
     - `stream`, `with_usage`: whether events are wanted, and a last one with the usage.
+    - `thoughts_apart`: whether the reply's thought is told apart from its text.
     """
 
     messages: list[Message]
@@ -73,17 +69,20 @@ class Request:
     model: str = ""
     stream: bool = False
     with_usage: bool = False
+    thoughts_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The reply to a request: `content` its text without the calls, thoughts included; `calls` as OpenAI has them."""
+    """The reply to a request: `content` its text without the calls, thoughts included; `calls` as OpenAI has them;
+    `stopped_by` the text of the request's `stop` that ended it."""
 
     content: str
     calls: list[dict[str, Any]]
     finish: Finish
     prompt_tokens: int
     completion_tokens: int
+    stopped_by: str | None = None
 
     @property
     def message(self) -> Message:
@@ -136,6 +135,34 @@ def call_of(name: Any, arguments: Any, call_id: Any, place: str) -> dict[str, An
     if not isinstance(arguments, str):
         raise invalid(f"{place}: arguments must be JSON text, not {kind_of(arguments)}", place)
     return {"id": str(call_id or ""), "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool_of(function: Any, place: str) -> dict[str, Any]:
+    """Return a tool, of OpenAI's description of a function."""
+    object_of(function, place)
+    kept = {name: function[name] for name in ("name", "description", "parameters") if function.get(name) is not None}
+    return {"type": "function", "function": kept}
+
+
+def tool_choice_of(body: Mapping[str, Any]) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the reply may call tools, and what of OpenAI's choice has no effect: a call is never forced, since
+    that would take the reply off what the policy says."""
+    choice = body.get("tool_choice")
+    if not isinstance(choice, str | dict | None):
+        raise invalid("tool_choice must be a text or an object", "tool_choice")
+    ignored = [] if choice in (None, "auto", "none") else ["tool_choice"]
+    if flag_of(body, "parallel_tool_calls") is False and body.get("parallel_tool_calls") is False:
+        ignored.append("parallel_tool_calls")
+    return choice != "none", tuple(ignored)
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """Return a call's arguments as an object: text that is none is the one argument `arguments`."""
+    try:
+        value = orjson.loads(text.strip() or "{}")
+    except orjson.JSONDecodeError:
+        value = text
+    return value if isinstance(value, dict) else {"arguments": value}
 
 
 def list_of(body: Mapping[str, Any], name: str) -> list[Any]:

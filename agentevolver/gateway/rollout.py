@@ -12,30 +12,35 @@ import heapq
 import time
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, cast
-
-import orjson
+from dataclasses import dataclass
+from typing import Any
 
 from agentevolver.engine import Engine, EngineError, Generated
-from agentevolver.gateway.matching import Chain, Key, Turn, common, find, key_of
+from agentevolver.gateway.matching import Chain, Difference, Key, Turn, difference, find, key_of
+from agentevolver.gateway.openings import Guide, Openings
 from agentevolver.gateway.request import Completion, Finish, Message, Request, RequestRefused, invalid
+from agentevolver.gateway.toolbox import Toolbox, Toolboxes
 from agentevolver.tools.formats import ToolFormat
-from agentevolver.tools.schema import Parsed, ToolSpec, call_id
+from agentevolver.tools.schema import call_id
 from agentevolver.types import Step, StopReason, TrainingSample
 from agentevolver.utils import seeds
 from context_manager.chat import ChatRenderer, ChatTemplateError
-from context_manager.samples import SampleChoice, SampleLimits, SnapshotRecorder, choose
+from context_manager.samples import UNTOUCHED, SampleChoice, SampleLimits, Snapshot, SnapshotRecorder
 from context_manager.settings import ContextLimits
-from experience_manager.guide import Guidance, Injection
+from experience_manager.guide import Injection
 
-# Puts guidance before the task of the first call's messages. Raises nothing but cancellation.
-Guide = Callable[[list[Message]], Awaitable[Injection]]
-# Characters of a message that are shown where two tellings differ.
-SHOWN_CHARS = 80
+__all__ = ["CallLimits", "Difference", "GatewayRollout", "Guide"]
+
+# Seconds after which a client may try again where the engine failed.
 RETRY_S = 1.0
+# No token of any vocabulary in use is longer: what has more characters is refused without being tokenised.
+TOKEN_CHARS = 128
+# What a refusal says of the rollout, if its agent does not go on.
+_STOPS = {
+    "context_length_exceeded": StopReason.CONTEXT_FULL,
+    "rollout_limit": StopReason.MAX_STEPS,
+    "engine_failed": StopReason.LLM_ERROR,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +54,17 @@ class CallLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Why a chain began: the first message that its request has otherwise than the chain that it has most in common
-    with. `before` and `after` are `role: text`, cut; empty where one of them ends there."""
+class _Call:
+    """A call on its way: its number and seed, and what it grows. `after` is the turn that it goes on from, `new` the
+    messages that it adds to those, as they are shown; `joins` says that `chain` has earlier calls at its end."""
 
-    place: int
-    before: str
-    after: str
-
-
-@dataclass(slots=True)
-class _Prompt:
-    """What is sent: `chain` grows by it. `head` are the ids that it is known to begin with on that chain, `new` the
-    messages that it adds."""
-
+    number: int
+    seed: int | None
+    request: Request
+    keys: list[Key]
+    tools: Toolbox
     chain: Chain
-    ids: list[int]
+    prompt: list[int]
     after: Turn | None
     new: list[Message]
     joins: bool
@@ -91,10 +91,10 @@ class GatewayRollout:
         messages: everything that was said, as it happened, with guidance where there is some; what a further chain
             has in common with an earlier one stands there once.
         versions, generate_s: weight versions that sampled, and seconds that this took.
-        injection: what the policy was given before the task, None if nobody was asked.
         dropped: training samples that could not be used, by name; after `samples`.
         ignored: how many requests set a field that has no effect, by its name.
         refused: how many requests were refused, by code.
+        problems: how many replies held what was meant as a call and is none.
         differences: why each chain but the first began.
         stop_reason, note: why the last call was not answered (`llm_error`, `context_full`, `max_steps`), None if it
             was.
@@ -119,21 +119,19 @@ class GatewayRollout:
         self.messages: list[Message] = []
         self.versions: set[int] = set()
         self.generate_s = 0.0
-        self.injection: Injection | None = None
         self.dropped: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.problems = 0
         self.differences: list[Difference] = []
         self.stop_reason: StopReason | None = None
         self.note = ""
         self._engine = engine
-        self._renderer = renderer
-        self._format = tool_format
+        self._tools = Toolboxes(renderer, tool_format)
         self._limits = limits
         self._sampling = sampling_params
         self._request_id = request_id
-        self._guide = guide
-        self._no_think = no_think
+        self._openings = Openings(guide, no_think=no_think, max_prompt_tokens=limits.max_prompt_tokens)
         self._call_limits = call_limits or CallLimits()
         self._sample_limits = SampleLimits(
             limits.max_prompt_tokens, limits.max_response_tokens, max_samples, sample_choice
@@ -144,8 +142,6 @@ class GatewayRollout:
         self._failures = 0
         self._sampled = 0
         self._chains: list[Chain] = []
-        self._texts: dict[int, list[str]] = {}
-        self._guiding = asyncio.Lock()
         self._waiting: set[asyncio.Future[Generated]] = set()
         self._closed: str | None = None
         self._remembered: dict[str, list[Message]] = {}
@@ -155,7 +151,7 @@ class GatewayRollout:
     async def complete(self, request: Request) -> Completion:
         """Answer a call. Raises RequestRefused, with nothing recorded."""
         try:
-            self._admit(request)
+            self._admit()
             number, seed = self._begin()
             try:
                 return await self._answer(request, number, seed)
@@ -165,7 +161,14 @@ class GatewayRollout:
                 raise
         except RequestRefused as refusal:
             self.refused[refusal.code] += 1
+            if refusal.code in _STOPS:
+                self.stop_reason, self.note = _STOPS[refusal.code], refusal.text
             raise
+
+    def count(self, request: Request) -> int:
+        """Return how many tokens the prompt of a call would have. Raises RequestRefused."""
+        self._check_open()
+        return len(self._call(request, 0, None, self._tools.of(request.tools)).prompt)
 
     def remember(self, response_id: str, messages: list[Message]) -> None:
         """Keep a conversation under the id of a response, for calls that name it (`previous_response_id`)."""
@@ -175,19 +178,24 @@ class GatewayRollout:
         """Return the conversation that a response ended, None if no response of this rollout has that id."""
         return self._remembered.get(response_id)
 
+    def close(self, reason: str) -> None:
+        """End the rollout: calls that wait are refused with the reason, and all that come later."""
+        if self._closed is None:
+            self._closed = reason
+        for waiting in list(self._waiting):
+            waiting.cancel()
+
+    # ---- what a rollout reads ----
+
     @property
     def closed(self) -> bool:
         """Whether calls are refused."""
         return self._closed is not None
 
-    def close(self, reason: str) -> None:
-        """End the rollout: calls that wait are refused with the reason, and all that come later."""
-        if self._closed is None:
-            self._closed = reason
-        for waiting in self._waiting:
-            waiting.cancel()
-
-    # ---- what a rollout reads ----
+    @property
+    def injection(self) -> Injection | None:
+        """What the policy was given before the task, None if nobody was asked."""
+        return self._openings.injection
 
     @property
     def chains(self) -> int:
@@ -214,56 +222,44 @@ class GatewayRollout:
                 round(turn.seconds, 4),
                 round(turn.waited, 4),
             )
-            for index, turn in enumerate(self._turns())
+            for index, (_, turn) in enumerate(self._turns())
         ]
 
     def samples(self) -> list[TrainingSample]:
         """Return the training samples, in the order of their first calls; `dropped` then counts those left out, by
         name."""
-        index = {turn.number: place for place, turn in enumerate(self._turns())}
-        unbounded = replace(self._sample_limits, max_samples=None)
-        made: list[TrainingSample] = []
-        self.dropped = Counter()
-        for chain in sorted(self._chains, key=lambda one: one.own[0].number):
-            recorder, ids = SnapshotRecorder(), chain.ids.tolist()
-            for turn in chain.own:
-                recorder.record(ids[: turn.start], ids[turn.start : turn.end], turn.log_probs, step=index[turn.number])
-            samples, dropped = recorder.samples(unbounded, chain.opening, chain.training)
-            made += samples
-            self.dropped += dropped
-        kept = choose(made, self._sample_limits)
-        if len(kept) < len(made):
-            self.dropped["over_max_samples"] += len(made) - len(kept)
-        counts = [sum(sample.response_mask) for sample in kept]
-        return [replace(sample, share=count / sum(counts)) for sample, count in zip(kept, counts, strict=True)]
+        recorder = SnapshotRecorder()
+        last: dict[Chain, Snapshot] = {}
+        for step, (chain, turn) in enumerate(self._turns()):
+            last[chain] = recorder.record(
+                chain.ids[: turn.start].tolist(),
+                chain.ids[turn.start : turn.end],
+                turn.log_probs,
+                step=step,
+                chain=last.get(chain),
+                opening=chain.opening or UNTOUCHED,
+            )
+        samples, self.dropped = recorder.samples(self._sample_limits)
+        return samples
 
-    def _turns(self) -> list[Turn]:
-        return sorted((turn for chain in self._chains for turn in chain.own), key=lambda turn: turn.number)
+    def _turns(self) -> list[tuple[Chain, Turn]]:
+        return sorted(((c, turn) for c in self._chains for turn in c.own), key=lambda found: found[1].number)
 
     # ---- a call ----
 
-    def _admit(self, request: Request) -> None:
+    def _admit(self) -> None:
         """Refuse a call that is not to be answered whatever it says."""
         self._check_open()
         limits = self._call_limits
         if self._begun - len(self._returned) >= limits.calls:
-            raise self._over(f"this rollout has had its {limits.calls} calls")
+            raise RequestRefused(403, f"this rollout has had its {limits.calls} calls", "rollout_limit")
         if limits.sampled_tokens is not None and self._sampled >= limits.sampled_tokens:
-            raise self._over(f"this rollout has had its {limits.sampled_tokens} sampled tokens")
-        if request.tools and self._format is None:
-            raise invalid(
-                "tools are not supported by this run: set actor_rollout_ref.rollout.tool_format to the model's own",
-                "tools",
-            )
-        self.ignored.update(request.ignored)
+            text = f"this rollout has had its {limits.sampled_tokens} sampled tokens"
+            raise RequestRefused(403, text, "rollout_limit")
 
     def _check_open(self) -> None:
         if self._closed is not None:
             raise RequestRefused(409, f"this rollout has ended: {self._closed}", "rollout_ended")
-
-    def _over(self, why: str) -> RequestRefused:
-        self.stop_reason, self.note = StopReason.MAX_STEPS, why
-        return RequestRefused(403, why, "rollout_limit")
 
     def _begin(self) -> tuple[int, int | None]:
         """Return the number of a call and its seed: the n-th call has the n-th draw."""
@@ -273,113 +269,75 @@ class GatewayRollout:
         return self._begun, None if self._draws is None else self._draws.seed("policy")
 
     async def _answer(self, request: Request, number: int, seed: int | None) -> Completion:
-        tools, specs = _tools(_dumped(request.tools)) if request.tools else (b"", ())
-        keys = [key_of(message) for message in request.messages]
-        renderer = _for_tools(self._renderer, request.tools)
-        try:
-            if self._guide is not None and self.injection is None:
-                await self._ask_guide(self._guide, request, renderer)
-            prompt = self._prompt(request, keys, tools, renderer)
-        except ChatTemplateError as error:
-            raise invalid(str(error), "messages") from error
-        room = self._room(prompt, request)
-        prompt.chain.busy = True
+        self.ignored.update(request.ignored)
+        tools = self._tools.of(request.tools)
+        if not self._openings.asked:
+            try:
+                await self._openings.ask(request.messages, tools.renderer)
+            except ChatTemplateError as error:
+                raise invalid(str(error), "messages") from error
+        call = self._call(request, number, seed, tools)
+        room = self._room(call)
+        if call.joins:
+            call.chain.busy = True
         before = time.perf_counter()
         try:
-            generated = await self._sample(prompt.ids, request, room, seed)
+            generated = await self._sample(call, room)
         finally:
-            prompt.chain.busy = False
+            call.chain.busy = False
         self.stop_reason, self.note, self._failures = None, "", 0
-        seconds = time.perf_counter() - before
-        return self._record(request, keys, specs, prompt, generated, number, seconds, room)
+        return self._record(call, generated, time.perf_counter() - before, room)
 
-    def _prompt(self, request: Request, keys: list[Key], tools: bytes, renderer: ChatRenderer) -> _Prompt:
-        """Return the ids of a request: those of the call that it goes on from, and what came since."""
-        match = find(self._chains, keys, tools)
-        if match is None:
-            return self._opening(request, keys, tools, renderer)
-        chain, turn = match.chain, match.chain.turns[match.turn]
-        if match.again:
-            return _Prompt(_fork(chain, match.turn, turn.start), chain.ids[: turn.start].tolist(), None, [], False)
-        new = [self._shown(message) for message in request.messages[turn.asked + 1 :]]
-        ids = [*chain.ids[: turn.end], *renderer.continuation(new, closed=turn.closed)]
-        if match.turn == len(chain.turns) - 1 and not chain.busy:
-            return _Prompt(chain, ids, turn, new, True)
-        return _Prompt(_fork(chain, match.turn + 1, turn.end), ids, turn, new, False)
+    def _call(self, request: Request, number: int, seed: int | None, tools: Toolbox) -> _Call:
+        """Return a call with the ids of its prompt: those of the call that it goes on from, and of what came since.
+        Nothing has changed yet. Raises RequestRefused."""
+        chars = sum([len(message["content"]) for message in request.messages])
+        if chars > TOKEN_CHARS * self._limits.max_model_len:
+            raise _full(f"the messages have {chars} characters, the model has {self._limits.max_model_len} tokens")
+        keys = [key_of(message) for message in request.messages]
+        try:
+            match = find(self._chains, keys, tools.written)
+            if match is None:
+                prompt, new, opening = self._openings.begin(request.messages, keys, tools.renderer)
+                chain = Chain(tools.written, opening)
+                return _Call(number, seed, request, keys, tools, chain, prompt, None, new, False)
+            chain, turn = match.chain, match.chain.turns[match.place]
+            if match.again:
+                prompt = chain.ids[: turn.start].tolist()
+                chain = chain.fork(match.place, turn.start)
+                return _Call(number, seed, request, keys, tools, chain, prompt, None, [], False)
+            new = [self._openings.shown(message) for message in request.messages[turn.asked + 1 :]]
+            added = tools.renderer.continuation(new, closed=turn.closed, calls=turn.calls)
+        except ChatTemplateError as error:
+            raise invalid(str(error), "messages") from error
+        prompt = [*chain.ids[: turn.end], *added]
+        if not match.at_end:
+            chain = chain.fork(match.place + 1, turn.end)
+        return _Call(number, seed, request, keys, tools, chain, prompt, turn, new, match.at_end)
 
-    def _opening(self, request: Request, keys: list[Key], tools: bytes, renderer: ChatRenderer) -> _Prompt:
-        """Return the ids of a request that goes on from no call."""
-        messages = self._shown_opening(request.messages)
-        chain = Chain(tools, [], array("i"))
-        injection = self.injection
-        if injection is None or not injection.guided or not _begins(keys, injection.plain):
-            ids = renderer.opening(messages)
-            return _Prompt(chain, ids, None, messages, False)
-        guided = self._shown_opening([*injection.messages, *request.messages[len(injection.plain) :]])
-        ids = renderer.opening(guided)
-        if injection.stripped:
-            plain = renderer.opening(messages)
-            same = _common_end(ids, plain)
-            chain.opening, chain.training = array("i", ids[: len(ids) - same]), array("i", plain[: len(plain) - same])
-        return _Prompt(chain, ids, None, guided, False)
-
-    async def _ask_guide(self, guide: Guide, request: Request, renderer: ChatRenderer) -> None:
-        async with self._guiding:
-            if self.injection is not None:
-                return
-            opening = [dict(message) for message in request.messages]
-            if opening[-1]["role"] != "user":
-                self.injection = Injection(
-                    opening, opening, Guidance(problem="the first call does not end with a task")
-                )
-                return
-            injection = await guide(opening)
-            length = len(renderer.opening(self._shown_opening(injection.messages))) if injection.guided else 0
-            if length > self._limits.max_prompt_tokens:
-                problem = (
-                    f"too long: the opening messages have {length} tokens, data.max_prompt_length allows "
-                    f"{self._limits.max_prompt_tokens}"
-                )
-                injection = Injection(opening, opening, Guidance(problem=problem))
-            self.injection = injection
-
-    def _shown_opening(self, messages: Sequence[Message]) -> list[Message]:
-        return [*messages[:-1], self._shown(messages[-1])]
-
-    def _shown(self, message: Message) -> Message:
-        """Return a message of somebody else's as the policy is shown it."""
-        return {**message, "content": f"{message['content']} /no_think"} if self._no_think else message
-
-    def _room(self, prompt: _Prompt, request: Request) -> int:
+    def _room(self, call: _Call) -> int:
         """Return how many tokens may be sampled; refused where the reserve of a reply does not fit."""
-        limits, length = self._limits, len(prompt.ids)
-        reserve = min(limits.max_new_tokens, request.max_tokens or limits.max_new_tokens)
-        opening = prompt.chain.turns[0].start if prompt.joins else length
+        limits, length = self._limits, len(call.prompt)
+        reserve = min(limits.max_new_tokens, call.request.max_tokens or limits.max_new_tokens)
+        opening = min(call.chain.turns[0].start if call.joins else length, limits.max_prompt_tokens)
         if not self._chains and length > limits.max_prompt_tokens:
-            text = (
+            raise _full(
                 f"the opening messages have {length} tokens, data.max_prompt_length allows {limits.max_prompt_tokens}"
             )
-        elif length + reserve > min(
-            limits.max_model_len, min(opening, limits.max_prompt_tokens) + limits.max_response_tokens
-        ):
-            text = f"the messages have {length} tokens, which leaves no room for a reply of {reserve}"
-        else:
-            return reserve
-        self.stop_reason, self.note = StopReason.CONTEXT_FULL, text
-        raise RequestRefused(
-            400, f"This model's maximum context length is exceeded: {text}", "context_length_exceeded", "messages"
-        )
+        if length + reserve > min(limits.max_model_len, opening + limits.max_response_tokens):
+            raise _full(f"the messages have {length} tokens, which leaves no room for a reply of {reserve}")
+        return reserve
 
-    async def _sample(self, ids: list[int], request: Request, room: int, seed: int | None) -> Generated:
+    async def _sample(self, call: _Call, room: int) -> Generated:
         self._check_open()
         sampling = {**self._sampling, "max_tokens": room}
-        if seed is not None:
-            sampling["seed"] = seed
-        if request.stop:
-            sampling["stop"] = list(request.stop)
-        if request.structure is not None:
-            sampling["structured_outputs"] = request.structure
-        waiting = asyncio.ensure_future(self._engine.generate(self._request_id, list(ids), sampling))
+        if call.seed is not None:
+            sampling["seed"] = call.seed
+        if call.request.stop:
+            sampling["stop"] = list(call.request.stop)
+        if call.request.structure is not None:
+            sampling["structured_outputs"] = call.request.structure
+        waiting = asyncio.ensure_future(self._engine.generate(self._request_id, list(call.prompt), sampling))
         self._waiting.add(waiting)
         try:
             return await waiting
@@ -394,126 +352,65 @@ class GatewayRollout:
 
     def _failed(self, error: EngineError) -> RequestRefused:
         self._failures += 1
-        self.stop_reason, self.note = StopReason.LLM_ERROR, str(error)
-        if self._failures >= self._call_limits.failures:
+        given_up = self._failures >= self._call_limits.failures
+        if given_up:
             self.close(f"the policy's engine failed {self._failures} times: {error}")
-            return RequestRefused(503, f"the policy's engine failed: {error}", "engine_failed")
-        return RequestRefused(503, f"the policy's engine failed: {error}", "engine_failed", retry_s=RETRY_S)
+        text = f"the policy's engine failed: {error}"
+        return RequestRefused(503, text, "engine_failed", retry_s=None if given_up else RETRY_S)
 
-    def _record(
-        self,
-        request: Request,
-        keys: list[Key],
-        specs: tuple[ToolSpec, ...],
-        prompt: _Prompt,
-        generated: Generated,
-        number: int,
-        seconds: float,
-        room: int,
-    ) -> Completion:
+    def _record(self, call: _Call, generated: Generated, seconds: float, room: int) -> Completion:
         """Freeze a reply on its chain, and return it."""
-        ids, renderer = generated.ids, self._renderer
-        text, parsed = renderer.text(ids), self._parsed(request, specs, ids)
-        content = parsed.content if parsed.calls else text
+        ids, renderer, stop = generated.ids, call.tools.renderer, call.request.stop
+        parsed = call.tools.read(ids, may_call=call.request.may_call)
+        content, stopped_by = parsed.content, None
         ended = renderer.ends_turn(ids) or len(ids) < room
-        if cut := [place for stop in request.stop if (place := content.find(stop)) >= 0]:
-            content, ended = content[: min(cut)], True
-        calls = [call.to_openai(call_id(number, place)) for place, call in enumerate(parsed.calls)]
-        finish: Finish = "tool_calls" if calls else "stop" if ended else "length"
-        completion = Completion(content, calls, finish, len(prompt.ids), len(ids))
-        now = time.perf_counter()
+        if cut := [(place, text) for text in stop if (place := content.find(text)) >= 0]:
+            place, stopped_by = min(cut)
+            content, ended = content[:place], True
+        tool_calls = [one.to_openai(call_id(call.number, place)) for place, one in enumerate(parsed.calls)]
+        finish: Finish = "tool_calls" if tool_calls else "stop" if ended else "length"
+        start = len(call.prompt)
+        completion = Completion(content, tool_calls, finish, start, len(ids), stopped_by)
         turn = Turn(
-            number,
-            len(prompt.ids),
-            len(prompt.ids) + len(ids),
-            len(keys),
-            renderer.closes_turn(ids),
+            call.number,
+            start,
+            start + len(ids),
+            len(call.keys),
+            tool_calls,
+            renderer.closes_turn(ids, tool_calls),
             array("d", generated.log_probs),
-            text,
+            renderer.text(ids),
             not ended,
             seconds,
-            now,
-            calls,
+            time.perf_counter(),
         )
-        self._grow(request, keys, prompt, turn, [*prompt.ids[len(prompt.chain.ids) :], *ids], completion)
+        self._grow(call, turn, ids, completion.message)
+        self.problems += bool(parsed.problems)
         self.versions.update((generated.min_version, generated.max_version))
         self.generate_s += seconds
         self._sampled += len(ids)
         return completion
 
-    def _parsed(self, request: Request, specs: tuple[ToolSpec, ...], ids: Sequence[int]) -> Parsed:
-        if self._format is None or not specs or not request.may_call:
-            return Parsed("")
-        return self._format.parse(ids, specs)
-
-    def _grow(
-        self, request: Request, keys: list[Key], prompt: _Prompt, turn: Turn, ids: list[int], completion: Completion
-    ) -> None:
-        chain, after = prompt.chain, prompt.after
+    def _grow(self, call: _Call, turn: Turn, ids: list[int], reply: Message) -> None:
+        chain, after, told = call.chain, call.after, len(call.keys) - len(call.new)
         if after is not None and after.observation is None:
-            after.observation = "\n".join([message["content"] for message in prompt.new])
+            after.observation = "\n".join([message["content"] for message in call.new])
             after.waited = turn.finished - turn.seconds - after.finished
-        told = len(keys) - len(prompt.new)
-        if not prompt.joins:
-            told = max(told, self._differs(keys))
+        if not call.joins:
+            if (why := difference(self._chains, call.keys)) is not None:
+                self.differences.append(why)
+                told = max(told, why.place)
             self._chains.append(chain)
         if not self.opening:
-            self.opening = request.messages
-        self.messages += prompt.new[len(prompt.new) - len(keys) + told :]
-        self.messages.append(completion.message)
-        chain.keys += [*keys[len(chain.keys) :], key_of(completion.message)]
+            self.opening = call.request.messages
+        self.messages += call.new[len(call.new) - len(call.keys) + told :]
+        self.messages.append(reply)
+        chain.ids.extend(call.prompt[len(chain.ids) :])
         chain.ids.extend(ids)
+        chain.keys += [*call.keys[len(chain.keys) :], key_of(reply)]
         chain.turns.append(turn)
 
-    def _differs(self, keys: list[Key]) -> int:
-        """Note why a chain begins, and return how many messages it has in common with an earlier one."""
-        if not self._chains:
-            return 0
-        near = max(self._chains, key=lambda chain: common(keys, chain.keys))
-        place = common(keys, near.keys)
-        before, after = (_said(one[place]) if place < len(one) else "" for one in (near.keys, keys))
-        self.differences.append(Difference(place, before, after))
-        return place
 
-
-def _fork(chain: Chain, turns: int, ids: int) -> Chain:
-    """Return a chain that has the first turns of another, and its ids up to there."""
-    return Chain(chain.tools, [], chain.ids[:ids], chain.turns[:turns], chain.opening, chain.training, turns)
-
-
-def _begins(keys: Sequence[Key], opening: Sequence[Message]) -> bool:
-    return len(keys) >= len(opening) and all(key_of(m) == key for m, key in zip(opening, keys, strict=False))
-
-
-def _common_end(ids: Sequence[int], others: Sequence[int]) -> int:
-    """Return how many ids two lists end with in common."""
-    count, most = 0, min(len(ids), len(others))
-    while count < most and ids[-1 - count] == others[-1 - count]:
-        count += 1
-    return count
-
-
-def _said(key: Key) -> str:
-    role, text, calls = key
-    said = f"{text} {', '.join(name for name, _ in calls)}" if calls else text
-    return f"{role}: {said[:SHOWN_CHARS]}"
-
-
-def _for_tools(renderer: ChatRenderer, tools: list[dict[str, Any]]) -> ChatRenderer:
-    return cast(ChatRenderer, cast(Any, renderer).for_tools(tools)) if tools else renderer
-
-
-def _dumped(tools: list[dict[str, Any]]) -> bytes:
-    try:
-        return orjson.dumps(tools)
-    except orjson.JSONEncodeError as error:
-        raise invalid(f"tools cannot be written as JSON: {error}", "tools") from error
-
-
-@lru_cache(maxsize=256)
-def _tools(dumped: bytes) -> tuple[bytes, tuple[ToolSpec, ...]]:
-    """Return tools as they are written, and read; the schemas are checked once."""
-    try:
-        return dumped, tuple(ToolSpec.of_openai(tool) for tool in orjson.loads(dumped))
-    except ValueError as error:
-        raise invalid(str(error), "tools") from error
+def _full(why: str) -> RequestRefused:
+    text = f"This model's maximum context length is exceeded: {why}"
+    return RequestRefused(400, text, "context_length_exceeded", "messages")

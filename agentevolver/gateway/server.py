@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -21,7 +21,7 @@ import orjson
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from agentevolver.gateway import chat
+from agentevolver.gateway import chat, messages, responses
 from agentevolver.gateway.request import RequestRefused
 from agentevolver.gateway.rollout import GatewayRollout
 from agentevolver.utils.net import LOOPBACK
@@ -280,8 +280,41 @@ async def _chat(rollout: GatewayRollout, body: dict[str, Any], model: str) -> we
     return _events([*(b"data: " + orjson.dumps(chunk) for chunk in chunks), b"data: [DONE]"])
 
 
+async def _responses(rollout: GatewayRollout, body: dict[str, Any], model: str) -> web.Response:
+    request = responses.read(body, rollout.remembered)
+    completion = await rollout.complete(request)
+    reply_id, name = uuid4().hex, request.model or model
+    rollout.remember(responses.response_id(reply_id), responses.kept(request, body, completion))
+    if not request.stream:
+        return _json(responses.reply(completion, reply_id, name, body))
+    return _events(_named(responses.events(completion, reply_id, name, body)))
+
+
+async def _messages(rollout: GatewayRollout, body: dict[str, Any], model: str) -> web.Response:
+    request = messages.read(body)
+    completion = await rollout.complete(request)
+    reply_id, name, apart = uuid4().hex, request.model or model, request.thoughts_apart
+    if not request.stream:
+        return _json(messages.reply(completion, reply_id, name, thoughts_apart=apart))
+    return _events(_named(messages.events(completion, reply_id, name, thoughts_apart=apart)))
+
+
+async def _count_tokens(rollout: GatewayRollout, body: dict[str, Any], model: str) -> web.Response:
+    return _json({"input_tokens": rollout.count(messages.read(body))})
+
+
+def _named(events: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[bytes]:
+    for name, event in events:
+        yield b"event: %s\ndata: %s" % (name.encode(), orjson.dumps(event))
+
+
 _Api = Callable[[GatewayRollout, dict[str, Any], str], Awaitable[web.Response]]
-_APIS: dict[str, _Api] = {"POST v1/chat/completions": _chat}
+_APIS: dict[str, _Api] = {
+    "POST v1/chat/completions": _chat,
+    "POST v1/responses": _responses,
+    "POST v1/messages": _messages,
+    "POST v1/messages/count_tokens": _count_tokens,
+}
 
 
 def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

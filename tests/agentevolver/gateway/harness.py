@@ -10,7 +10,7 @@ from agentevolver.gateway.rollout import GatewayRollout
 from context_manager.settings import ContextLimits
 from tests.chat_tokenizers import CHATML, build_tokenizer
 
-ROOMY = ContextLimits(20_000, 20_000, 40_000, 64, 400)
+ROOMY = ContextLimits(20_000, 20_000, 40_000, 256, 400)
 
 
 @functools.cache

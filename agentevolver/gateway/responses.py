@@ -1,0 +1,267 @@
+"""OpenAI's responses: `POST /v1/responses`, plain and as events.
+
+A reply is up to three kinds of items: its thought, its text, its calls. Told again they are one message. A response is
+remembered for as long as its rollout is open, so that a later call may go on from its id alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from agentevolver.gateway import request as read_of
+from agentevolver.gateway.request import Completion, Message, Request, RequestRefused, invalid, object_of
+
+_UNSUPPORTED = {
+    "background": "a response is answered at once",
+    "conversation": "send previous_response_id, or the whole input",
+    "prompt": "send instructions and input",
+    "top_logprobs": "the log-probs that were sampled stay with the gateway",
+}
+_READ = frozenset(
+    {
+        *(
+            "model",
+            "input",
+            "instructions",
+            "previous_response_id",
+            "tools",
+            "tool_choice",
+            "max_output_tokens",
+            "text",
+        ),
+        *("stream", "stream_options", "parallel_tool_calls", *_UNSUPPORTED),
+        # What the agent keeps for itself, and what has a meaning with the maker's own models alone.
+        *(
+            "user",
+            "metadata",
+            "store",
+            "service_tier",
+            "safety_identifier",
+            "prompt_cache_key",
+            "prompt_cache_retention",
+        ),
+        *("include", "truncation", "client_metadata"),
+    }
+)
+# Tools that the maker of the API runs. The policy is not told of them.
+_HOSTED = frozenset(
+    {
+        *("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation", "mcp"),
+        *("computer_use_preview", "tool_search"),
+    }
+)
+
+
+def read(body: Mapping[str, Any], remembered: Callable[[str], list[Message] | None]) -> Request:
+    """Return the request that a body holds; raises RequestRefused.
+
+    `remembered` returns the conversation that an earlier response ended.
+    """
+    read_of.refuse(body, _UNSUPPORTED)
+    text = object_of(body.get("text") or {}, "text")
+    tools, ignored = _tools(body)
+    may_call, of_choice = read_of.tool_choice_of(body)
+    system = []
+    if instructions := read_of.text_of(body.get("instructions"), "instructions"):
+        system = [{"role": "system", "content": instructions}]
+    earlier = _earlier(body.get("previous_response_id"), remembered)
+    messages = [*system, *earlier, *_messages(body.get("input"))]
+    return Request(
+        read_of.conversation(messages, "input"),
+        tools,
+        may_call,
+        read_of.limit_of(body, "max_output_tokens"),
+        (),
+        read_of.structure_of(text.get("format"), "text.format"),
+        (*read_of.ignored_of(body, _READ), *of_choice, *ignored),
+        read_of.model_of(body),
+        read_of.flag_of(body, "stream"),
+        thoughts_apart=True,
+    )
+
+
+def _earlier(response_id: Any, remembered: Callable[[str], list[Message] | None]) -> list[Message]:
+    if response_id is None:
+        return []
+    found = remembered(response_id) if isinstance(response_id, str) else None
+    if found is None:
+        raise RequestRefused(
+            400,
+            f"no response of this rollout has the id {str(response_id)[:80]!r}",
+            "previous_response_not_found",
+            "previous_response_id",
+        )
+    return found
+
+
+def kept(request: Request, body: Mapping[str, Any], completion: Completion) -> list[Message]:
+    """Return the conversation that a response ends: its instructions are not part of it."""
+    begin = 1 if body.get("instructions") else 0
+    return [*request.messages[begin:], completion.message]
+
+
+def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    found, ignored = [], []
+    for i, tool in enumerate(read_of.list_of(body, "tools")):
+        kind = object_of(tool, f"tools[{i}]").get("type", "function")
+        if kind in _HOSTED:
+            ignored.append(f"tools.{kind}")
+        elif kind != "function":
+            raise invalid(f"tools[{i}]: tools of the type {str(kind)[:40]!r} are not supported, functions are", "tools")
+        else:
+            found.append(read_of.tool_of(tool, f"tools[{i}]"))
+    return found, ignored
+
+
+def _messages(given: Any) -> list[Message]:
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list):
+        raise invalid(f"input must be a text or a list of items, not {read_of.kind_of(given)}", "input")
+    found: list[Message] = []
+    # Whether the last message is a reply that the next item may belong to: its thought alone, or all but its calls.
+    thought = False
+    for i, item in enumerate(given):
+        place = f"input[{i}]"
+        kind = object_of(item, place).get("type", "message")
+        if kind == "message":
+            message = _message(item, place)
+            if thought and message["role"] == "assistant":
+                found[-1]["content"] = message["content"]
+            else:
+                found.append(message)
+        elif kind == "function_call":
+            if not found or found[-1]["role"] != "assistant":
+                found.append({"role": "assistant", "content": ""})
+            call = read_of.call_of(item.get("name"), item.get("arguments") or "{}", item.get("call_id"), place)
+            found[-1].setdefault("tool_calls", []).append(call)
+        elif kind == "function_call_output":
+            answer = read_of.text_of(item.get("output"), f"{place}.output")
+            found.append({"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": answer})
+        elif kind == "reasoning":
+            parts = item.get("content") or item.get("summary") or []
+            texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+            found.append({"role": "assistant", "content": "", "reasoning_content": "\n".join(texts)})
+        else:
+            raise invalid(f"{place}: items of the type {str(kind)[:40]!r} are not supported", place)
+        thought = kind == "reasoning"
+    return found
+
+
+def _message(item: dict[str, Any], place: str) -> Message:
+    role = item.get("role")
+    if role not in ("system", "developer", "user", "assistant"):
+        raise invalid(f"{place}: messages of the role {str(role)[:40]!r} are not supported", place)
+    content = read_of.text_of(item.get("content"), f"{place}.content")
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def reply(completion: Completion, reply_id: str, model: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a plain answer: a response object."""
+    cut = completion.finish == "length"
+    prompt, sampled = completion.prompt_tokens, completion.completion_tokens
+    return {
+        **_response(reply_id, model, body),
+        "status": "incomplete" if cut else "completed",
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "output": _items(completion, reply_id),
+        "usage": {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": sampled,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": prompt + sampled,
+        },
+    }
+
+
+def _response(reply_id: str, model: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a response that has nothing yet."""
+    return {
+        "id": response_id(reply_id),
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": body.get("max_output_tokens"),
+        "metadata": body.get("metadata") or {},
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": body.get("previous_response_id"),
+        "temperature": None,
+        "text": body.get("text") or {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": body.get("tools") or [],
+        "top_p": None,
+        "truncation": "disabled",
+        "usage": None,
+    }
+
+
+def response_id(reply_id: str) -> str:
+    """Return the id of a response."""
+    return f"resp_{reply_id}"
+
+
+def _items(completion: Completion, reply_id: str) -> list[dict[str, Any]]:
+    thought, answer = completion.parted()
+    items: list[dict[str, Any]] = []
+    if thought:
+        parts = [{"type": "reasoning_text", "text": thought}]
+        items.append({"id": f"rs_{reply_id}", "type": "reasoning", "summary": [], "content": parts})
+    if answer or not completion.calls:
+        part = {"type": "output_text", "text": answer, "annotations": [], "logprobs": []}
+        items.append(
+            {"id": f"msg_{reply_id}", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        )
+    for call in completion.calls:
+        function, known = call["function"], {"type": "function_call", "status": "completed", "call_id": call["id"]}
+        items.append({"id": f"fc_{reply_id}_{call['id']}", **known, **function})
+    return items
+
+
+def events(
+    completion: Completion, reply_id: str, model: str, body: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return the events of a streamed answer, each with its name: every item's text or arguments are one delta."""
+    for number, (name, event) in enumerate(_events(completion, reply_id, model, body)):
+        yield name, {"type": name, "sequence_number": number, **event}
+
+
+def _events(
+    completion: Completion, reply_id: str, model: str, body: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    begun, done = _response(reply_id, model, body), reply(completion, reply_id, model, body)
+    yield "response.created", {"response": begun}
+    yield "response.in_progress", {"response": begun}
+    for place, item in enumerate(done["output"]):
+        at = {"output_index": place}
+        yield "response.output_item.added", {**at, "item": _empty(item)}
+        yield from _item_events(item, {**at, "item_id": item["id"]})
+        yield "response.output_item.done", {**at, "item": item}
+    yield f"response.{done['status']}", {"response": done}
+
+
+def _empty(item: dict[str, Any]) -> dict[str, Any]:
+    if item["type"] == "function_call":
+        return {**item, "status": "in_progress", "arguments": ""}
+    return {**item, "content": [], **({"status": "in_progress"} if item["type"] == "message" else {})}
+
+
+def _item_events(item: dict[str, Any], at: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    if item["type"] == "function_call":
+        yield "response.function_call_arguments.delta", {**at, "delta": item["arguments"]}
+        yield "response.function_call_arguments.done", {**at, "name": item["name"], "arguments": item["arguments"]}
+        return
+    (part,) = item["content"]
+    within: dict[str, Any] = {**at, "content_index": 0}
+    more: dict[str, Any] = {"logprobs": []} if part["type"] == "output_text" else {}
+    yield "response.content_part.added", {**within, "part": {**part, "text": ""}}
+    yield f"response.{part['type']}.delta", {**within, "delta": part["text"], **more}
+    yield f"response.{part['type']}.done", {**within, "text": part["text"], **more}
+    yield "response.content_part.done", {**within, "part": part}

@@ -1,0 +1,81 @@
+"""The tools of a request: how the policy is told of them, and how its calls are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from agentevolver.gateway.request import invalid
+from agentevolver.tools.formats import ToolFormat
+from agentevolver.tools.schema import Parsed, ToolSpec
+from context_manager.chat import ChatRenderer
+
+MAX_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """A list of tools: as it is `written`, as it is read, and the renderer whose chat template is given it."""
+
+    written: bytes
+    specs: tuple[ToolSpec, ...]
+    renderer: ChatRenderer
+    tool_format: ToolFormat | None
+
+    def read(self, ids: Sequence[int], *, may_call: bool) -> Parsed:
+        """Return a reply's text and calls. What was meant as a call and is none stays in the text."""
+        if self.tool_format is None or not self.specs or not may_call:
+            return Parsed(self.renderer.text(ids))
+        parsed = self.tool_format.parse(ids, self.specs)
+        return parsed if parsed.calls else Parsed(self.renderer.text(ids), (), parsed.problems)
+
+
+class Toolboxes:
+    """The lists of tools of a rollout, each made ready once.
+
+    Args:
+        renderer: of the policy's chat template.
+        tool_format: reads calls; None: requests with tools are refused.
+    """
+
+    def __init__(self, renderer: ChatRenderer, tool_format: ToolFormat | None) -> None:
+        self._renderer = renderer
+        self._format = tool_format
+        self._made: dict[bytes, Toolbox] = {b"": Toolbox(b"", (), renderer, tool_format)}
+
+    def of(self, tools: list[dict[str, Any]]) -> Toolbox:
+        """Return the toolbox of a request's tools; raises RequestRefused."""
+        written = _written(tools) if tools else b""
+        if (made := self._made.get(written)) is not None:
+            return made
+        if self._format is None:
+            raise invalid(
+                "tools are not supported by this run: set actor_rollout_ref.rollout.tool_format to the model's own",
+                "tools",
+            )
+        made = Toolbox(written, _specs(written), self._renderer.for_tools(tools), self._format)
+        self._made[written] = made
+        return made
+
+
+def _written(tools: list[dict[str, Any]]) -> bytes:
+    try:
+        written = orjson.dumps(tools)
+    except orjson.JSONEncodeError as error:
+        raise invalid(f"tools cannot be written as JSON: {error}", "tools") from error
+    if len(written) > MAX_BYTES:
+        raise invalid(f"tools must not exceed {MAX_BYTES} bytes, and these have {len(written)}", "tools")
+    return written
+
+
+@lru_cache(maxsize=64)
+def _specs(written: bytes) -> tuple[ToolSpec, ...]:
+    """Read tools. Their schemas are checked, which takes longer than a call may: once a process."""
+    try:
+        return tuple(ToolSpec.of_openai(tool) for tool in orjson.loads(written))
+    except ValueError as error:
+        raise invalid(str(error), "tools") from error

@@ -2,7 +2,8 @@
 
 What a model wrote is judged and never trusted: what is no call becomes a `BadCall` that says why, in its place among
 the others, and nothing raises. Arguments of `tool_calls` are decoded strictly: JSON as its standard has it, no key
-twice, no text that UTF-8 cannot hold. Text in tags may hold line breaks inside strings, as models write them.
+twice, no text that UTF-8 cannot hold. Text in tags may also hold line breaks inside strings, as models write them, and
+a key twice.
 """
 
 from __future__ import annotations
@@ -61,12 +62,18 @@ def answer_to(call: ToolCall | BadCall, content: str) -> Message:
 def loads_strictly(text: str) -> Any:
     """Return the JSON value of a text; raises ValueError that says what is wrong with it, and where."""
     try:
-        value = DECODER.decode(text)
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("it holds half a character, a lone surrogate") from error
+        return printable(DECODER.decode(text))
     except (ValueError, RecursionError) as error:
         raise ValueError(explained(error)) from error
+
+
+def printable(value: Any) -> Any:
+    """Return a JSON value that UTF-8 can hold; raises ValueError for one with half a character, which JSON can
+    spell."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a text in it holds half a character, a lone surrogate") from error
     return value
 
 
@@ -85,7 +92,7 @@ def explained(error: Exception, begin: int = 0) -> str:
 
 def _loosely(text: str) -> Any:
     try:
-        return json.loads(text, strict=False)
+        return printable(json.loads(text, strict=False))
     except (ValueError, RecursionError) as error:
         raise ValueError(explained(error)) from error
 

@@ -8,12 +8,11 @@ stopped there. Text inside `<think>...</think>` is thought, not action, and bloc
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from env_service.base import Message
+from env_service.tool_calls import BadCall, ToolCall, structured_calls
 
 TOOL_NAME = "appworld"
 # A fence opens a line, or follows text if it names python: ```x``` in a sentence opens nothing.
@@ -36,8 +35,9 @@ class Action:
 
 def parse(message: Message, *, is_simple: bool = False) -> Action:
     """Return the code of a message. With `is_simple` a text without any fence is code as a whole."""
-    if calls := message.get("tool_calls"):
-        return _from_tool_calls(calls)
+    if calls := structured_calls(message):
+        read = [code_of(call) for call in calls]
+        return Action([code for code, _ in read if code], [problem for _, problem in read if problem])
     text = _without_thought(message.get("content") or "")
     blocks, languages = _fenced(text)
     if blocks:
@@ -78,20 +78,11 @@ def _nothing_to_run(text: str, languages: list[str]) -> str:
     return "Your message contains no code."
 
 
-def _from_tool_calls(calls: list[dict[str, Any]]) -> Action:
-    action = Action()
-    for call in calls:
-        function = call.get("function", call)
-        name, arguments = function.get("name"), function.get("arguments")
-        if name != TOOL_NAME:
-            action.problems.append(f"There is no tool called {name!r}; the only one is {TOOL_NAME!r}.")
-            continue
-        try:
-            code = (json.loads(arguments) if isinstance(arguments, str) else arguments)["code"]
-        except (ValueError, KeyError, TypeError):
-            code = None
-        if isinstance(code, str) and code.strip():
-            action.blocks.append(code)
-        else:
-            action.problems.append(f'The arguments of {TOOL_NAME!r} must be a JSON object like {{"code": "print(1)"}}.')
-    return action
+def code_of(call: ToolCall | BadCall) -> tuple[str, str]:
+    """Return the code that a call carries, and what is wrong with the call; one of them is ""."""
+    if call.name != TOOL_NAME:
+        return "", f"There is no tool called {call.name!r}; the only one is {TOOL_NAME!r}."
+    code = call.arguments.get("code") if isinstance(call, ToolCall) else None
+    if isinstance(code, str) and code.strip():
+        return code, ""
+    return "", f'The arguments of {TOOL_NAME!r} must be a JSON object like {{"code": "print(1)"}}.'

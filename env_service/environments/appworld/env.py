@@ -17,10 +17,11 @@ from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.appworld import prompts
-from env_service.environments.appworld.actions import parse
+from env_service.environments.appworld.actions import code_of, parse
 from env_service.environments.appworld.installation import EpisodeFolder, Installation, confinement
 from env_service.environments.appworld.settings import AppworldParams, difficulty_of, split_name
 from env_service.environments.appworld.workers import Worker, WorkerDied, WorkerTimeout, ask_once
+from env_service.tool_calls import answer_to, structured_calls
 
 # Code that swallows AppWorld's own time limit is given this much longer; then its process is killed.
 KILL_AFTER_S = 5.0
@@ -32,6 +33,7 @@ class AppworldEnv(BaseEnv):
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 150.0
     explore_steps: ClassVar[str] = "max_interactions"
+    native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Check the ids and parameters; raises ValueError for wrong ones, AppworldNotInstalled if AppWorld is
@@ -63,7 +65,11 @@ class AppworldEnv(BaseEnv):
             confinement=confinement(),
         )
         state = prompts.opening(
-            facts, is_simple=settings.simple, with_prompt=settings.prompt, is_open_query=settings.is_open_query
+            facts,
+            is_simple=settings.simple,
+            with_prompt=settings.prompt,
+            is_open_query=settings.is_open_query,
+            native=settings.native_tools,
         )
         info = {
             "instance_id": self.instance_id,
@@ -78,7 +84,8 @@ class AppworldEnv(BaseEnv):
         return {"state": state, "info": info}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Execute all code blocks of a message in order, until one fails or completes the task.
+        """Execute all code blocks of a message in order (with native tools: its calls), until one fails or completes
+        the task.
 
         The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether
         one failed, `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and
@@ -86,22 +93,60 @@ class AppworldEnv(BaseEnv):
         """
         worker = self._running()
         settings = self._settings.updated(params)
-        found = parse(action, is_simple=settings.simple)
         self._interactions += 1
         self._grade = None
+        if settings.native_tools:
+            return self._answer_calls(worker, action, settings)
+        found = parse(action, is_simple=settings.simple)
         results = self._execute(worker, found.blocks, settings)
-        problems = [*found.problems, *self._notices(results, len(found.blocks), settings)]
-        is_tool_call = bool(action.get("tool_calls"))
+        problems = [*found.problems]
+        if skipped := len(found.blocks) - len(results):
+            problems.append(f"{self._why_not(results)}: {skipped} more block{'s' if skipped > 1 else ''}.")
+        problems += self._limit(settings)
+        calls = structured_calls(action)
+        is_tool_call = bool(calls)
         if found.blocks:
             text = prompts.executed(
                 [r["output"] for r in results], len(found.blocks), problems, is_simple=settings.simple
             )
         else:
             text = prompts.nothing_executed(problems, is_simple=settings.simple, is_tool_call=is_tool_call)
+        state: list[Message] = [answer_to(calls[0], text)] if calls else [{"role": "user", "content": text}]
+        return self._reply(state, len(found.blocks), results, text, params)
+
+    def _answer_calls(self, worker: Worker, action: Message, settings: AppworldParams) -> StepResult:
+        """Execute the code of each call of a message and answer each."""
+        calls = structured_calls(action)
+        read = [code_of(call) for call in calls]
+        blocks = [code for code, _ in read if code]
+        results = self._execute(worker, blocks, settings)
+        left = iter(results)
+        texts = []
+        for code, problem in read:
+            if not code:
+                texts.append(prompts.nothing_executed([problem], is_simple=False, is_tool_call=True))
+            elif result := next(left, None):
+                texts.append(prompts.executed([result["output"]], 1, [], is_simple=True))
+            else:
+                texts.append(f"{self._why_not(results)}.")
+        texts = texts or [prompts.NO_CALL]
+        texts[-1] = "\n\n".join([texts[-1], *self._limit(settings)])
+        state: list[Message] = [answer_to(call, text) for call, text in zip(calls, texts, strict=False)]
+        return self._reply(state or [{"role": "user", "content": texts[0]}], len(blocks), results, texts[0], None)
+
+    def _reply(
+        self,
+        state: list[Message],
+        blocks: int,
+        results: list[dict[str, Any]],
+        text: str,
+        params: dict[str, Any] | None,
+    ) -> StepResult:
+        """Return the step's result; `text` says why nothing was executed, where nothing was."""
         failed = next((result["output"] for result in results if result["failed"]), None)
-        refusal: bool | str = text if not found.blocks else failed if failed is not None else False
+        refusal: bool | str = text if not blocks else failed if failed is not None else False
         info = {
-            "blocks": len(found.blocks),
+            "blocks": blocks,
             "executed": len(results),
             "failed": any(result["failed"] for result in results),
             "interactions": self._interactions,
@@ -110,7 +155,7 @@ class AppworldEnv(BaseEnv):
             "stop_reason": self._stop_reason,
         }
         return {
-            "state": [{"role": "tool" if is_tool_call else "user", "content": text}],
+            "state": state,
             "reward": self.evaluate(params=params) if self._stop_reason else 0.0,
             "is_terminated": self._stop_reason is not None,
             "info": info,
@@ -149,15 +194,17 @@ class AppworldEnv(BaseEnv):
                 break
         return results
 
-    def _notices(self, results: list[dict[str, Any]], total: int, settings: AppworldParams) -> list[str]:
-        notices = []
-        if skipped := total - len(results):
-            reason = "the task is completed" if self._stop_reason == "finished" else f"block {len(results)} failed"
-            notices.append(f"Not executed, because {reason}: {skipped} more block{'s' if skipped > 1 else ''}.")
-        if self._stop_reason is None and self._interactions >= settings.max_interactions:
-            self._stop_reason = "max_interactions"
-            notices.append(f"The limit of {settings.max_interactions} interactions is reached; the episode is over.")
-        return notices
+    def _why_not(self, results: list[dict[str, Any]]) -> str:
+        """Return why what follows the last result was not executed."""
+        reason = "the task is completed" if self._stop_reason == "finished" else f"block {len(results)} failed"
+        return f"Not executed, because {reason}"
+
+    def _limit(self, settings: AppworldParams) -> list[str]:
+        """End the episode if its interactions are spent; returns what is said of it."""
+        if self._stop_reason is not None or self._interactions < settings.max_interactions:
+            return []
+        self._stop_reason = "max_interactions"
+        return [f"The limit of {settings.max_interactions} interactions is reached; the episode is over."]
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the saved state of the world: 1 if all checks pass, else 0; 0 if there was no task.
@@ -221,6 +268,10 @@ class AppworldEnv(BaseEnv):
             "exact": False,
             **result,
         }
+
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return the one tool, which executes code."""
+        return [prompts.tool_schema()]
 
     def close(self) -> None:
         """Kill the worker and delete the folder of the episode."""

@@ -6,6 +6,7 @@ from string import Template
 from typing import Any
 
 from env_service.base import Message
+from env_service.environments.appworld.actions import TOOL_NAME
 
 _SYSTEM = Template("""\
 You are an assistant who gets everyday jobs done by writing Python. You act for your supervisor, $first_name \
@@ -13,19 +14,13 @@ $last_name (email \
 $email, phone number $phone_number), who will not answer questions: decide everything yourself.
 
 # How it works
-You write a message, the Python code in it is executed, and you get its output as the next message. The session is \
+$you_act The session is \
 like a notebook: \
 variables, functions and imports of earlier messages stay. Only what you `print` is shown. The date and time in this \
 world is \
 $datetime.
 
-Put code into blocks fenced like this:
-```python
-print("hello")
-```
-All such blocks of a message are executed in their order; after one that fails, the rest of the message is not \
-executed. Text \
-outside the blocks is for your own thoughts.
+$how_to_write
 
 # The apps
 Everything is done through one object, `apis`: `apis.<app_name>.<api_name>(argument=value, ...)`. These are the apps:
@@ -69,9 +64,28 @@ word: `apis.supervisor.complete_task(answer=3)`. If it cannot be done, call \
 this call the episode is over.
 """)
 
+_FENCED = {
+    "you_act": "You write a message, the Python code in it is executed, and you get its output as the next message.",
+    "how_to_write": """\
+Put code into blocks fenced like this:
+```python
+print("hello")
+```
+All such blocks of a message are executed in their order; after one that fails, the rest of the message is not \
+executed. Text \
+outside the blocks is for your own thoughts.""",
+    "reply": "Reply with code only; it",
+}
+_NATIVE = {
+    "you_act": "You call the tool with Python code, it is executed, and you get its output.",
+    "how_to_write": """\
+All calls of a message are executed in their order; after one that fails, the rest of the message is not executed. \
+Text beside the calls is for your own thoughts.""",
+    "reply": "Call the tool with the code; it",
+}
+
 _SIMPLE = Template("""\
-Write Python code that does the task for $first_name $last_name (email $email, phone number $phone_number). Reply \
-with code only; it \
+Write Python code that does the task for $first_name $last_name (email $email, phone number $phone_number). $reply \
 is executed in a notebook-like session whose output you get back. Call apps as apis.<app_name>.<api_name>(...). Apps: \
 $app_names.
 Look up: apis.api_docs.show_api_descriptions(app_name=...), apis.api_docs.show_api_doc(app_name=..., api_name=...). \
@@ -92,10 +106,27 @@ is done, call \
 apis.supervisor.complete_task() in such a block."""
 _HOW_TO_SIMPLE = "Nothing was executed: $problem Reply with Python code."
 _HOW_TO_TOOL = "Nothing was executed: $problem"
+NO_CALL = """\
+Nothing was executed: your message holds no call of the tool. If the task is done, call \
+apis.supervisor.complete_task() in its code."""
 
 
-def opening(facts: dict[str, Any], *, is_simple: bool, with_prompt: bool, is_open_query: bool) -> list[Message]:
-    """Return the opening messages; `facts` is what `Episode.describe` tells of the world."""
+def tool_schema() -> dict[str, Any]:
+    """Return the one tool, which executes code."""
+    code = {"type": "string", "description": "The code to execute; it calls apps as apis.<app_name>.<api_name>(...)."}
+    function = {
+        "name": TOOL_NAME,
+        "description": "Execute Python code in the session. What it prints is shown, or the exception it raises.",
+        "parameters": {"type": "object", "properties": {"code": code}, "required": ["code"]},
+    }
+    return {"type": "function", "function": function}
+
+
+def opening(
+    facts: dict[str, Any], *, is_simple: bool, with_prompt: bool, is_open_query: bool, native: bool = False
+) -> list[Message]:
+    """Return the opening messages; `facts` is what `Episode.describe` tells of the world. `native` leaves out how to
+    write code into a message."""
     question: Message = {"role": "user", "content": EXPLORE if is_open_query else facts["instruction"]}
     if not with_prompt:
         return [question]
@@ -106,6 +137,7 @@ def opening(facts: dict[str, Any], *, is_simple: bool, with_prompt: bool, is_ope
         datetime=facts["datetime"],
         apps="\n".join(f"- {name}: {description}" for name, description in apps.items()),
         app_names=", ".join(apps),
+        **(_NATIVE if native else _FENCED),
     )
     return [{"role": "system", "content": text}, question]
 

@@ -22,6 +22,7 @@ MAX_TIMEOUT_S = 100.0
 class AppworldParams:
     """- `simple`: a short system message that asks for nothing but code; a message without a fence is executed as it
     is.
+    - `native_tools`: code comes in calls of the tool `appworld`, in `tool_calls` alone, and each is answered.
     - `prompt`: whether there is a system message at all.
     - `is_open_query`: explore the world of this task id without being given its task; graded 0.
     - `sparse`: whether the score is 0 or 1, or the dense share of checks.
@@ -32,6 +33,7 @@ class AppworldParams:
     """
 
     simple: bool = False
+    native_tools: bool = False
     prompt: bool = True
     is_open_query: bool = False
     sparse: bool = True

@@ -8,11 +8,12 @@ the calls, and never an exception. A reference call is parsed by `ast` and may h
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from env_service.tool_calls import DECODER, BadCall, ToolCall, explained, kind_of, structured_calls
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS_PER_MESSAGE = 64
@@ -49,15 +50,14 @@ def parse_action(action: Mapping[str, Any]) -> list[Call | Malformed]:
         raise ValueError(f"the content of an action is text; got {type(content).__name__}")
     if structured is not None and not isinstance(structured, list):
         raise ValueError(f"`tool_calls` of an action is a list; got {type(structured).__name__}")
-    found = [_from_structured(item) for item in structured] if structured else parse_text(content or "")
-    if len(found) > MAX_CALLS_PER_MESSAGE:
-        return [
-            Malformed(
-                f"one message may hold at most {MAX_CALLS_PER_MESSAGE} calls, this one holds {len(found)}; none was "
-                "executed"
-            )
-        ]
-    return found
+    found = [of_structured(call) for call in structured_calls(action)] if structured else parse_text(content or "")
+    return [too_many(len(found))] if len(found) > MAX_CALLS_PER_MESSAGE else found
+
+
+def too_many(calls: int) -> Malformed:
+    """Return what is said of a message with too many calls."""
+    reason = f"one message may hold at most {MAX_CALLS_PER_MESSAGE} calls, this one holds {calls}; none was executed"
+    return Malformed(reason)
 
 
 def parse_text(text: str) -> list[Call | Malformed]:
@@ -82,11 +82,11 @@ def _read_block(text: str, start: int) -> tuple[Call | Malformed, int]:
     """Read one call from behind its opening tag; return it and the position to go on from."""
     begin = _end_of_blank(text, start)
     try:
-        value, end = _DECODER.raw_decode(text, begin)
+        value, end = DECODER.raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
         close, again = text.find(CLOSE, start), text.find(OPEN, start)
         if close >= 0 and (again < 0 or close < again):
-            return Malformed(f"the text between the tags is not valid JSON ({_explain(error, begin)})"), close + len(
+            return Malformed(f"the text between the tags is not valid JSON ({explained(error, begin)})"), close + len(
                 CLOSE
             )
         return Malformed(f"a {OPEN} is not closed with {CLOSE}"), again if again >= 0 else len(text)
@@ -101,31 +101,22 @@ def _read_block(text: str, start: int) -> tuple[Call | Malformed, int]:
 
 def _from_object(value: Any) -> Call | Malformed:
     if not isinstance(value, dict):
-        return Malformed(f"a call is a JSON object with `name` and `arguments`, not a {_kind(value)}")
+        return Malformed(f"a call is a JSON object with `name` and `arguments`, not a {kind_of(value)}")
     if set(value) != {"name", "arguments"}:
         return Malformed(f"a call has exactly the keys `name` and `arguments`; this one has {sorted(value)}")
     return _checked(value["name"], value["arguments"])
 
 
-def _from_structured(item: Any) -> Call | Malformed:
-    """Read a call in the OpenAI shape: `{"function": {"name": ..., "arguments": "<JSON text>" or {...}}}`."""
-    function = item.get("function", item) if isinstance(item, dict) else None
-    if not isinstance(function, dict):
-        return Malformed("an entry of `tool_calls` is an object with a `function`, which has `name` and `arguments`")
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = _DECODER.decode(arguments)
-        except (ValueError, RecursionError) as error:
-            return Malformed(f"the arguments are not valid JSON ({_explain(error, 0)})")
-    return _checked(function.get("name"), arguments)
+def of_structured(call: ToolCall | BadCall) -> Call | Malformed:
+    """Return a call of a message's `tool_calls` as the package's APIs are called."""
+    return Malformed(call.reason) if isinstance(call, BadCall) else Call(call.name, call.arguments)
 
 
 def _checked(name: Any, arguments: Any) -> Call | Malformed:
     if not isinstance(name, str) or not name:
-        return Malformed(f"`name` must be the name of a function, not a {_kind(name)}")
+        return Malformed(f"`name` must be the name of a function, not a {kind_of(name)}")
     if not isinstance(arguments, dict):
-        return Malformed(f"`arguments` must be a JSON object of argument names and values, not a {_kind(arguments)}")
+        return Malformed(f"`arguments` must be a JSON object of argument names and values, not a {kind_of(arguments)}")
     return Call(name, arguments)
 
 
@@ -135,7 +126,7 @@ def _is_bare_call(text: str) -> bool:
     if not body.startswith(("{", "[")):
         return False
     try:
-        value = _DECODER.decode(body)
+        value = DECODER.decode(body)
     except (ValueError, RecursionError):
         return False
     items = value if isinstance(value, list) else [value]
@@ -159,37 +150,3 @@ def parse_reference(text: str) -> Call:
 def _end_of_blank(text: str, start: int) -> int:
     match = _BLANK.match(text, start)
     return match.end() if match else start
-
-
-def _explain(error: Exception, begin: int) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos - begin}"
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
-
-
-def _kind(value: Any) -> str:
-    names = {
-        dict: "object",
-        list: "list",
-        str: "string",
-        bool: "boolean",
-        int: "number",
-        float: "number",
-        type(None): "null",
-    }
-    return names.get(type(value), type(value).__name__)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is given twice")
-    return result
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)

@@ -19,16 +19,24 @@ from typing import Any, ClassVar, Literal
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.bfcl import prompts
 from env_service.environments.bfcl.backend import Backend, is_error, printable
-from env_service.environments.bfcl.calls import Call, parse_action
+from env_service.environments.bfcl.calls import (
+    MAX_CALLS_PER_MESSAGE,
+    Call,
+    Malformed,
+    of_structured,
+    parse_action,
+    too_many,
+)
 from env_service.environments.bfcl.grading import Referee
 from env_service.environments.bfcl.package import BfclPackage, BfclTask, ToolDoc, load_package
 from env_service.environments.bfcl.splits import check_names, read_count, read_flag, split_task_ids
+from env_service.tool_calls import answer_to, structured_calls
 
 MAX_STEPS_PER_TURN = 20
 """The benchmark's limit on messages with calls in one turn."""
 
 MAX_STEPS_OF_OPEN_QUERY = 64
-_CREATE_PARAMS = ("is_open_query", "max_steps_per_turn")
+_CREATE_PARAMS = ("is_open_query", "max_steps_per_turn", "native_tools")
 _INFO_KINDS = ("task", "tools", "state", "report")
 
 
@@ -36,12 +44,14 @@ class BfclEnv(BaseEnv):
     """One conversation of one BFCL multi-turn task.
 
     Parameters of `create`: `is_open_query` (an episode without the task's own requests: it ends with the first answer
-    without a call and is not graded), `max_steps_per_turn` (20, as in the benchmark).
+    without a call and is not graded), `max_steps_per_turn` (20, as in the benchmark), `native_tools` (calls come in
+    `tool_calls` alone; a turn that brings functions tells all that there are then in `info["tools"]`).
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 30.0
     explore_steps: ClassVar[str] = "max_steps_per_turn"
+    native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Load the task's APIs twice, for the agent and for the reference; raises ValueError for a wrong id or
@@ -49,6 +59,7 @@ class BfclEnv(BaseEnv):
         super().__init__(task_id, instance_id, params)
         check_names(self.params, _CREATE_PARAMS, "create")
         self._open = read_flag(self.params, "is_open_query", False)
+        self._native = read_flag(self.params, "native_tools", False)
         default_steps = MAX_STEPS_OF_OPEN_QUERY if self._open else MAX_STEPS_PER_TURN
         self._max_steps = read_count(self.params, "max_steps_per_turn", default_steps, largest=1000)
         self._package: BfclPackage = load_package()
@@ -73,9 +84,10 @@ class BfclEnv(BaseEnv):
             raise ValueError("`is_open_query` must be given when the instance is created")
         tools = self._tools()
         request = prompts.open_request(tools) if self._open else str(self._task.questions[0])
+        system = prompts.NATIVE_SYSTEM if self._native else prompts.system_prompt(tools)
         return {
             "state": [
-                {"role": "system", "content": prompts.system_prompt(tools)},
+                {"role": "system", "content": system},
                 {"role": "user", "content": request},
             ],
             "info": {"instance_id": self.instance_id, "query": request, **self._facts()},
@@ -86,7 +98,7 @@ class BfclEnv(BaseEnv):
         message is none."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
-        found = parse_action(action)
+        found = self._read(action)
         if not found:
             self._said = (action.get("content") or "").rpartition("</think>")[2].strip()
             return self._end_turn()
@@ -97,7 +109,7 @@ class BfclEnv(BaseEnv):
                 self._results.append(results[-1])
                 self._calls_this_turn += 1
             else:
-                results.append(prompts.malformed_result(item.reason))
+                results.append(prompts.malformed_result(item.reason, native=self._native))
         self._steps_this_turn += 1
         if self._steps_this_turn > self._max_steps:
             self._stop = "max_steps_per_turn"
@@ -106,31 +118,50 @@ class BfclEnv(BaseEnv):
             (text for item, text in zip(found, results, strict=True) if not isinstance(item, Call) or is_error(text)),
             False,
         )
-        return self._answer(
-            printable(prompts.tool_responses(results)), calls=readable, malformed=len(found) - readable, refused=refused
-        )
+        state: list[Message]
+        if self._native:
+            asked = structured_calls(action)
+            state = [answer_to(call, printable(text)) for call, text in zip(asked, results, strict=True)]
+        else:
+            state = _said(printable(prompts.tool_responses(results)))
+        return self._answer(state, calls=readable, malformed=len(found) - readable, refused=refused)
+
+    def _read(self, action: Message) -> list[Call | Malformed]:
+        """The message's calls; with native tools those of its `tool_calls` alone, each in its place."""
+        if not self._native:
+            return parse_action(action)
+        calls = structured_calls(action)
+        if len(calls) > MAX_CALLS_PER_MESSAGE:
+            return [too_many(len(calls))] * len(calls)
+        return [of_structured(call) for call in calls]
 
     def _end_turn(self) -> StepResult:
         if self._open:
             self._stop = "finished"
-            return self._answer(prompts.COMPLETED)
+            return self._answer(_said(prompts.COMPLETED))
         self._referee.close_turn(self._agent, self._results, self._calls_this_turn)
         self._turn += 1
         self._steps_this_turn = self._calls_this_turn = 0
         if self._turn == len(self._task.questions):
             self._stop = "finished"
-            return self._answer(prompts.COMPLETED)
+            return self._answer(_said(prompts.COMPLETED))
         question = self._task.questions[self._turn]
+        added = self._task.held_out.get(self._turn, ())
         if question is None:
-            added = self._task.held_out[self._turn]
-            question = prompts.added_functions(added, self._package.additional_functions_prompt)
-        return self._answer(question)
+            sentence = self._package.additional_functions_prompt
+            question = sentence if self._native else prompts.added_functions(added, sentence)
+        answer = self._answer(_said(question))
+        if added and self._native:
+            answer["info"]["tools"] = self.tools()
+        return answer
 
-    def _answer(self, content: str, calls: int = 0, malformed: int = 0, refused: bool | str = False) -> StepResult:
+    def _answer(
+        self, state: list[Message], calls: int = 0, malformed: int = 0, refused: bool | str = False
+    ) -> StepResult:
         done = self._stop is not None
         is_finished = self._stop == "finished"
         return {
-            "state": [{"role": "user", "content": content}],
+            "state": state,
             "reward": float(done and not self._open and self._referee.solved(irrelevance=True)),
             "is_terminated": done,
             "info": {
@@ -224,3 +255,7 @@ class BfclEnv(BaseEnv):
         """Return the task ids of a split: train, val, test (cut by scenario) or full; see `splits` for `categories` and
         `split_by`."""
         return split_task_ids(load_package().tasks, split, params)
+
+
+def _said(content: str) -> list[Message]:
+    return [{"role": "user", "content": content}]

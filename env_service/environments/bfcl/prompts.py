@@ -26,11 +26,12 @@ For each function call, return a json object with function name and arguments wi
 
 # Conversation
 
-The results of your calls come back within <tool_response></tool_response> tags. Keep calling until the user's \
-request is fulfilled,
+The results of your calls come back within <tool_response></tool_response> tags. """
+NATIVE_SYSTEM = """Keep calling until the user's request is fulfilled,
 then answer without a call: that ends your turn and the user speaks next. If no function fits, or a required value is \
 missing, answer
 without a call and say so. When a later message brings more functions, you may use them from then on."""
+"""The system message where the chat template lists the tools and says how to call them."""
 
 _CALL_FORM = '<tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call>'
 
@@ -39,7 +40,7 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 def system_prompt(tools: Iterable[ToolDoc]) -> str:
     """Return the system message: one compact JSON schema per line, and how to call."""
-    return _SYSTEM.format(tools=_tools_block(tools))
+    return _SYSTEM.format(tools=_tools_block(tools)) + NATIVE_SYSTEM
 
 
 def added_functions(tools: Iterable[ToolDoc], sentence: str) -> str:
@@ -61,9 +62,10 @@ def tool_responses(results: Iterable[str]) -> str:
     return "\n".join(f"<tool_response>\n{result}\n</tool_response>" for result in results)
 
 
-def malformed_result(reason: str) -> str:
+def malformed_result(reason: str, *, native: bool = False) -> str:
     """Return what the agent reads in place of a result when its call could not be read."""
-    return f"Malformed tool call: {reason}. Nothing was executed for it. Write: {_CALL_FORM}"
+    text = f"Malformed tool call: {reason}. Nothing was executed for it."
+    return text if native else f"{text} Write: {_CALL_FORM}"
 
 
 def tool_schema(doc: ToolDoc) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 A message that names no action is answered with the form and the list of actions and costs a step of the agent, not of
 the world. The episode ends when the world ends it or when the steps are spent; one without a goal also ends with
-`action: done`, behind which an answer may stand. The grade comes from the world's own rewards. To serve other worlds,
-subclass with `worlds` of your own and start the service with `--env-module NAME=package.module:Class`.
+`action: done`, behind which an answer may stand. With native tools an action is a call of `act`, each a step, and that
+end is a call of `done`. The grade comes from the world's own rewards. To serve other worlds, subclass with `worlds` of
+your own and start the service with `--env-module NAME=package.module:Class`.
 
 A task id is `<environment id>:seed=<number>`. Seeds that start the same task count once, and a task's split follows a
 hash of the start itself, so that no start of train comes back in val or test under another seed.
@@ -15,12 +16,14 @@ import difflib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.gymnasium.toy_text import WORLDS
-from env_service.environments.gymnasium.world import ActionError, World, farewell
+from env_service.environments.gymnasium.world import ActionError, World, farewell, quoted
+from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
 SPLITS = {"train": range(0, 60), "val": range(60, 70), "test": range(70, 100)}
 CANDIDATE_SEEDS = 600
@@ -78,6 +81,7 @@ def _seeds(world: World) -> dict[str, list[int]]:
 
 
 LARGEST_MAX_STEPS = 1000
+ACT, DONE = "act", "done"
 OPEN_GOAL = "There is no goal: find out how this world works."
 _DONE = (
     "When you are done with what you were asked for, write `action: done`, or `action: done <answer>` if there "
@@ -85,23 +89,31 @@ _DONE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Farewell:
+    """The end that the agent sets to an episode without a goal."""
+
+    answer: str
+
+
 class GymnasiumEnv(BaseEnv):
     """One episode of one world.
 
-    Parameters of `create`: `max_steps` (default: twice the shortest solution plus 5, or the world's own number) and
-    `is_open_query` (no goal is set, nothing is graded).
+    Parameters of `create`: `max_steps` (default: twice the shortest solution plus 5, or the world's own number),
+    `is_open_query` (no goal is set, nothing is graded) and `native_tools` (actions come in `tool_calls` alone).
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 30.0
     explore_steps: ClassVar[str] = "max_steps"
+    native_tools: ClassVar[bool] = True
     worlds: ClassVar[Mapping[str, World]] = {world.env_id: world for world in WORLDS}
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Make and reset the world; raises ValueError for a wrong id or parameter, RuntimeError if the world cannot be
         read as text."""
         super().__init__(task_id, instance_id, params)
-        self._open, asked_steps = _read_params(self.params)
+        self._open, asked_steps, self._native = _read_params(self.params)
         self._world, self._seed = read_task_id(task_id, self.worlds)
         self._env = self._world.make(self._seed)
         self._actions = self._world.actions(self._env)
@@ -120,11 +132,15 @@ class GymnasiumEnv(BaseEnv):
             raise ValueError("`is_open_query` must be given when the instance is created")
         goal = OPEN_GOAL if self._open else self._world.goal
         request = f"{goal}\n\n{self._world.observe(self._env, self._observation)}"
-        end = f" {_DONE}" if self._open else ""
-        system = (
-            f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} "
-            f"messages.{end}"
-        ).strip()
+        if self._native:
+            system = f"{self._world.rules}\n\nYou may think first. You have {self._max_steps} actions."
+        else:
+            end = f" {_DONE}" if self._open else ""
+            system = (
+                f"{self._world.rules}\n\n{self._actions.form()} You may think first. You have {self._max_steps} "
+                f"messages.{end}"
+            )
+        system = system.strip()
         return {
             "state": [{"role": "system", "content": system}, {"role": "user", "content": request}],
             "info": {"instance_id": self.instance_id, "query": goal, **self._facts()},
@@ -135,31 +151,74 @@ class GymnasiumEnv(BaseEnv):
         assistant."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
+        if self._native:
+            return self._answer_calls(structured_calls(action))
         text = action.get("content") if isinstance(action, Mapping) and action.get("role") == "assistant" else None
         if not isinstance(text, str):
             raise ValueError(
                 f"an action is a message of the role `assistant` with text as content; got {str(action)[:200]!r}"
             )
-        self._steps += 1
-        parsed = self._actions.parse(text)
-        if isinstance(parsed, ActionError):
-            if self._open and (said := farewell(text)) is not None:
-                self._said, self._stop = said, "finished"
-                return self._answer(self._world.observe(self._env, self._observation), reward=0.0, refused=False)
-            return self._answer(parsed.text, reward=0.0, refused=True)
-        self._observation, reward, self._terminated, truncated, _ = self._env.step(parsed)
-        self._rewards.append(float(reward))
-        self._stop = "finished" if self._terminated else "time_limit" if truncated else None
-        seen = self._world.observe(self._env, self._observation)
-        return self._answer(f"{seen}\nReward: {self._rewards[-1]:g}.", reward=self._rewards[-1], refused=False)
+        asked: int | str | ActionError | _Farewell = self._actions.parse(text)
+        if isinstance(asked, ActionError) and self._open and (said := farewell(text)) is not None:
+            asked = _Farewell(said)
+        told, refused, reward = self._take(asked)
+        return self._result([{"role": "user", "content": told}], reward=reward, refused=refused)
 
-    def _answer(self, content: str, reward: float, refused: bool) -> StepResult:
+    def _answer_calls(self, calls: Sequence[ToolCall | BadCall]) -> StepResult:
+        """Take the actions of a message's calls, until the episode is over, and answer each call."""
+        if not calls:
+            told, refused, reward = self._take(ActionError(f"Call the tool `{ACT}`. {self._actions.choice()}"))
+            return self._result([{"role": "user", "content": told}], reward=reward, refused=refused)
+        state, total, any_refused = list[Message](), 0.0, False
+        for call in calls:
+            told, refused, reward = "Not taken: the episode is over.", True, 0.0
+            if self._stop is None:
+                told, refused, reward = self._take(self._asked(call))
+            state.append(answer_to(call, told))
+            total, any_refused = total + reward, any_refused or refused
+        return self._result(state, reward=total, refused=any_refused)
+
+    def _asked(self, call: ToolCall | BadCall) -> int | str | ActionError | _Farewell:
+        if isinstance(call, BadCall):
+            return ActionError(f"{call.reason}. {self._actions.choice()}")
+        if call.name == DONE and self._open:
+            return _Farewell(str(call.arguments.get("answer") or "").strip())
+        if call.name != ACT:
+            return ActionError(f"There is no tool {quoted(call.name)}, call `{ACT}`. {self._actions.choice()}")
+        if set(call.arguments) != {"action"}:
+            return ActionError(f"`{ACT}` takes one argument, `action`. {self._actions.choice()}")
+        value = call.arguments["action"]
+        found = self._actions.chosen(value)
+        return (
+            ActionError(f"{quoted(str(value))} is not an action. {self._actions.choice()}") if found is None else found
+        )
+
+    def _take(self, asked: int | str | ActionError | _Farewell) -> tuple[str, bool, float]:
+        """Take an action as one step of the agent; returns what it sees, whether it was refused, and the reward."""
+        self._steps += 1
+        reward, told = 0.0, ""
+        if isinstance(asked, ActionError):
+            told = asked.text
+        elif isinstance(asked, _Farewell):
+            self._said, self._stop = asked.answer, "finished"
+        else:
+            self._observation, gained, self._terminated, truncated, _ = self._env.step(asked)
+            reward = float(gained)
+            self._rewards.append(reward)
+            self._stop = "finished" if self._terminated else "time_limit" if truncated else None
+        if not told:
+            told = self._world.observe(self._env, self._observation)
+        if isinstance(asked, int | str):
+            told += f"\nReward: {reward:g}."
         if self._stop is None and self._steps >= self._max_steps:
             self._stop = "max_steps"
         if self._stop is not None:
-            content += "\nThe episode is over."
+            told += "\nThe episode is over."
+        return told, isinstance(asked, ActionError), reward
+
+    def _result(self, state: list[Message], *, reward: float, refused: bool) -> StepResult:
         return {
-            "state": [{"role": "user", "content": content}],
+            "state": state,
             "reward": reward,
             "is_terminated": self._stop is not None,
             "info": {
@@ -201,6 +260,13 @@ class GymnasiumEnv(BaseEnv):
             return {"facts": facts, "answer": self._said, "finished": self._is_finished(), "exact": exact}
         return {**self._facts(), "steps": self._steps, "stop_reason": self._stop, "rewards": list(self._rewards)}
 
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return `act`, which takes an action, and `done` in an episode without a goal."""
+        answer = {"type": "string", "description": "The answer, if there was a question."}
+        done = _tool(DONE, "End the episode, when you are done with what you were asked for.", {"answer": answer}, [])
+        act = _tool(ACT, "Take an action in the world.", {"action": self._actions.schema()}, ["action"])
+        return [act, done] if self._open else [act]
+
     def _is_finished(self) -> bool:
         """Whether the agent said that it is done or the world ended with a success; a fall into a hole ends an episode,
         too."""
@@ -214,7 +280,7 @@ class GymnasiumEnv(BaseEnv):
             "world": self._world.env_id,
             "seed": self._seed,
             "max_steps": self._max_steps,
-            "actions": self._actions.form(),
+            "actions": self._actions.choice() if self._native else self._actions.form(),
             "is_open_query": self._open,
         }
 
@@ -229,20 +295,31 @@ class GymnasiumEnv(BaseEnv):
         return task_ids(split, params, cls.worlds)
 
 
-def _read_params(params: Mapping[str, Any]) -> tuple[bool, int | None]:
-    """Return `is_open_query` and `max_steps`; raise ValueError for a wrong value or another name."""
-    is_open, max_steps = params.get("is_open_query", False), params.get("max_steps")
-    unknown = sorted(set(params) - {"is_open_query", "max_steps"})
+def _tool(name: str, description: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+_CREATE_PARAMS = ("is_open_query", "max_steps", "native_tools")
+
+
+def _read_params(params: Mapping[str, Any]) -> tuple[bool, int | None, bool]:
+    """Return `is_open_query`, `max_steps` and `native_tools`; raise ValueError for a wrong value or another name."""
+    flags = {name: params.get(name, False) for name in ("is_open_query", "native_tools")}
+    max_steps = params.get("max_steps")
+    unknown = sorted(set(params) - set(_CREATE_PARAMS))
     if unknown:
         raise ValueError(
-            f"unknown parameter `{unknown[0]}` for create of the gymnasium environment; known: is_open_query, max_steps"
+            f"unknown parameter `{unknown[0]}` for create of the gymnasium environment; known: "
+            f"{', '.join(_CREATE_PARAMS)}"
         )
-    if not isinstance(is_open, bool):
-        raise ValueError(f"parameter `is_open_query` is {is_open!r}; it must be true or false")
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"parameter `{name}` is {value!r}; it must be true or false")
     if max_steps is not None and (
         isinstance(max_steps, bool) or not isinstance(max_steps, int) or not 1 <= max_steps <= LARGEST_MAX_STEPS
     ):
         raise ValueError(
             f"parameter `max_steps` is {max_steps!r}; it must be a whole number from 1 to {LARGEST_MAX_STEPS}"
         )
-    return is_open, max_steps
+    return flags["is_open_query"], max_steps, flags["native_tools"]

@@ -40,21 +40,37 @@ class NamedActions:
 
     def form(self) -> str:
         """Return how to write an action, with the list of them."""
+        return f"Write one line `action: <name or number>`. {self.choice()}"
+
+    def choice(self) -> str:
+        """Return what there is to choose from."""
         listed = ", ".join(
             f"{number} {name}" if name != str(number) else name for number, name in enumerate(self.names, self.start)
         )
-        return f"Write one line `action: <name or number>`. The actions are: {listed}."
+        return f"The actions are: {listed}."
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of an action: one of the names, or of the numbers where there are no names."""
+        numbers = [number for number, _ in enumerate(self.names, self.start)]
+        if list(map(str, numbers)) == list(self.names):
+            return {"type": "integer", "enum": numbers}
+        return {"type": "string", "enum": list(self.names)}
+
+    def chosen(self, value: Any) -> int | None:
+        """Return the number of the action that a name or a number means, None if there is none."""
+        word = str(value).strip(_EDGES).lower()
+        for number, name in enumerate(self.names, self.start):
+            if word in (name.lower(), str(number), f"{number} {name.lower()}"):
+                return number
+        return None
 
     def parse(self, text: str) -> int | ActionError:
         """Return the number of the action that the text names."""
         found = _spoken(text)
         if isinstance(found, ActionError):
             return ActionError(f"{found.text} {self.form()}")
-        word = found.strip(_EDGES).lower()
-        for number, name in enumerate(self.names, self.start):
-            if word in (name.lower(), str(number), f"{number} {name.lower()}"):
-                return number
-        return ActionError(f"{_quoted(found)} is not an action. {self.form()}")
+        number = self.chosen(found)
+        return ActionError(f"{quoted(found)} is not an action. {self.form()}") if number is None else number
 
 
 @dataclass(frozen=True)
@@ -65,11 +81,24 @@ class TextActions:
 
     def form(self) -> str:
         """Return how to write an action."""
+        return f"Write one line `action: <text>`, {self._bounds()}"
+
+    def choice(self) -> str:
+        """Return what there is to choose from."""
+        return f"An action is a text, {self._bounds()}"
+
+    def _bounds(self) -> str:
         characters = "".join(sorted(self.space.character_set))
-        return (
-            f"Write one line `action: <text>`, {self.space.min_length} to {self.space.max_length} characters long, "
-            f"of these characters: {characters}"
-        )
+        return f"{self.space.min_length} to {self.space.max_length} characters long, of these characters: {characters}"
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of an action; of the characters it tells in words."""
+        least, most = int(self.space.min_length), int(self.space.max_length)
+        return {"type": "string", "minLength": least, "maxLength": most, "description": self.choice()}
+
+    def chosen(self, value: Any) -> str | None:
+        """Return the text, None if the space does not contain it."""
+        return value if isinstance(value, str) and value in self.space else None
 
     def parse(self, text: str) -> str | ActionError:
         """Return the text, if the space contains it."""
@@ -79,7 +108,7 @@ class TextActions:
         word = found.strip()
         if word in self.space:
             return word
-        return ActionError(f"{_quoted(word)} is not an action. {self.form()}")
+        return ActionError(f"{quoted(word)} is not an action. {self.form()}")
 
 
 def farewell(text: str) -> str | None:
@@ -101,7 +130,8 @@ def _spoken(text: str) -> str | ActionError:
     return labelled[0] if labelled else text.strip()
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return a text between backticks, at most so many characters of it."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     return f"`{text}`" if len(text) <= _MAX_QUOTED else f"`{text[:_MAX_QUOTED]}…`"
 

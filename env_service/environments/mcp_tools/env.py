@@ -14,16 +14,18 @@ import os
 import shutil
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.mcp_tools import prompts
-from env_service.environments.mcp_tools.calls import BadCall, Call, answer_line, parse, visible_text
+from env_service.environments.mcp_tools.calls import answer_line, parse, visible_text
 from env_service.environments.mcp_tools.config import McpConfig, config_path, load_config, resolved, task_paths
 from env_service.environments.mcp_tools.grading import Record, grade, read_judge, state_of
 from env_service.environments.mcp_tools.servers import Connect, ServerError, Servers, connector
 from env_service.environments.mcp_tools.tasks import SPLITS, McpTask, load_tasks
+from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
 PREFIX = "mcp-instance-"
 STALE_AFTER_S = 24 * 3600.0
@@ -47,7 +49,7 @@ def _sweep(root: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-_FLAGS = {"is_open_query": False, "sparse": True}
+_FLAGS = {"is_open_query": False, "native_tools": False, "sparse": True}
 _STEP_BUDGET_S = 90.0
 """Seconds for all calls of one message."""
 
@@ -79,13 +81,15 @@ def connects_of(config: McpConfig, config_dir: Path, folder: Path) -> dict[str, 
 
 
 class McpEnv(BaseEnv):
-    """One request and one set of servers of its own. Parameters: `is_open_query`, `sparse`."""
+    """One request and one set of servers of its own. Parameters: `is_open_query`, `native_tools` (calls come in
+    `tool_calls` alone), `sparse`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 120.0
     memory_mb: ClassVar[int] = (
         0  # it would bind the servers, too, and Node.js reserves gigabytes of address space at its start
     )
+    native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Look the task up and begin to start the servers; raises ValueError for an unknown task or parameter."""
@@ -116,7 +120,8 @@ class McpEnv(BaseEnv):
         self._servers.wait_started()
         self._set_up()
         query = prompts.OPEN_QUERY if self._flags["is_open_query"] else self._task.question
-        system = prompts.system_prompt(self._servers.tools.values())
+        tools = self._servers.tools.values()
+        system = prompts.NATIVE_SYSTEM if self._flags["native_tools"] else prompts.system_prompt(tools)
         facts = {"query": query, "is_open_query": self._flags["is_open_query"], "tools": list(self._servers.tools)}
         return {
             "state": [{"role": "system", "content": system}, {"role": "user", "content": query}],
@@ -144,7 +149,7 @@ class McpEnv(BaseEnv):
         if self._record.final_text is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         self._counts["steps"] += 1
-        calls = parse(action)
+        calls = structured_calls(action) if self._flags["native_tools"] else parse(action)
         if not calls:
             self._record.final_text = visible_text(action)
             return self._reply([{"role": "user", "content": "The task is closed."}], over=True)
@@ -152,7 +157,8 @@ class McpEnv(BaseEnv):
         texts = [text for text, _ in results]
         refused = next((text for text, was_carried_out in results if not was_carried_out), False)
         if action.get("tool_calls"):
-            return self._reply([{"role": "tool", "content": text} for text in texts], refused=refused)
+            state = [answer_to(call, text) for call, text in zip(calls, texts, strict=True)]
+            return self._reply(state, refused=refused)
         return self._reply([{"role": "user", "content": prompts.responses(texts)}], refused=refused)
 
     def _reply(self, state: list[Message], *, over: bool = False, refused: bool | str = False) -> StepResult:
@@ -165,7 +171,7 @@ class McpEnv(BaseEnv):
         """The answer of the final message: its line `answer: ...`, "" if it has none; None before it."""
         return None if self._record.final_text is None else answer_line(self._record.final_text) or ""
 
-    def _carry_out(self, calls: list[Call | BadCall]) -> list[tuple[str, bool]]:
+    def _carry_out(self, calls: list[ToolCall | BadCall]) -> list[tuple[str, bool]]:
         """Carry out the calls one after the other and return what each gave, and whether it was carried out without an
         error."""
         deadline = time.monotonic() + _STEP_BUDGET_S
@@ -179,22 +185,28 @@ class McpEnv(BaseEnv):
                 results.append(self._carry_out_one(call, deadline - time.monotonic()))
         return results
 
-    def _carry_out_one(self, call: Call | BadCall, left_s: float) -> tuple[str, bool]:
+    def _carry_out_one(self, call: ToolCall | BadCall, left_s: float) -> tuple[str, bool]:
         if isinstance(call, BadCall):
             self._counts["errors"] += 1
             return f"Error: {call.reason}", False
-        if call.name not in self._servers.tools:
+        name = self._names().get(call.name)
+        if name is None:
             self._counts["errors"] += 1
-            near = difflib.get_close_matches(call.name, self._servers.tools, 1)
+            near = difflib.get_close_matches(call.name, self._names(), 1)
             return f"Error: there is no function {repr(call.name)[:80]}" + (
                 f"; did you mean {near[0]!r}?" if near else "."
             ), False
-        result = self._servers.call(call.name, call.arguments, min(self._config.call_timeout_s, left_s))
+        result = self._servers.call(name, call.arguments, min(self._config.call_timeout_s, left_s))
         self._counts["calls"] += 1
         self._counts["errors"] += result.is_error
-        self._record.calls.append((call.name, call.arguments, result))
+        self._record.calls.append((name, call.arguments, result))
         text = prompts.clipped(result.text, self._config.max_result_chars)
         return (f"Error: {text}", False) if result.is_error else (text, True)
+
+    def _names(self) -> dict[str, str]:
+        """The tools' names as the agent writes them, and as the servers do."""
+        names = list(self._servers.tools)
+        return prompts.native_names(names) if self._flags["native_tools"] else {name: name for name in names}
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the episode by its task's checks: 0 or 1, or with `sparse` false the share that holds. 0 before the end
@@ -233,6 +245,15 @@ class McpEnv(BaseEnv):
             "tools": [prompts.tool_schema(tool) for tool in self._servers.tools.values()],
             "counts": dict(self._counts),
         }
+
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return the servers' tools, under names that chat APIs take."""
+        self._servers.wait_started()
+        tools = self._servers.tools
+        return [
+            prompts.tool_schema(replace(tools[there], name=name))
+            for name, there in prompts.native_names(list(tools)).items()
+        ]
 
     def close(self) -> None:
         """Stop the servers and remove the instance's folder."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from env_service.environments.mcp_tools.servers import Tool
 
+_NATIVE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 _SYSTEM = """# Tools
 
 You may call one or more functions to assist with the user query.
@@ -24,10 +27,11 @@ For each function call, return a json object with function name and arguments wi
 
 # Conversation
 
-The results of your calls come back within <tool_response></tool_response> tags. Keep calling until the user's \
-request is fulfilled.
+The results of your calls come back within <tool_response></tool_response> tags. """
+NATIVE_SYSTEM = """Keep calling until the user's request is fulfilled.
 A message without a call is your final one and ends the task: if the user asked for something, finish it with a line \
 "Answer: ..."."""
+"""The system message where the chat template lists the tools and says how to call them."""
 
 OPEN_QUERY = (
     "There is no task. Explore the functions above: find out what they do, which state they work on and what they "
@@ -46,7 +50,23 @@ def tool_schema(tool: Tool) -> dict[str, Any]:
 
 def system_prompt(tools: Iterable[Tool]) -> str:
     """Return the system message: one compact schema per line."""
-    return _SYSTEM.format(tools="\n".join(json.dumps(tool_schema(tool), ensure_ascii=False) for tool in tools))
+    listed = "\n".join(json.dumps(tool_schema(tool), ensure_ascii=False) for tool in tools)
+    return _SYSTEM.format(tools=listed) + NATIVE_SYSTEM
+
+
+def native_names(names: Sequence[str]) -> dict[str, str]:
+    """Return a name that chat APIs take (letters, digits, _ and -, at most 64) for each tool, and the tool's own.
+
+    A tool whose name they take keeps it; of others that become alike all but the first get a number.
+    """
+    kept = {name: name for name in names if _NATIVE.fullmatch(name)}
+    for name in names:
+        plain = short = _OTHER.sub("_", name)[:64] or "_"
+        number = 2
+        while kept.get(short, name) != name:
+            short, number = f"{plain[:60]}_{number}", number + 1
+        kept[short] = name
+    return kept
 
 
 def clipped(text: str, most: int) -> str:

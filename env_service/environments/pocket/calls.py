@@ -1,7 +1,7 @@
-"""A tool call as data, read from and written in either syntax.
+"""A tool call as data, read from and written in either syntax, or read from a message's `tool_calls`.
 
-`parse` never raises anything but `CallError`, whose text is meant for the agent; text that is no call cannot become
-one.
+Reading never raises anything but `CallError`, whose text is meant for the agent; what is no call cannot become one.
+Chat APIs take no dots in names: their `note_find` is `note.find` here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from env_service.base import Message
-from env_service.environments.pocket.tools import Param
+from env_service.environments.pocket.tools import TOOLS, Param
+from env_service.tool_calls import BadCall, ToolCall, printable, structured_calls
 
 Syntax = Literal["compact", "json"]
 SYNTAXES: tuple[Syntax, ...] = ("compact", "json")
 _THINK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _MARK = "<tool_call>"
+_DOTTED = re.compile("|".join(re.escape(name) for name in TOOLS if "." in name))
 HOW_TO = {
     "compact": "write TOOL ARGS on one line",
     "json": 'write <tool_call>{"name": TOOL, "arguments": {...}}</tool_call>',
@@ -46,9 +48,8 @@ def parse(action: Message, syntax: Syntax) -> Call:
 
     Both syntaxes are always understood; `syntax` only decides which one an error explains. Raises CallError.
     """
-    native = action.get("tool_calls")
-    if native:
-        return _from_json(native[0].get("function", native[0]), syntax)
+    if native := structured_calls(action):
+        return call_of(native[0], HOW_TO[syntax])
     text = _THINK.sub("", str(action.get("content") or "")).strip()
     at = text.find(_MARK)
     if at >= 0:
@@ -62,9 +63,26 @@ def parse(action: Message, syntax: Syntax) -> Call:
     return Call(tool, tuple(words[1:]) if tool == "done" else tuple(w.lower() for w in words[1:]))
 
 
+def call_of(native: ToolCall | BadCall, how_to: str) -> Call:
+    """Read a call of a message's `tool_calls`; raises CallError that ends with `how_to`."""
+    if isinstance(native, BadCall):
+        raise CallError(f"{native.reason} , {how_to}")
+    call = _call(native.name, native.arguments, how_to)
+    return Call(call.tool, tuple(map(_dotted, call.args)), call.keys) if call.tool == "doc" else call
+
+
+def undotted(text: str) -> str:
+    """Return a text with the names of tools as chat APIs take them."""
+    return _DOTTED.sub(lambda name: name[0].replace(".", "_"), text)
+
+
+def _dotted(name: str) -> str:
+    return name.replace("_", ".")
+
+
 def _decode(text: str, syntax: Syntax) -> Any:
     try:
-        return json.JSONDecoder().raw_decode(text.lstrip())[0]
+        return printable(json.JSONDecoder().raw_decode(text.lstrip())[0])
     except (ValueError, RecursionError) as error:
         raise CallError(f"broken json , {HOW_TO[syntax]}") from error
 
@@ -75,19 +93,23 @@ def _from_json(data: Any, syntax: Syntax) -> Call:
         arguments = _decode(arguments, syntax) if arguments.strip() else {}
     if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not isinstance(arguments, dict):
         raise CallError(f"not a call , {HOW_TO[syntax]}")
-    tool = data["name"].strip().lower().replace("_", ".")
-    given = {str(k): _text(v, syntax) for k, v in arguments.items() if v is not None}
+    return _call(data["name"], arguments, HOW_TO[syntax])
+
+
+def _call(name: str, arguments: dict[str, Any], how_to: str) -> Call:
+    tool = _dotted(name.strip().lower())
+    given = {str(k): _text(v, how_to) for k, v in arguments.items() if v is not None}
     if tool != "done":
         given = {k: v.lower() for k, v in given.items()}
     return Call(tool, tuple(given.values()), tuple(given))
 
 
-def _text(value: Any, syntax: Syntax) -> str:
+def _text(value: Any, how_to: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str | int):
         return str(value).strip()
-    raise CallError(f"arguments are words or whole numbers , {HOW_TO[syntax]}")
+    raise CallError(f"arguments are words or whole numbers , {how_to}")
 
 
 def render(call: Call, signature: Sequence[Param], syntax: Syntax) -> str:

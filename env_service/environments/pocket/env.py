@@ -7,13 +7,15 @@ task or parameter, a step after the end) raises ValueError.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
-from env_service.environments.pocket.calls import SYNTAXES, CallError, Syntax, parse
+from env_service.environments.pocket.calls import SYNTAXES, Call, CallError, Syntax, call_of, parse, undotted
 from env_service.environments.pocket.grading import score
-from env_service.environments.pocket.prompts import opening, tool_schema
+from env_service.environments.pocket.prompts import native_schema, opening, tool_schema
 from env_service.environments.pocket.tasks import (
     OPEN,
     Task,
@@ -25,6 +27,9 @@ from env_service.environments.pocket.tasks import (
 )
 from env_service.environments.pocket.tools import TOOLS
 from env_service.environments.pocket.world import World
+from env_service.tool_calls import BadCall, answer_to, structured_calls
+
+_HOW_TO_NATIVE = "call a tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class PocketParams:
     real LLM.
     - `syntax`: how calls are written in the prompt and in errors; both syntaxes are always understood.
     - `verbose`: a system message with rules and tools, for a real LLM.
+    - `native_tools`: calls come in `tool_calls` and nowhere else; each counts as a step. Errors then use JSON.
     - `is_open_query`: no task, explore for `explore_steps` calls.
     - `sparse`: whether `evaluate` gives 0 or 1, or the dense share of checks.
     """
@@ -40,6 +46,7 @@ class PocketParams:
     slack: int = 1
     syntax: Syntax = "compact"
     verbose: bool = False
+    native_tools: bool = False
     is_open_query: bool = False
     explore_steps: int = 8
     sparse: bool = True
@@ -62,7 +69,7 @@ class PocketParams:
             raise ValueError(f"slack={made.slack} must be 0 or more, explore_steps={made.explore_steps} 1 or more")
         if made.syntax not in SYNTAXES:
             raise ValueError(f"parameter syntax={made.syntax!r} must be one of {', '.join(SYNTAXES)}")
-        return made
+        return replace(made, syntax="json") if made.native_tools else made
 
 
 class PocketEnv(BaseEnv):
@@ -71,6 +78,7 @@ class PocketEnv(BaseEnv):
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 10.0
     explore_steps: ClassVar[str] = "explore_steps"
+    native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Build the start state; raises ValueError for a wrong id or parameter."""
@@ -99,9 +107,13 @@ class PocketEnv(BaseEnv):
     def _opening(self) -> tuple[list[Message], dict[str, Any]]:
         """The opening messages and what is known of the task."""
         task = self.task
-        query = task.query if task else None
-        messages = opening(self.world.site, query, syntax=self._settings.syntax, verbose=self._settings.verbose)
+        messages = self._opening_messages(task.query if task else None)
         return messages, {"query": task.query, "family": task.family, "level": task.level} if task else {}
+
+    def _opening_messages(self, query: str | None) -> list[Message]:
+        chosen = self._settings
+        native = chosen.native_tools
+        return opening(self.world.site, query, syntax=chosen.syntax, verbose=chosen.verbose, native=native)
 
     @property
     def is_open(self) -> bool:
@@ -114,8 +126,8 @@ class PocketEnv(BaseEnv):
         return self.world.answer is not None or self.steps >= self.max_steps
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Carry out the one call of an assistant message. The reward is 0 until the episode is over, then what
-        `evaluate` says.
+        """Carry out the one call of an assistant message; with native tools all of its calls, each a step, in their
+        order. The reward is 0 until the episode is over, then what `evaluate` says.
 
         `info`: steps, errors so far, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None).
         Raises ValueError if the episode is over.
@@ -124,12 +136,14 @@ class PocketEnv(BaseEnv):
             raise ValueError(
                 f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance"
             )
-        self.steps += 1
-        answer, refused = self._carry_out(action)
-        self.errors += refused
+        if self._settings.native_tools:
+            state, refused = self._answer_natively(action)
+        else:
+            answer, refused = self._answer(partial(parse, action, self._settings.syntax))
+            state = [{"role": "user", "content": answer}]
         stop = "finished" if self.world.answer is not None else "max_steps" if self.is_over else None
         return {
-            "state": [{"role": "user", "content": answer}],
+            "state": state,
             "reward": self.evaluate() if stop else 0.0,
             "is_terminated": stop is not None,
             "info": {
@@ -142,12 +156,34 @@ class PocketEnv(BaseEnv):
             },
         }
 
-    def _carry_out(self, action: Message) -> tuple[str, bool]:
-        """The observation, and whether the call was refused."""
+    def _answer(self, read: Callable[[], Call]) -> tuple[str, bool]:
+        """Read a call and carry it out as one step; returns the observation, and whether the call was refused."""
+        self.steps += 1
         try:
-            return self.world.carry_out(parse(action, self._settings.syntax)), False
+            return self._carry_out(read()), False
         except CallError as error:
+            self.errors += 1
             return f"err {error}", True
+
+    def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
+        """Answer each call of a message, those after the episode's end without carrying them out; returns the
+        observation, and whether any was refused."""
+        calls = structured_calls(action)
+        if not calls:
+            text, refused = self._answer(partial(call_of, BadCall("no call"), _HOW_TO_NATIVE))
+            return [{"role": "user", "content": text}], refused
+        state, any_refused = list[Message](), False
+        for call in calls:
+            text, refused = "err not carried out , the episode is over", True
+            if not self.is_over:
+                text, refused = self._answer(partial(call_of, call, _HOW_TO_NATIVE))
+            state.append(answer_to(call, undotted(text)))
+            any_refused |= refused
+        return state, any_refused
+
+    def _carry_out(self, call: Call) -> str:
+        """The observation; raises CallError if the call is wrong."""
+        return self.world.carry_out(call)
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Grade the state as it is now: sparse 0 or 1, or the dense share of checks beyond doing nothing; 0 without a
@@ -177,6 +213,10 @@ class PocketEnv(BaseEnv):
                 facts[str(table)] = shown
         answer = self.world.answer
         return {"facts": facts, "answer": answer, "finished": answer is not None, "exact": True, "steps": self.steps}
+
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return the tools under the names that chat APIs take: `note_find` for `note.find`."""
+        return [native_schema(tool) for tool in TOOLS.values()]
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:

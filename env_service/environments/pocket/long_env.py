@@ -25,7 +25,6 @@ from env_service.environments.pocket.calls import Call, CallError, Syntax
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES, Family
 from env_service.environments.pocket.grading import score
-from env_service.environments.pocket.prompts import opening
 from env_service.environments.pocket.quirks import adapt, quirks_of
 from env_service.environments.pocket.tasks import HELD_OUT_WORDING_FROM, OPEN, SPLITS, nth_id, read_list_params
 from env_service.environments.pocket.world import Facts, Tables, World
@@ -190,22 +189,15 @@ class PocketLongEnv(PocketEnv):
 
     def _opening(self) -> tuple[list[Message], dict[str, Any]]:
         first = self.chain.goals[0] if self.chain else None
-        messages = opening(
-            self.world.site,
-            first.query if first else None,
-            syntax=self._settings.syntax,
-            verbose=self._settings.verbose,
-        )
+        messages = self._opening_messages(first.query if first else None)
         if self.chain and self._settings.verbose:
             messages[0]["content"] += _VERBOSE
         facts = {"query": first.query, "goals": len(self.chain.goals)} if first and self.chain else {}
         return messages, facts
 
-    def _carry_out(self, action: Message) -> tuple[str, bool]:
-        answer, refused = super()._carry_out(action)
-        if self.chain and self.world.answer is not None:
-            return self._end_goal(self.chain, answer), refused
-        return answer, refused
+    def _carry_out(self, call: Call) -> str:
+        answer = super()._carry_out(call)
+        return self._end_goal(self.chain, answer) if self.chain and self.world.answer is not None else answer
 
     def _end_goal(self, chain: Chain, goodbye: str) -> str:
         """Grade the goal, put the world right, and return the next goal's wording, or `goodbye` after the last."""

@@ -7,18 +7,18 @@ at, if there is one. Anything else is `Nothing`, with a sentence that tells the 
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from env_service.base import Message
+from env_service.tool_calls import BadCall, ToolCall, structured_calls, tagged_calls
 
+TOOL_NAME = "python"
 Style = Literal["block", "tool_call", "structured"]
 
 _BLOCK = re.compile(r"```(?:python3?|py)\b[ \t]*\n?", re.IGNORECASE)
 _BLOCK_END = re.compile(r"^[ \t]*```", re.MULTILINE)
-_TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _ANSWER_LINE = re.compile(
     r"^[ \t*_#>-]*(?:the[ \t]+)?(?:final[ \t]+)?answer[ \t*_]*(?::|\bis\b:?)(.*)$", re.IGNORECASE | re.MULTILINE
 )
@@ -77,43 +77,17 @@ def answer_of(text: str) -> str | None:
     return next((line for line in reversed(lines) if line), None)
 
 
-def _loaded(text: str) -> tuple[Any, str]:
-    """Return the JSON value, or why there is none (model text may also be too deep or hold numbers that are too
-    long)."""
-    try:
-        return json.loads(text, strict=False), ""
-    except (ValueError, RecursionError) as error:
-        return None, str(error)[:200]
-
-
-def _code_of_call(name: Any, arguments: Any, style: Style, further: int) -> Action:
-    if name != "python":
-        return Nothing(f"There is no tool {repr(name)[:80]}; the only one is python: {_CALL_FORM}", style)
-    if isinstance(arguments, str):
-        arguments, wrong = _loaded(arguments)
-        if wrong:
-            return Nothing(f"The arguments of the tool call are no valid JSON ({wrong}).", style)
-    code = arguments.get("code") if isinstance(arguments, dict) else None
+def code_of(call: ToolCall | BadCall, style: Style, further: int = 0) -> Code | Nothing:
+    """Return the code that a call carries, or why it carries none."""
+    if isinstance(call, BadCall):
+        return Nothing(f"{call.reason[0].upper()}{call.reason[1:]}.", style)
+    form = "" if style == "structured" else f": {_CALL_FORM}"
+    if call.name != TOOL_NAME:
+        return Nothing(f"There is no tool {repr(call.name)[:80]}; the only one is {TOOL_NAME}{form}", style)
+    code = call.arguments.get("code")
     if not isinstance(code, str) or not code.strip():
-        return Nothing(f"The tool call has no text `code` in its arguments; write {_CALL_FORM}", style)
+        return Nothing(f"The tool call has no text `code` in its arguments{form}", style)
     return Code(code, style, further)
-
-
-def _structured(calls: list[dict[str, Any]]) -> Action:
-    function = calls[0].get("function") if isinstance(calls[0], dict) else None
-    if not isinstance(function, dict):
-        return Nothing("The tool call has no `function`.", "structured")
-    return _code_of_call(function.get("name"), function.get("arguments"), "structured", len(calls) - 1)
-
-
-def _tagged(text: str) -> Action:
-    bodies = _TOOL_CALL.findall(text)
-    call, wrong = _loaded(bodies[0])
-    if wrong:
-        return Nothing(f"The tool call is no valid JSON ({wrong}); write {_CALL_FORM}", "tool_call")
-    if not isinstance(call, dict):
-        return Nothing(f"The tool call is no JSON object; write {_CALL_FORM}", "tool_call")
-    return _code_of_call(call.get("name"), call.get("arguments"), "tool_call", len(bodies) - 1)
 
 
 def _block(text: str, start: re.Match[str]) -> Action:
@@ -128,13 +102,13 @@ def _block(text: str, start: re.Match[str]) -> Action:
 
 def parse(message: Message) -> Action:
     """Return what the message asks for; never raises for what a model may write."""
-    calls = message.get("tool_calls")
-    if calls:
-        return _structured(calls)
-    text = (message["content"] or "").rsplit("</think>", 1)[-1]
+    if calls := structured_calls(message):
+        return code_of(calls[0], "structured", len(calls) - 1)
+    text = (message.get("content") or "").rsplit("</think>", 1)[-1]
     block, call = _BLOCK.search(text), text.find("<tool_call>")
     if call >= 0 and (block is None or call < block.start()):
-        return _tagged(text)
+        tagged = tagged_calls(text, _CALL_FORM)
+        return code_of(tagged[0], "tool_call", len(tagged) - 1)
     if block is not None:
         return _block(text, block)
     answer = answer_of(text)
@@ -143,4 +117,16 @@ def parse(message: Message) -> Action:
     return Nothing(
         r"This message holds neither code nor an answer. Write a ```python block to run code, or finish with "
         r"\boxed{answer}."
+    )
+
+
+def parse_native(message: Message) -> list[ToolCall | BadCall] | Answer | Nothing:
+    """Return the calls of a message in their order, its answer if it has none; code in its text is only shown."""
+    if calls := structured_calls(message):
+        return calls
+    answer = answer_of((message.get("content") or "").rsplit("</think>", 1)[-1])
+    if answer:
+        return Answer(answer)
+    return Nothing(
+        r"This message holds neither a call nor an answer. Call the tool to run code, or finish with \boxed{answer}."
     )

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import difflib
 import os
+import time
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.python_tool import prompts
-from env_service.environments.python_tool.actions import Answer, Code, Nothing, parse
+from env_service.environments.python_tool.actions import Answer, Code, Nothing, code_of, parse, parse_native
 from env_service.environments.python_tool.checkers import is_correct
 from env_service.environments.python_tool.sandbox.host import MAX_CODE_BYTES, RunResult, Sandbox
 from env_service.environments.python_tool.settings import Settings, read_settings
 from env_service.environments.python_tool.tasks import SPLITS, PythonTask, load_tasks
+from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
-_FLAGS = {"is_open_query": False, "stateful": True, "sparse": True}
+_FLAGS = {"is_open_query": False, "native_tools": False, "stateful": True, "sparse": True}
+_STEP_BUDGET_S = 60.0
+"""Seconds after which no further call of a message is run."""
 
 _spare: tuple[int, Sandbox] | None = None
 """A sandbox started by `warm_up`, and the process that started it."""
@@ -40,6 +44,10 @@ def _read_flags(params: dict[str, Any] | None, flags: dict[str, bool]) -> dict[s
     return {**flags, **(params or {})}
 
 
+def _said(text: str) -> list[Message]:
+    return [{"role": "user", "content": text}]
+
+
 def _start(settings: Settings) -> Sandbox:
     """Return a sandbox that stands or is being built: the spare one if it fits."""
     global _spare
@@ -54,12 +62,13 @@ def _start(settings: Settings) -> Sandbox:
 
 
 class PythonEnv(BaseEnv):
-    """One problem and one interpreter. Parameters: `is_open_query`, `stateful` (false: every run starts afresh),
-    `sparse`."""
+    """One problem and one interpreter. Parameters: `is_open_query`, `native_tools` (code comes in `tool_calls` alone),
+    `stateful` (false: every run starts afresh), `sparse`."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 90.0
     memory_mb: ClassVar[int] = 0  # the interpreter has a limit of its own, which this one would silently lower
+    native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Look the task up and start building the sandbox; raises ValueError for an unknown task or parameter."""
@@ -93,7 +102,8 @@ class PythonEnv(BaseEnv):
         self._flags = _read_flags(params, self._flags)
         self._sandbox.wait_ready()
         query = prompts.OPEN_QUERY if self._flags["is_open_query"] else self._task.question
-        system = prompts.system_prompt(self._settings, stateful=self._flags["stateful"])
+        flags = self._flags
+        system = prompts.system_prompt(self._settings, stateful=flags["stateful"], native=flags["native_tools"])
         facts = {"query": query, "family": self._task.family, "level": self._task.level, "checker": self._task.checker}
         return {
             "state": [{"role": "system", "content": system}, {"role": "user", "content": query}],
@@ -106,7 +116,7 @@ class PythonEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Run the message's code, or take its answer and end the episode.
+        """Run the message's code, or take its answer and end the episode; with native tools, run all of its calls.
 
         The reward is 0 until the end, then what `evaluate` says. `info`: `status` (ok, error, timeout, output_limit,
         died, no_action, answered), `refused` (no action, or code that failed), `finished`, `answer`, counts so far, and
@@ -115,27 +125,42 @@ class PythonEnv(BaseEnv):
         if self._answer is not None:
             raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
         self._counts["steps"] += 1
-        asked = parse(action)
-        if isinstance(asked, Code) and len(asked.source.encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
-            asked = Nothing(f"The code is longer than the {MAX_CODE_BYTES} bytes allowed.", asked.style)
+        asked = parse_native(action) if self._flags["native_tools"] else parse(action)
         if isinstance(asked, Answer):
             self._answer = asked.text
-            return self._reply("The answer was taken.", "answered", reward=self.evaluate(), over=True)
+            return self._reply(_said("The answer was taken."), "answered", reward=self.evaluate(), over=True)
+        if isinstance(asked, list):
+            return self._run_calls(asked)
+        text, facts = self._run(asked)
+        calls = structured_calls(action)
+        return self._reply([answer_to(calls[0], text)] if calls else _said(text), **facts)
+
+    def _run(self, asked: Code | Nothing) -> tuple[str, dict[str, Any]]:
+        """Run code; returns the observation, and what `info` says of it."""
+        if isinstance(asked, Code) and len(asked.source.encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
+            asked = Nothing(f"The code is longer than the {MAX_CODE_BYTES} bytes allowed.", asked.style)
         if isinstance(asked, Nothing):
-            return self._reply(
-                prompts.framed(asked.reason, asked.style),
-                "no_action",
-                structured=asked.style == "structured",
-                refused=asked.reason,
-            )
+            return prompts.framed(asked.reason, asked.style), {"status": "no_action", "refused": asked.reason}
         lost = self._revive()
         result = self._sandbox.run(asked.source)
         text = prompts.observation(asked, result, self._settings.limits, lost_before=lost)
         self._account(result)
-        is_tool = asked.style == "structured"
-        return self._reply(
-            text, result.status, structured=is_tool, wall_s=round(result.wall_s, 4), refused=result.status != "ok"
-        )
+        return text, {"status": result.status, "wall_s": round(result.wall_s, 4), "refused": result.status != "ok"}
+
+    def _run_calls(self, calls: list[ToolCall | BadCall]) -> StepResult:
+        """Run the code of each call, until their time is used up; `info` tells of the first that was refused, else of
+        the last."""
+        state: list[Message] = []
+        told: dict[str, Any] = {}
+        deadline = time.monotonic() + min(_STEP_BUDGET_S, self.call_timeout_s - self._settings.limits.wall_s)
+        for call in calls:
+            asked = code_of(call, "structured")
+            if state and time.monotonic() >= deadline:
+                asked = Nothing("Not run: the time for the calls of one message is used up.", "structured")
+            text, facts = self._run(asked)
+            state.append(answer_to(call, text))
+            told = told if told.get("refused") else facts
+        return self._reply(state, **told)
 
     def _revive(self) -> bool:
         """Replace an interpreter that was killed since the last run; return whether that was needed."""
@@ -160,10 +185,10 @@ class PythonEnv(BaseEnv):
             self._sandbox.close()
             self._sandbox = Sandbox(self._settings.limits, self._settings.package_paths)
 
-    def _reply(self, text: str, status: str, *, reward: float = 0.0, over: bool = False, structured: bool = False,
+    def _reply(self, state: list[Message], status: str, *, reward: float = 0.0, over: bool = False,
                **facts: Any) -> StepResult:  # fmt: skip
         return {
-            "state": [{"role": "tool" if structured else "user", "content": text}],
+            "state": state,
             "reward": reward,
             "is_terminated": over,
             "info": {

@@ -6,14 +6,14 @@ import json
 import re
 from typing import Any
 
-from env_service.environments.python_tool.actions import Code, Style
+from env_service.environments.python_tool.actions import TOOL_NAME, Code, Style
 from env_service.environments.python_tool.sandbox.host import Limits, RunResult
 from env_service.environments.python_tool.settings import Settings
 
 TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
-        "name": "python",
+        "name": TOOL_NAME,
         "description": "Run Python code. Variables and imports last from call to call; the value of a last expression "
         "is shown.",
         "parameters": {
@@ -24,21 +24,25 @@ TOOL: dict[str, Any] = {
     },
 }
 
-_SYSTEM = """You solve problems with the help of a Python interpreter.
+_SYSTEM = """{purpose}
 
 To run code, write one block and end your message:
 ```python
 print(2 ** 10)
 ```
 or call the tool: <tool_call>{{"name": "python", "arguments": {{"code": "print(2 ** 10)"}}}}</tool_call>
-The first block of a message is run, and its output comes back in the next message. {state} The value of a last \
-expression is shown.
+The first block of a message is run, and its output comes back in the next message. {facts}
+
+When you are done, give the answer in a message without code{ending}"""
+_NATIVE_SYSTEM = """{purpose} {facts}
+
+When you are done, give the answer in a message without a call{ending}"""
+_PURPOSE = "You solve problems with the help of a Python interpreter."
+_FACTS = """{state} The value of a last expression is shown.
 Each run may take {wall:g} seconds and {memory} MB. There is no network, no other process and no file but those you \
 write yourself.
-Beyond the standard library you can import: {packages}.
-
-When you are done, give the answer in a message without code, as \\boxed{{answer}} or as a last line "answer: ...". \
-That ends the task."""
+Beyond the standard library you can import: {packages}."""
+_ENDING = r""", as \boxed{answer} or as a last line "answer: ...". That ends the task."""
 
 _LASTING = "Variables and imports last from run to run."
 _STATELESS = "Every run starts in a fresh interpreter."
@@ -49,14 +53,15 @@ OPEN_QUERY = (
 FRESH = "A fresh interpreter was started: variables and imports of earlier runs are gone."
 
 
-def system_prompt(settings: Settings, *, stateful: bool) -> str:
-    """Return the system message."""
-    return _SYSTEM.format(
+def system_prompt(settings: Settings, *, stateful: bool, native: bool = False) -> str:
+    """Return the system message; `native` leaves out how to write code."""
+    facts = _FACTS.format(
         state=_LASTING if stateful else _STATELESS,
         wall=settings.limits.wall_s,
         memory=settings.limits.memory_mb,
         packages=", ".join(settings.packages) or "nothing",
     )
+    return (_NATIVE_SYSTEM if native else _SYSTEM).format(purpose=_PURPOSE, facts=facts, ending=_ENDING)
 
 
 def tool_schema() -> dict[str, Any]:

@@ -13,8 +13,9 @@ import pytest
 from env_service.base import Message
 from env_service.contract import checked_class, checked_init_state, checked_score, checked_step, checked_tasks
 from env_service.environments.mcp_tools import env as mcp_env
-from env_service.environments.mcp_tools.calls import BadCall, Call, final_answer, parse
+from env_service.environments.mcp_tools.calls import final_answer, parse
 from env_service.environments.mcp_tools.env import McpEnv
+from env_service.tool_calls import BadCall, ToolCall
 
 from .conftest import Make
 from .solutions import SOLUTIONS, calling, said
@@ -191,9 +192,9 @@ def test_thoughts_are_not_calls() -> None:
 
 
 def test_calls_are_read_in_every_form() -> None:
-    assert parse(said('<tool_call>{"name": "a", "arguments": "{\\"x\\": 1}"}</tool_call>')) == [Call("a", {"x": 1})]
-    assert parse(said('<tool_call>{"name": "a"}')) == [Call("a", {})]
-    assert parse(said('<tool_call>{"name": "a", "arguments": ""}</tool_call>')) == [Call("a", {})]
+    assert parse(said('<tool_call>{"name": "a", "arguments": "{\\"x\\": 1}"}</tool_call>')) == [ToolCall("a", {"x": 1})]
+    assert parse(said('<tool_call>{"name": "a"}')) == [ToolCall("a", {})]
+    assert parse(said('<tool_call>{"name": "a", "arguments": ""}</tool_call>')) == [ToolCall("a", {})]
     (bad,) = parse(said('<tool_call>{"name": "a", "arguments": "{"}</tool_call>'))
     assert isinstance(bad, BadCall)
 

@@ -104,7 +104,7 @@ def test_the_observation_answers_in_the_way_the_code_was_written(make: Make) -> 
     assert "no valid JSON" in step(env, said("<tool_call>{</tool_call>"))[0]
     call = {"id": "c", "type": "function", "function": {"name": "python", "arguments": '{"code": "1+1"}'}}
     result = env.step({"role": "assistant", "content": "", "tool_calls": [call]})
-    assert result["state"] == [{"role": "tool", "content": "2"}]
+    assert result["state"] == [{"role": "tool", "content": "2", "tool_call_id": "c", "name": "python"}]
 
 
 def test_backticks_in_the_output_do_not_close_its_fence(make: Make) -> None:

@@ -1,0 +1,138 @@
+"""Checks of native tools (`BaseEnv.native_tools`): the list, an answer for each call, and calls that are none.
+
+A class without native tools keeps these promises by having none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from env_service.contract import NO_NATIVE_TOOLS, shorten
+from env_service.probing import ODD_TEXTS, Broken, Failed, Refused, Subject, episode, expect, say
+
+NATIVE = {"native_tools": True}
+NO_TOOL = "no_such_tool_7f3a"
+
+
+def offers_its_tools(subject: Subject) -> None:
+    """With native_tools, where the class has them, info.tools of an opening lists tools with valid JSON schemas, and
+    its messages say nothing of how to write a call."""
+    for params in (NATIVE, {**NATIVE, "is_open_query": True}) if _is_native(subject) else ():
+        with episode(subject, params=params) as (_, state):
+            tools = state["info"]["tools"]
+            expect(bool(tools), "the list is empty")
+            for function in (tool["function"] for tool in tools):
+                schema = function.get("parameters", {})
+                try:
+                    Draft202012Validator.check_schema(schema)
+                except SchemaError as error:
+                    raise Broken(
+                        f"the parameters of {function['name']!r} are no JSON schema: {error.message}"
+                    ) from error
+                expect(
+                    schema.get("type", "object") == "object",
+                    f"the parameters of {function['name']!r} are no object but {shorten(schema)}",
+                )
+            for message in state["state"]:
+                expect(
+                    not any(tag in message["content"] for tag in ("<tool_call>", "<tools>")),
+                    f"it says how to write a call: {shorten(message['content'], 400)}",
+                )
+
+
+def answers_each_call(subject: Subject) -> None:
+    """With native_tools, each call of a message is answered in its turn by a message of the role tool with the call's
+    id and name; content may be null."""
+    if not _is_native(subject):
+        return
+    with episode(subject, params=NATIVE) as (_, state):
+        tools = [tool["function"] for tool in state["info"]["tools"]]
+    calls = [(tool["name"], json.dumps(least_value(tool.get("parameters", {})))) for tool in tools]
+    _call_all(subject, [[call] for call in calls])
+    _call_all(subject, [[calls[0], (NO_TOOL, "{}"), calls[-1]]])
+
+
+def bears_any_call(subject: Subject) -> None:
+    """With native_tools, a call of no tool, broken arguments and a message without a call are answered by an
+    observation, never by an exception."""
+    if not _is_native(subject):
+        return
+    with episode(subject, params=NATIVE) as (_, state):
+        name = state["info"]["tools"][0]["function"]["name"]
+    odd = ("{", "", "[]", "null", "{}", '{"no_such_argument": 1}', '{"a": NaN}', '{"a": "\\ud800"}', "[" * 20_000)
+    _call_all(subject, [[(NO_TOOL, "{}")], *([(name, arguments)] for arguments in odd), *([] for _ in ODD_TEXTS)])
+
+
+def least_value(schema: Any) -> Any:
+    """Return a small value that fits a JSON schema, as far as types, enums, bounds and required keys say."""
+    if not isinstance(schema, dict):
+        return {}
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    for key in ("enum", "examples"):
+        if schema.get(key):
+            return schema[key][0]
+    for key in ("anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return least_value(schema[key][0])
+    kind = schema.get("type", "object")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: least_value(properties.get(name, {"type": "string"})) for name in schema.get("required", ())}
+    if kind == "array":
+        return [least_value(schema.get("items", {"type": "string"}))] * schema.get("minItems", 0)
+    if kind in ("integer", "number"):
+        return schema.get("minimum", 1)
+    return {"string": "x" * max(1, schema.get("minLength", 1)), "boolean": False}.get(str(kind))
+
+
+def _is_native(subject: Subject) -> bool:
+    try:
+        with episode(subject, params=NATIVE):
+            return True
+    except Refused as error:
+        if NO_NATIVE_TOOLS in str(error):
+            return False
+        raise
+
+
+def _call_all(subject: Subject, messages: list[list[tuple[str, str]]]) -> None:
+    """Send messages of calls (name, JSON text) one after the other, in as many episodes as it takes."""
+    waiting = [_calling(calls, number) for number, calls in enumerate(messages)]
+    while waiting:
+        with episode(subject, params=NATIVE) as (instance_id, _):
+            is_over = False
+            while waiting and not is_over:
+                action = waiting.pop(0)
+                shown = shorten([call["function"] for call in action.get("tool_calls", [])])
+                try:
+                    result = subject.probe.step(instance_id, action)
+                except (Refused, Failed) as error:
+                    raise Broken(f"the calls {shown} raised: {error}") from error
+                is_over = result["is_terminated"]
+                expected = [(call["id"], call["function"]["name"]) for call in action.get("tool_calls", [])]
+                answers = [m for m in result["state"] if m["role"] == "tool"]
+                expect(
+                    [(m.get("tool_call_id"), m.get("name")) for m in answers] == expected
+                    and result["state"][: len(answers)] == answers,
+                    f"the calls {shown} with the ids {[name for name, _ in expected]} were answered by "
+                    f"{shorten(result['state'], 400)}",
+                )
+                expect(bool(result["state"]) or is_over, "the agent gets no observation although the episode goes on")
+
+
+def _calling(calls: list[tuple[str, str]], number: int) -> dict[str, Any]:
+    if not calls:
+        return say(ODD_TEXTS[number % len(ODD_TEXTS)])
+    functions = [{"name": name, "arguments": arguments} for name, arguments in calls]
+    named = [
+        {"id": f"call_{number}_{place}", "type": "function", "function": function}
+        for place, function in enumerate(functions)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": named}

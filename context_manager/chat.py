@@ -172,6 +172,14 @@ class ChatRenderer:
             raise ChatTemplateError(f"the chat template refuses messages of the roles {roles}: {error}") from error
         return text
 
+    def render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
+        """Return messages as the text that the chat template makes of them, with a generation prompt or without.
+
+        Raises:
+            ChatTemplateError: the template refuses them.
+        """
+        return self._render(messages, generate=generate).replace(_CUT, "")
+
     @cached_property
     def _arguments_as_text(self) -> bool:
         """Whether the template takes the arguments of calls as JSON text and not as data."""
@@ -351,11 +359,13 @@ class ChatRenderer:
 
     def _first_close(self, tail: str) -> tuple[int, int, str] | None:
         """Return where the first token that may close a turn stands in a text, its id and its text."""
-        closes = {number: self.tokenizer.decode([number]) for number in self.stop_token_ids} | self._root._call_ends
-        if self._close is not None:
-            closes[self._close[0]] = self._close[1]
-        found = [(tail.find(text), number, text) for number, text in closes.items() if text and text in tail]
+        found = [(tail.find(text), number, text) for number, text in self._closes() if text and text in tail]
         return min(found, default=None)
+
+    def _closes(self) -> list[tuple[int, str]]:
+        """Return ids and texts of the tokens that may close a turn."""
+        stops = {number: self.tokenizer.decode([number]) for number in self.stop_token_ids}
+        return [*(stops | self._root._call_ends).items(), *([] if self._close is None else [self._close])]
 
     @cached_property
     def _close(self) -> tuple[int, str] | None:
@@ -368,6 +378,13 @@ class ChatRenderer:
             first[0] in self.stop_token_ids or not self.tokenizer.decode(first, skip_special_tokens=True)
         )
         return (first[0], text) if special and tail.startswith(text) else None
+
+    def as_sampled(self, text: str, calls: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+        """Return the ids of a reply that the chat template wrote, as the policy would have sampled it: up to the token
+        that closes the turn, which is added where the template leaves it to the next message."""
+        ends = [text.rfind(end) + len(end) for _, end in self._closes() if end and end in text]
+        close = self._root._call_close if calls else self._close
+        return self.encode(text[: max(ends)] if ends else text + (close[1] if close else ""))
 
     def continuation(
         self, messages: Sequence[dict[str, Any]], *, closed: bool, calls: Sequence[Mapping[str, Any]] = ()

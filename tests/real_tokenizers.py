@@ -21,12 +21,14 @@ _QWEN_WORDS = (
 
 @dataclass(frozen=True)
 class Family:
-    """A template, what its tokenizer calls special, and what it has added without calling it so."""
+    """A template (its file, or its text), what its tokenizer calls special, and what it has added without calling it
+    so."""
 
     template: str
     eos: str
     special: tuple[str, ...]
     added: tuple[str, ...] = ()
+    bos: str | None = None
 
 
 _CHATML = (
@@ -118,7 +120,8 @@ def build_family(family: Family, vocabulary: Literal["bytes", "qwen"] = "bytes")
         tokenizer_object=tokenizer,
         eos_token=family.eos,
         pad_token=family.special[0],
-        chat_template=real_template(family.template),
+        bos_token=family.bos,
+        chat_template=family.template if "{" in family.template else real_template(family.template),
     )
 
 

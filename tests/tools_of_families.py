@@ -1,5 +1,6 @@
 """Families whose templates render tools, and tools, calls and answers to render."""
 
+from tests.context_manager.chat_templates import MISTRAL3, MISTRAL7, MISTRAL_SPECIAL
 from tests.real_tokenizers import FAMILIES, Family
 
 _QWEN3 = FAMILIES["qwen3"]
@@ -11,6 +12,8 @@ TOOL_FAMILIES = {
     "qwen3_5_nothink": Family("qwen3_5_nothink", "<|im_end|>", _QWEN3.special, _QWEN3.added),
     "llama3_2": Family("llama3_2", "<|eot_id|>", FAMILIES["llama3_1"].special),
     "gptoss": Family("gptoss", "<|return|>", ("<|endoftext|>", *_HARMONY)),
+    "mistral_v3": Family(MISTRAL3, "</s>", MISTRAL_SPECIAL, bos="<s>"),
+    "mistral_v7": Family(MISTRAL7, "</s>", MISTRAL_SPECIAL, bos="<s>"),
 }
 FIND = {
     "type": "function",

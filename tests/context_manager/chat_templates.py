@@ -66,6 +66,54 @@ PLAIN = (
     "{%- if m['role'] == 'assistant' -%}{{ '<|im_end|>' }}{%- endif -%}{{ '\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ 'assistant:' }}{%- endif -%}"
 )
+# Mistral's third format (Nemo's): the system message and the tools stand in the last user message, a call's id has nine
+# letters and digits, roles alternate; and its seventh, where the system message stays in front.
+_MISTRAL = (
+    "{%- set system = messages[0].content if messages[0].role == 'system' else none -%}"
+    "{%- set said = messages[1:] if system is not none else messages -%}"
+    "{%- set users = said | selectattr('role', 'equalto', 'user') | list -%}"
+    "{%- set ns = namespace(user=true) -%}"
+    "{%- for m in said -%}{%- if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) -%}"
+    "{%- if (m.role == 'user') != ns.user -%}{{ raise_exception('roles must alternate user and assistant') }}{%- endif "
+    "-%}{%- set ns.user = not ns.user -%}{%- endif -%}{%- endfor -%}"
+    "{{ bos_token }}HEAD"
+    "{%- for m in said -%}"
+    "{%- if m.role == 'user' -%}"
+    "{%- if tools and m == users[-1] -%}{{ '[AVAILABLE_TOOLS]' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{%- endif -%}"
+    "{{ '[INST]' }}LAST{{ m.content + '[/INST]' }}"
+    "{%- elif m.tool_calls -%}{{ '[TOOL_CALLS][' }}"
+    "{%- for c in m.tool_calls -%}"
+    "{%- if c.id is not defined or c.id | length != 9 -%}{{ raise_exception('call ids have 9 signs') }}{%- endif -%}"
+    "{{ '{\"name\": ' + c.function.name | tojson + ', \"arguments\": ' + c.function.arguments | tojson }}"
+    "{{ ', \"id\": ' + c.id | tojson + '}' + ('' if loop.last else ', ') }}{%- endfor -%}{{ ']' + eos_token }}"
+    "{%- elif m.role == 'assistant' -%}{{ m.content + eos_token }}"
+    "{%- elif m.role == 'tool' -%}"
+    "{%- if m.tool_call_id is not defined or m.tool_call_id | length != 9 -%}"
+    "{{ raise_exception('call ids have 9 signs') }}{%- endif -%}ANSWER"
+    "{%- endif -%}{%- endfor -%}"
+)
+MISTRAL3 = (
+    _MISTRAL.replace("HEAD", "")
+    .replace("LAST", "{%- if system and m == users[-1] -%}{{ system + '\n\n' }}{%- endif -%}")
+    .replace(
+        "ANSWER",
+        "{{ '[TOOL_RESULTS]{\"content\": ' + m.content | tojson + ', \"call_id\": ' + m.tool_call_id | tojson + "
+        "'}[/TOOL_RESULTS]' }}",
+    )
+)
+MISTRAL7 = (
+    _MISTRAL.replace("HEAD", "{%- if system -%}{{ '[SYSTEM_PROMPT]' + system + '[/SYSTEM_PROMPT]' }}{%- endif -%}")
+    .replace("LAST", "")
+    .replace("ANSWER", "{{ '[TOOL_RESULTS]' + m.tool_call_id + '[TOOL_CONTENT]' + m.content + '[/TOOL_RESULTS]' }}")
+)
+MISTRAL_SPECIAL = (
+    "<unk>",
+    "<s>",
+    "</s>",
+    *(f"[{mark}{name}]" for name in ("INST", "AVAILABLE_TOOLS", "TOOL_RESULTS", "SYSTEM_PROMPT") for mark in ("", "/")),
+    "[TOOL_CALLS]",
+    "[TOOL_CONTENT]",
+)
 
 
 def merging_tokenizer(template, eos):

@@ -4,8 +4,9 @@ sampled ids stay as they were."""
 import pytest
 
 from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.messages import for_template
 from context_manager.template import CausalTemplate, ContextLimits
-from tests.real_tokenizers import FAMILIES, build_family
+from tests.real_tokenizers import FAMILIES, build_family, package_file
 from tests.tools_of_families import FIND, TOOL_FAMILIES, answer, call
 
 LIMITS = ContextLimits(20_000, 20_000, 40_000, 64, 400)
@@ -36,7 +37,9 @@ def test_what_follows_a_call_is_what_the_template_writes_there(renderer):
     called = {"role": "assistant", "content": "", "tool_calls": [call()]}
     tail = renderer.tokenizer.decode(renderer.continuation([answer()], closed=False, calls=[call()]))
     text = whole(renderer, [*OPENING, called, answer()])
-    assert text.endswith(tail) and text.removesuffix(tail).endswith(("}", "</tool_call>", "calls\u2581end\uff5c>"))
+    assert text.endswith(tail) and text.removesuffix(tail).endswith(
+        ("}", "}]", "</tool_call>", "calls\u2581end\uff5c>")
+    )
     assert text.count(tail) == 1 and "seen" in tail and '"x"' not in tail
 
 
@@ -72,3 +75,30 @@ def test_a_template_that_puts_answers_inside_the_turn_that_called_is_refused():
     gemma = ChatRenderer(build_family(type(family)("gemma4_v5", "<turn|>", ("<bos>", "<|turn>", "<turn|>"))))
     with pytest.raises(ChatTemplateError, match="leaves out messages of the role tool"):
         gemma.continuation([answer()], closed=True, calls=[call()])
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("mistral_v3", "tekken_240911.json"), ("mistral_v7", "mistral_instruct_tokenizer_241114.model.v7")],
+)
+def test_the_templates_that_stand_for_mistrals_write_what_its_own_package_writes(name, file):
+    from mistral_common.protocol.instruct.request import ChatCompletionRequest
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+    theirs = MistralTokenizer.from_file(str(package_file("mistral_common", "data", file)))
+    ours = build_family(TOOL_FAMILIES[name])
+    said = [
+        *OPENING,
+        {"role": "assistant", "content": "", "tool_calls": [call()]},
+        answer(),
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": "more"},
+    ]
+    for end in (2, 4, 6):
+        request = ChatCompletionRequest(messages=said[:end], tools=[FIND])
+        written = theirs.encode_chat_completion(request).text
+        text = ours.apply_chat_template(
+            [for_template(message) for message in said[:end]], tools=[FIND], tokenize=False, add_generation_prompt=True
+        )
+        # SentencePiece has a space before each text.
+        assert text.replace(" ", "") == written.replace("\u2581", "").replace(" ", "")

@@ -1,0 +1,214 @@
+"""Token-in, token-out with a model's own chat template: what this project sends, beside what the template would render
+of the whole conversation.
+
+A chat template may write the past otherwise than it was sampled: it drops thoughts, moves the system message, closes an
+empty thought before a reply. Then a model that is served by its template reads other tokens than the ones it was
+trained on. `check_template` plays a small conversation through a context template and says where the two part, before
+anything is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.registry import template_class
+from context_manager.settings import ContextLimits, ContextSettings
+from context_manager.sliding_window import TrimmingTemplate
+from context_manager.template import ContextTemplate
+
+Role = Literal["user", "tool", "calls"]
+# How the environment speaks: a user's messages, plain messages of the role `tool`, answers to calls.
+ROLES: tuple[Role, ...] = ("user", "tool", "calls")
+TURNS = 3
+_LIMITS = ContextLimits(1 << 20, 1 << 20, 1 << 22, 1, 1 << 16)
+_OPENING = [{"role": "system", "content": "You act."}, {"role": "user", "content": "Go on."}]
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Looks.",
+        "parameters": {"type": "object", "properties": {"at": {"type": "string", "description": "what"}}},
+    },
+}
+_SHOWN_CHARS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Where a prompt and the template's rendering of the same conversation part: before which reply (from 1), and what
+    stands there in each."""
+
+    turn: int
+    sent: str
+    rendered: str
+
+    def __str__(self) -> str:
+        return f"before reply {self.turn} the policy reads {self.sent!r} where the template has {self.rendered!r}"
+
+
+def check_template(
+    renderer: ChatRenderer, settings: ContextSettings, tools: Sequence[Mapping[str, Any]] | None = None
+) -> list[str]:
+    """Return warnings, a line each, of what a context template makes of this chat template; none where prompts are
+    token for token what the chat template renders of the whole conversation.
+
+    Args:
+        renderer: of the policy's tokenizer.
+        settings: the context template, its `observation_role` and its other keys.
+        tools: what the policy is given, where its calls are in the model's own format; an empty list where they are not
+            known yet; None where it calls none.
+
+    Raises:
+        ChatTemplateError: the chat template refuses such a conversation, or cannot be taken apart as the context
+            template needs it.
+    """
+    roles: list[Role] = ["calls"] if tools is not None else []
+    if settings.observation_role is not None or tools is None:
+        roles.append(settings.observation_role or "user")
+    warnings = []
+    for role in roles:
+        drift = find_drift(renderer, settings, role, tools or ())
+        if drift is not None:
+            exact = ", ".join(_name(other, by) for other, by in _alternatives(renderer, settings, role, tools or ()))
+            same = f"token for token the same are: {exact}" if exact else "no built-in context_template is the same"
+            warnings.append(
+                f"with {_name(settings, role)} the chat template renders the past otherwise than it was sampled: {drift}; "
+                f"{same}"
+            )
+    return warnings
+
+
+def find_drift(
+    renderer: ChatRenderer, settings: ContextSettings, role: Role, tools: Sequence[Mapping[str, Any]] = ()
+) -> Drift | None:
+    """Return where the prompts of an episode whose environment speaks as `role` part from what the chat template
+    renders of the whole conversation, None if nowhere.
+
+    The replies are those that the template itself writes, with a thought where it knows thoughts.
+
+    Raises:
+        ChatTemplateError: the chat template refuses the conversation, or cannot be taken apart.
+    """
+    if role == "calls":
+        renderer = renderer.for_tools(tools or [_TOOL])
+    context = template_class(settings.context_template)(renderer, _LIMITS, settings)
+    context.start(_OPENING)
+    past = list(context.messages)
+    drift = None
+    for turn in range(1, TURNS + 1):
+        prompt = context.next_prompt()
+        drift = drift or _compare(renderer, turn, prompt, past)
+        reply = _reply(renderer, turn, calls=role == "calls")
+        sampled = _sampled(renderer, past, reply)
+        context.record(sampled, [0.0] * len(sampled), turn)
+        if role == "calls":
+            context.called(reply["tool_calls"])
+        context.observe([_answer(turn, role)])
+        past += [reply, context.messages[-1]]
+    prompt = context.next_prompt()
+    drift = drift or _compare(renderer, TURNS + 1, prompt, past)
+    _edit(context)
+    return drift
+
+
+def _alternatives(
+    renderer: ChatRenderer, settings: ContextSettings, role: Role, tools: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[ContextSettings, Role]]:
+    """Yield the built-in templates and roles with which nothing parts."""
+    for name in ("causal", "reasoning"):
+        for other in ("calls",) if role == "calls" else ("user", "tool"):
+            observed = settings.observation_role if other == "calls" else other
+            tried = ContextSettings(context_template=name, observation_role=observed)  # type: ignore[arg-type]
+            try:
+                if find_drift(renderer, tried, other, tools) is None:  # type: ignore[arg-type]
+                    yield tried, other  # type: ignore[misc]
+            except ChatTemplateError:
+                continue
+
+
+def _name(settings: ContextSettings, role: Role) -> str:
+    said = "tools' answers to calls" if role == "calls" else f"observation_role {role}"
+    return f"context_template {settings.context_template} and {said}"
+
+
+def _compare(
+    renderer: ChatRenderer, turn: int, prompt: Sequence[int], past: Sequence[Mapping[str, Any]]
+) -> Drift | None:
+    rendered = renderer.opening([dict(message) for message in past])
+    if list(prompt) == rendered:
+        return None
+    sent, written = renderer.tokenizer.decode(prompt), renderer.tokenizer.decode(rendered)
+    at = _same(sent, written)
+    return Drift(turn, sent[at : at + _SHOWN_CHARS], written[at : at + _SHOWN_CHARS])
+
+
+def _reply(renderer: ChatRenderer, turn: int, *, calls: bool) -> dict[str, Any]:
+    """Return what the policy says, with a thought in the place where the template looks for it."""
+    said = "" if calls else f"Act {turn}."
+    reply: dict[str, Any] = {"role": "assistant", "content": said}
+    if _has_channels(renderer):
+        reply["thinking"] = f"Weigh {turn}."
+    elif _knows_thoughts(renderer):
+        reply["content"] = f"<think>\nWeigh {turn}.\n</think>\n\n{said}"
+    if calls:
+        function = {"name": "look", "arguments": '{"at": "it"}'}
+        reply["tool_calls"] = [{"id": f"c{turn:08d}", "type": "function", "function": function}]
+    return reply
+
+
+def _has_channels(renderer: ChatRenderer) -> bool:
+    """Whether thoughts have a field and a channel of their own."""
+    shown = renderer.render([*_OPENING, {"role": "assistant", "content": "-", "thinking": "weigh"}], generate=False)
+    return "weigh" in shown
+
+
+def _knows_thoughts(renderer: ChatRenderer) -> bool:
+    """Whether the template treats thoughts apart, and lets the policy think."""
+    begun = renderer.render(_OPENING).rstrip()
+    if begun.endswith(("<think>", "</think>")):
+        return begun.endswith("<think>")
+    said = {"role": "assistant", "content": "<think>\nweigh\n</think>\n\nact"}
+    return str(said["content"]) not in renderer.render([*_OPENING, said, {"role": "user", "content": "-"}])
+
+
+def _answer(turn: int, role: Role) -> dict[str, Any]:
+    if role == "calls":
+        return {"role": "tool", "tool_call_id": f"c{turn:08d}", "name": "look", "content": f"Seen {turn}."}
+    return {"role": role, "content": f"Seen {turn}."}
+
+
+def _sampled(renderer: ChatRenderer, past: Sequence[Mapping[str, Any]], reply: dict[str, Any]) -> list[int]:
+    """Return the ids of a reply as the policy would sample them after the template's generation prompt."""
+    said = [dict(message) for message in past]
+    prompt, whole = renderer.render(said), renderer.render([*said, reply], generate=False)
+    text = whole[_same(prompt, whole) :]
+    if not whole.startswith(prompt):
+        # The template writes a reply of the past otherwise than what it has the policy begin with.
+        text = text.rpartition("</think>")[2]
+        thought = str(reply["content"]).partition("</think>")
+        if thought[1]:
+            text = f"{thought[0].removeprefix('<think>')}</think>{text}"
+        if not prompt.rstrip().endswith("<think>") and thought[1]:
+            text = f"<think>{text}"
+    return renderer.as_sampled(text, reply.get("tool_calls", ()))
+
+
+def _same(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _edit(context: ContextTemplate) -> None:
+    """Have a template that shortens the conversation do so, which not every chat template stands."""
+    if isinstance(context, TrimmingTemplate):
+        context.policy_call("probe", "Say more.", context.timeline.messages)
+        context.timeline.drop(context.timeline.older(1))
+        context.timeline.note("Before: acted.")
+        context.timeline.prompt()
+
+
+__all__ = ["ROLES", "Drift", "check_template", "find_drift"]

@@ -483,7 +483,10 @@ class ChatRenderer:
     def _pieces(self) -> _Pieces:
         start, asked = self._render([_USER], generate=False), self._render([_USER])
         past = self._render([_USER, {"role": "assistant", "content": _MARKER}, _USER], generate=False)
-        if not (asked.startswith(start) and past.startswith(start) and _MARKER in past) or asked == start:
+        # Without a generation prompt, replies must need no header either (`[INST]...[/INST]reply`).
+        bare = asked == start and past[len(start) :].lstrip().startswith(_MARKER)
+        taken_apart = asked.startswith(start) and past.startswith(start) and _MARKER in past
+        if not taken_apart or (asked == start and not bare):
             raise ChatTemplateError(
                 "the chat template writes a message differently once others follow it: use context_template causal"
             )
@@ -536,7 +539,7 @@ class ChatRenderer:
                 f"the chat template ends with {rendered[-24:]!r} here and with {generation!r} elsewhere: use "
                 "context_template causal"
             )
-        return rendered[: -len(generation)]
+        return rendered.removesuffix(generation)
 
     def clip(self, text: str, max_tokens: int) -> str:
         """Return `text` cut to `max_tokens` tokens: its head and tail are kept and the gap is named, or the head alone

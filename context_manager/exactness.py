@@ -9,7 +9,7 @@ anything is trained.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,9 +19,10 @@ from context_manager.settings import ContextLimits, ContextSettings
 from context_manager.sliding_window import TrimmingTemplate
 from context_manager.template import ContextTemplate
 
-Role = Literal["user", "tool", "calls"]
-# How the environment speaks: a user's messages, plain messages of the role `tool`, answers to calls.
-ROLES: tuple[Role, ...] = ("user", "tool", "calls")
+Role = Literal["user", "tool", "calls", "calls and user"]
+# How the environment speaks: a user's messages, plain messages of the role `tool`, answers to calls, and answers to
+# calls with a user's message after them.
+ROLES: tuple[Role, ...] = ("user", "tool", "calls", "calls and user")
 TURNS = 3
 _LIMITS = ContextLimits(1 << 20, 1 << 20, 1 << 22, 1, 1 << 16)
 _OPENING = [{"role": "system", "content": "You act."}, {"role": "user", "content": "Go on."}]
@@ -33,7 +34,7 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {"at": {"type": "string", "description": "what"}}},
     },
 }
-_SHOWN_CHARS = 40
+_SHOWN_CHARS, _BEFORE_CHARS = 60, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +66,24 @@ def check_template(
         ChatTemplateError: the chat template refuses such a conversation, or cannot be taken apart as the context
             template needs it.
     """
-    roles: list[Role] = ["calls"] if tools is not None else []
+    roles: list[Role] = ["calls", "calls and user"] if tools is not None else []
     if settings.observation_role is not None or tools is None:
         roles.append(settings.observation_role or "user")
     warnings = []
     for role in roles:
-        drift = find_drift(renderer, settings, role, tools or ())
+        try:
+            drift = find_drift(renderer, settings, role, tools or ())
+        except ChatTemplateError as error:
+            if role != "calls and user":
+                raise
+            warnings.append(f"with {_name(settings, role)} an episode would fail: {error}")
+            continue
         if drift is not None:
-            exact = ", ".join(_name(other, by) for other, by in _alternatives(renderer, settings, role, tools or ()))
-            same = f"token for token the same are: {exact}" if exact else "no built-in context_template is the same"
+            exact = _exact(renderer, role, tools or ())
             warnings.append(
-                f"with {_name(settings, role)} the chat template renders the past otherwise than it was sampled: {drift}; "
-                f"{same}"
+                f"with {_name(settings, role)} the chat template renders the past otherwise than it was sampled: "
+                f"{drift}; "
+                + (f"token for token the same: {exact}" if exact else "no built-in context_template is the same")
             )
     return warnings
 
@@ -92,7 +99,8 @@ def find_drift(
     Raises:
         ChatTemplateError: the chat template refuses the conversation, or cannot be taken apart.
     """
-    if role == "calls":
+    calls = role.startswith("calls")
+    if calls:
         renderer = renderer.for_tools(tools or [_TOOL])
     context = template_class(settings.context_template)(renderer, _LIMITS, settings)
     context.start(_OPENING)
@@ -101,36 +109,39 @@ def find_drift(
     for turn in range(1, TURNS + 1):
         prompt = context.next_prompt()
         drift = drift or _compare(renderer, turn, prompt, past)
-        reply = _reply(renderer, turn, calls=role == "calls")
+        reply = _reply(renderer, turn, calls=calls)
         sampled = _sampled(renderer, past, reply)
         context.record(sampled, [0.0] * len(sampled), turn)
-        if role == "calls":
+        if calls:
             context.called(reply["tool_calls"])
-        context.observe([_answer(turn, role)])
-        past += [reply, context.messages[-1]]
+        told = len(context.messages)
+        context.observe(_answers(turn, role))
+        past += [reply, *context.messages[told:]]
     prompt = context.next_prompt()
     drift = drift or _compare(renderer, TURNS + 1, prompt, past)
     _edit(context)
     return drift
 
 
-def _alternatives(
-    renderer: ChatRenderer, settings: ContextSettings, role: Role, tools: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[ContextSettings, Role]]:
-    """Yield the built-in templates and roles with which nothing parts."""
+def _exact(renderer: ChatRenderer, role: Role, tools: Sequence[Mapping[str, Any]]) -> str:
+    """Return the built-in templates and roles with which nothing parts, as a text; empty if there is none."""
+    found = []
     for name in ("causal", "reasoning"):
-        for other in ("calls",) if role == "calls" else ("user", "tool"):
-            observed = settings.observation_role if other == "calls" else other
-            tried = ContextSettings(context_template=name, observation_role=observed)  # type: ignore[arg-type]
+        for other in ROLES[:2] if role in ROLES[:2] else (role,):
+            settings = ContextSettings(context_template=name)
             try:
-                if find_drift(renderer, tried, other, tools) is None:  # type: ignore[arg-type]
-                    yield tried, other  # type: ignore[misc]
+                if find_drift(renderer, settings, other, tools) is None:
+                    found.append(_name(settings, other))
             except ChatTemplateError:
                 continue
+    return ", ".join(found)
 
 
 def _name(settings: ContextSettings, role: Role) -> str:
-    said = "tools' answers to calls" if role == "calls" else f"observation_role {role}"
+    said = {
+        "calls": "answers of tools",
+        "calls and user": "answers of tools and messages of the user's after them",
+    }.get(role, f"observation_role {role}")
     return f"context_template {settings.context_template} and {said}"
 
 
@@ -142,6 +153,7 @@ def _compare(
         return None
     sent, written = renderer.tokenizer.decode(prompt), renderer.tokenizer.decode(rendered)
     at = _same(sent, written)
+    at = max(0, at - _BEFORE_CHARS)
     return Drift(turn, sent[at : at + _SHOWN_CHARS], written[at : at + _SHOWN_CHARS])
 
 
@@ -174,10 +186,11 @@ def _knows_thoughts(renderer: ChatRenderer) -> bool:
     return str(said["content"]) not in renderer.render([*_OPENING, said, {"role": "user", "content": "-"}])
 
 
-def _answer(turn: int, role: Role) -> dict[str, Any]:
-    if role == "calls":
-        return {"role": "tool", "tool_call_id": f"c{turn:08d}", "name": "look", "content": f"Seen {turn}."}
-    return {"role": role, "content": f"Seen {turn}."}
+def _answers(turn: int, role: Role) -> list[dict[str, Any]]:
+    if not role.startswith("calls"):
+        return [{"role": role, "content": f"Seen {turn}."}]
+    answer = {"role": "tool", "tool_call_id": f"c{turn:08d}", "name": "look", "content": f"Seen {turn}."}
+    return [answer] if role == "calls" else [answer, {"role": "user", "content": "And then?"}]
 
 
 def _sampled(renderer: ChatRenderer, past: Sequence[Mapping[str, Any]], reply: dict[str, Any]) -> list[int]:

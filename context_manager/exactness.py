@@ -101,7 +101,10 @@ def find_drift(
     """
     calls = role.startswith("calls")
     if calls:
-        renderer = renderer.for_tools(tools or [_TOOL])
+        tools = tools or [_TOOL]
+        renderer = renderer.for_tools(tools)
+        if str(tools[0]["function"]["name"]) not in renderer.render(_OPENING):
+            raise ChatTemplateError("the chat template does not show the model its tools: set tool_format to none")
     context = template_class(settings.context_template)(renderer, _LIMITS, settings)
     context.start(_OPENING)
     past = list(context.messages)

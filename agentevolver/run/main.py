@@ -35,7 +35,8 @@ from agentevolver.types import Task
 from agentevolver.utils import net
 from agentevolver.utils.openings import replace_query
 from agentevolver.utils.secrets import adopt_secrets
-from context_manager.chat import ChatRenderer
+from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.exactness import check_template
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
 from env_service.contract import NO_NATIVE_TOOLS
@@ -93,6 +94,7 @@ def prepare(config: DictConfig, settings: Settings) -> None:
     renderer = make_renderer(config)
     if settings.rollout.tool_format == "auto":
         logger.info("the chat template writes tool calls as %s", detect_format(renderer.tokenizer))
+    check_chat_template(settings, renderer)
     check_episodes(settings, [*trained, *unmade, *validation], renderer)
     synthetic: list[Task] = []
     if settings.draws_epochs:
@@ -182,6 +184,22 @@ def make_renderer(config: DictConfig) -> ChatRenderer:
             f"actor_rollout_ref.model.path = {model.path}: no tokenizer there: {one_line(error)}"
         ) from error
     return ChatRenderer(tokenizer, dict(config.data.apply_chat_template_kwargs))
+
+
+def check_chat_template(settings: Settings, renderer: ChatRenderer) -> None:
+    """Warn of what the run's context template makes of the model's chat template: prompts that are not what that
+    renders of the whole conversation. Raises ConfigError where the chat template refuses such a conversation."""
+    rollout = settings.rollout
+    try:
+        warnings = check_template(renderer, rollout, None if rollout.tool_format == "none" else [])
+    except ChatTemplateError as error:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.context_template = {rollout.context_template} cannot be used with the chat "
+            f"template of the model: {error}"
+        ) from error
+    for warning in warnings:
+        logger.warning("%s", warning)
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def check_episodes(settings: Settings, tasks: Sequence[Task], renderer: ChatRenderer) -> None:

@@ -15,6 +15,8 @@ from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from env_service.client import EnvRequestError
 from env_service.contract import NO_NATIVE_TOOLS
+from tests.real_tokenizers import build_family
+from tests.tools_of_families import TOOL_FAMILIES
 
 ONE = (Task(task_id="note_add.k1.1", env_type="pocket"),)
 
@@ -188,3 +190,38 @@ async def test_a_tool_format_in_an_environment_without_native_tools_is_refused(m
     with pytest.raises(ConfigError, match=r"the environment '.*' hands over no tools .*tool_format to none") as caught:
         await measured("actor_rollout_ref.rollout.tool_format=hermes")
     assert "\n" not in str(caught.value)
+
+
+class TestTheChatTemplate:
+    """It is looked at before anything heavy starts."""
+
+    def check(self, family, *items, **template_kwargs):
+        renderer = ChatRenderer(build_family(TOOL_FAMILIES[family]), template_kwargs)
+        main.check_chat_template(load(None, ["device=cpu", *items]).settings, renderer)
+
+    def test_what_is_exact_is_not_spoken_of(self, capsys):
+        self.check("qwen2_5")
+        self.check(
+            "qwen3", "actor_rollout_ref.rollout.tool_format=none", "actor_rollout_ref.rollout.observation_role=tool"
+        )
+        assert capsys.readouterr().err == ""
+
+    def test_what_drifts_is_a_warning_that_says_what_to_set(self, capsys, caplog):
+        self.check("qwen3")
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("warning: with context_template causal and observation_role user the chat template")
+        assert "token for token the same: context_template causal and observation_role tool" in line
+        assert line.removeprefix("warning: ") in caplog.text
+
+    def test_what_is_refused_ends_the_run_in_one_line(self):
+        with pytest.raises(
+            ConfigError, match=r"context_template = sliding_window cannot be used .*roles must alternate"
+        ):
+            self.check("mistral_v7", "actor_rollout_ref.rollout.context_template=sliding_window")
+
+    def test_calls_are_looked_at_where_the_run_has_a_tool_format(self, capsys):
+        self.check("qwen2_5", "actor_rollout_ref.rollout.tool_format=hermes")
+        assert capsys.readouterr().err == ""
+        self.check("qwen3", "actor_rollout_ref.rollout.tool_format=hermes")
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "answers of tools and messages of the user's after them" in line

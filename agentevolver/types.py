@@ -252,7 +252,9 @@ class Trajectory:
     `messages` is everything that was said, as it happened; `context_edits` what the context template took out or put in
     (in `calls` the number of calls before it); `dropped_samples` counts, by name, the training samples that could not
     be used. `guidance` is None in a run that guides no rollout, `attribution` where nobody labels steps, `credit` where
-    no step was given any.
+    no step was given any. `gateway` tells of a rollout that the user's own agent played: `chains`, `calls`, fields that
+    were `ignored` and requests that were `refused`, by name, and the first `differences` between what the agent said
+    and what it had said before; None for all others.
     """
 
     task: Task
@@ -270,6 +272,7 @@ class Trajectory:
     guidance: GuidanceUse | None = None
     attribution: Attribution | None = None
     credit: StepCredit | None = None
+    gateway: dict[str, Any] | None = None
 
     @property
     def guided(self) -> bool:
@@ -288,7 +291,7 @@ class Trajectory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trajectory as JSON-ready data: a record of the step's file and of TransferQueue."""
-        parts = ("guidance", "attribution", "credit")
+        parts = ("guidance", "attribution", "credit", "gateway")
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
         own |= {"task": self.task.to_dict(), "steps": [asdict(step) for step in self.steps]}
         own["outcome"] = self.outcome.to_dict() if self.outcome is not None else None
@@ -299,6 +302,8 @@ class Trajectory:
             record["attribution"] = self.attribution.to_dict()
         if self.credit is not None:
             record["credit"] = self.credit.to_dict()
+        if self.gateway is not None:
+            record["gateway"] = self.gateway
         return record
 
     @classmethod

@@ -22,13 +22,17 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from advantage_processor.attributor import Attributor, judge_settings
+from agentevolver.config.agent import agent_function
 from agentevolver.config.schema import RolloutSettings, Settings, of_verl
 from agentevolver.flows import flow_chooser
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
+from agentevolver.rollout.agent import Agent, FunctionAgent
+from agentevolver.rollout.command import CommandAgent
 from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
+from agentevolver.rollout.served import MAX_SAMPLES, Serving
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.tools.formats import tool_format
 from agentevolver.types import RowKey, Task
@@ -204,6 +208,33 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
         summariser,
         graders,
         tool_use=tool_use,
+        new_attempt=make_serving(settings, renderer),
+    )
+
+
+def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
+    """Return what has the user's own agent play the rollouts, None where a flow plays them.
+
+    Raises ConfigError for a function that cannot be used.
+    """
+    rollout = settings.rollout
+    if not rollout.is_served:
+        return None
+    agent: Agent = (
+        FunctionAgent(agent_function(rollout.agent_function))
+        if rollout.agent_function is not None
+        else CommandAgent(rollout.agent_command or ())
+    )
+    return Serving(
+        agent,
+        renderer,
+        settings.context_limits,
+        timeout_s=rollout.agent_timeout_s,
+        max_calls=rollout.agent_max_calls,
+        world=rollout.agent_world,
+        train_errors=rollout.train_agent_errors,
+        max_samples=rollout.max_samples_per_trajectory or MAX_SAMPLES,
+        sample_choice=rollout.sample_choice or "spread",
     )
 
 

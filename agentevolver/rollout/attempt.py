@@ -76,13 +76,14 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What an attempt took: the weight versions that sampled, seconds of the engine and of the environment, and what
-    the context template edited."""
+    """What an attempt took: the weight versions that sampled, seconds of the engine and of the environment, what the
+    context template edited, and what the gateway tells of an agent of the user's."""
 
     versions: set[int]
     generate_s: float
     env_s: float
     edits: list[dict[str, Any]]
+    gateway: dict[str, Any] | None = None
 
 
 class Attempt(ABC):

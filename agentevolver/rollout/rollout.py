@@ -134,6 +134,7 @@ class RolloutRunner:
             error,
             round(seconds, 4),
             account.edits,
+            gateway=account.gateway,
         )
         samples: list[TrainingSample] = []
         if outcome is not None and not isinstance(self._means.engine, ChatEngine):

@@ -14,6 +14,7 @@ from math import comb
 import numpy as np
 
 from agentevolver.rollout.tool_calls import PROBLEMS
+from agentevolver.trainer.gateway import gateway_metrics
 from agentevolver.types import Step, StopReason, Trajectory
 from context_manager.samples import DROPPED
 from task_manager.graders.registry import agreement_metrics
@@ -44,6 +45,7 @@ def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[st
         dropped.update(trajectory.dropped_samples)
     metrics |= {f"rollout/dropped_samples/{name}": float(count) for name, count in dropped.items()}
     metrics |= tool_metrics(steps)
+    metrics |= gateway_metrics(trajectories)
     if graded:
         metrics |= {
             "rollout/reward/mean": float(np.mean([outcome.score for outcome in outcomes])),

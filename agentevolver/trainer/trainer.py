@@ -59,6 +59,7 @@ from agentevolver.trainer.checkpoint import (
 )
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience, scout_path, warm_start_path
 from agentevolver.trainer.failures import FailureGuard, lonely_groups
+from agentevolver.trainer.gateway import ForkWatch
 from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 from agentevolver.trainer.metrics import (
     metrics_apart,
@@ -94,6 +95,7 @@ class EvolverTrainer(PPOTrainer):
         self.status = Status(self.directory)
         self._failures = FailureGuard(self.settings.trainer.max_failed_rollouts, self.settings.trainer.max_failed_steps)
         self._rollout_metrics: dict[str, float] = {}
+        self._forks = ForkWatch()
         self._trajectories: list[Trajectory] = []
         self._is_hybrid = self.settings.task_manager.mixture.is_hybrid
         attribution = self.settings.attribution
@@ -340,6 +342,7 @@ class EvolverTrainer(PPOTrainer):
         self._trajectories = trajectories
         self._write_trajectories()
         self._failures.check(trajectories)
+        self._forks.look(trajectories)
         lonely = lonely_groups(trajectories)
         withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or RowKey.of(key).group_id in lonely]
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}

@@ -1,0 +1,193 @@
+"""The user's agent: what it is called with, what it may return, and how a function of this Python is run.
+
+A function is called once a rollout, as `play(task, endpoint, world)`, outside of the event loop that answers its model
+calls: async functions share one loop of their own, others have a thread each. So a function that blocks holds up no
+rollout but its own (an async one: the other async ones).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import logging
+import math
+import threading
+import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentevolver.gateway.server import Endpoint
+from agentevolver.rollout.world import BlockingWorld, HopWorld, LiveWorld
+from agentevolver.types import Task
+
+logger = logging.getLogger(__name__)
+
+# Seconds after its cancellation in which a function has to end before it is interrupted, and after that abandoned.
+GRACE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an agent returns: `score` in 0..1, None where somebody else grades; `reason` is kept beside the grade."""
+
+    score: float | None = None
+    reason: str = ""
+
+
+class AgentFailed(Exception):
+    """The agent raised, ended with an error, or returned what is no result; the message says what and where."""
+
+
+class Agent(Protocol):
+    """Whatever plays a rollout through the gateway."""
+
+    async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
+        """Play a rollout until the agent is done. Raises AgentFailed; when it is cancelled, nothing of the agent goes
+        on."""
+        ...
+
+
+def result_of(returned: Any) -> Result:
+    """Return what an agent returned as a result. Raises AgentFailed for what is none."""
+    result = returned if isinstance(returned, Result) else Result(returned)
+    score = result.score
+    if score is None:
+        return result
+    if not isinstance(score, int | float) or not math.isfinite(score) or not 0.0 <= score <= 1.0:
+        shown = repr(score)[:80]
+        raise AgentFailed(f"the agent returned {shown}: return a number in 0..1, a Result, or None")
+    return Result(float(score), result.reason)
+
+
+class AgentStopped(BaseException):
+    """Raised inside of a function that goes on after its rollout has ended."""
+
+
+@dataclass(slots=True)
+class FunctionAgent:
+    """An agent that is a function, async or not.
+
+    Args:
+        function: called with (task, endpoint, world).
+        grace_s: seconds that it has to end once its rollout has ended.
+    """
+
+    function: Callable[..., Any]
+    grace_s: float = GRACE_S
+    _loop: _AgentLoop | None = field(default=None, repr=False)
+
+    async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
+        """Call the function and wait for its end."""
+        here = asyncio.get_running_loop()
+        if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
+            getattr(self.function, "__call__", None)  # noqa: B004 - whether an object's call is a coroutine function
+        ):
+            self._loop = self._loop or _AgentLoop()
+            hop = None if world is None else HopWorld(world, here)
+            return result_of(await self._loop.run(self.function(task, endpoint, hop), self.grace_s))
+        blocking = None if world is None else BlockingWorld(world, here)
+        return result_of(await _in_thread(lambda: self.function(task, endpoint, blocking), self.grace_s))
+
+
+class _AgentLoop:
+    """One event loop in a thread of its own, for the async functions of a process."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="agents", daemon=True)
+        self._thread.start()
+
+    async def run(self, coroutine: Coroutine[Any, Any, Any], grace_s: float) -> Any:
+        """Await a coroutine there. Raises AgentFailed for what it raises; ends it when this is cancelled."""
+        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        here = asyncio.get_running_loop()
+        task: list[asyncio.Task[Any]] = []
+
+        async def guarded() -> None:
+            task.append(asyncio.current_task())  # type: ignore[arg-type]
+            try:
+                _tell(here, ended, await coroutine, None)
+            except BaseException as error:
+                _tell(here, ended, None, error)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+
+        self._loop.call_soon_threadsafe(lambda: task.append(self._loop.create_task(guarded())))
+        try:
+            return await _outcome(ended)
+        except asyncio.CancelledError:
+            self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task[:1]])
+            if not await _within(ended, grace_s):
+                # Whatever holds the loop up is interrupted; a coroutine that goes on although it was cancelled is not
+                # holding it up, and is cancelled again.
+                answered: asyncio.Future[Any] = here.create_future()
+                self._loop.call_soon_threadsafe(lambda: _tell(here, answered, None, None))
+                if not await _within(answered, grace_s):
+                    _interrupt(self._thread)
+                self._loop.call_soon_threadsafe(lambda: [one.cancel() for one in task[:1]])
+                if not await _within(ended, grace_s):
+                    logger.error("an async agent goes on after its cancellation: it must not catch CancelledError")
+            raise
+
+
+async def _in_thread(call: Callable[[], Any], grace_s: float) -> Any:
+    """Run a function in a thread of its own. Raises AgentFailed for what it raises; when this is cancelled, the
+    function is interrupted at its next line."""
+    here = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = here.create_future()
+
+    def run() -> None:
+        try:
+            _tell(here, ended, call(), None)
+        except BaseException as error:
+            _tell(here, ended, None, error)
+
+    thread = threading.Thread(target=run, name="agent", daemon=True)
+    thread.start()
+    try:
+        return await _outcome(ended)
+    except asyncio.CancelledError:
+        _interrupt(thread)
+        if not await _within(ended, grace_s):
+            logger.error("the thread of an agent goes on: it waits for something without a timeout of its own")
+        raise
+
+
+def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    """Set what came of a function, from another thread; nobody may wait for it any more."""
+
+    def tell() -> None:
+        if not ended.done():
+            ended.set_result((value, error))
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(tell)
+
+
+async def _outcome(ended: asyncio.Future[Any]) -> Any:
+    value, error = await asyncio.shield(ended)
+    if error is not None:
+        raise AgentFailed(described(error)) from error
+    return value
+
+
+async def _within(ended: asyncio.Future[Any], seconds: float) -> bool:
+    done, _ = await asyncio.wait({ended}, timeout=seconds)
+    return bool(done)
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    if thread.is_alive() and thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(AgentStopped))
+
+
+def described(error: BaseException) -> str:
+    """Return what was raised and where in one line: the innermost line of the user's own files, if there is one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    text = " ".join(str(error).split())[:500]
+    return f"{type(error).__name__}{f': {text}' if text else ''}{place}"

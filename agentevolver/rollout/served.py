@@ -1,0 +1,281 @@
+"""A rollout that the user's agent plays: its model calls come through the gateway, its actions go to the environment.
+
+The rollout ends when the agent does, however that is: what the gateway or the environment last refused says why it
+stopped, before what the agent made of that. Whatever the agent has started ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
+
+from agentevolver.engine import EngineError
+from agentevolver.gateway.rollout import CallLimits, GatewayRollout
+from agentevolver.gateway.server import GatewayServer
+from agentevolver.rollout.agent import Agent, AgentFailed, Result
+from agentevolver.rollout.attempt import Account, Attempt, Guide, Means
+from agentevolver.rollout.policy import ChatEngine
+from agentevolver.rollout.tool_calls import read_tools
+from agentevolver.rollout.world import LiveWorld
+from agentevolver.rollout.world_routes import routes
+from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
+from context_manager.chat import ChatRenderer
+from context_manager.samples import SampleChoice
+from context_manager.settings import ContextLimits
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+MAX_SAMPLES = 8
+# Differences that a trajectory keeps: the first say enough.
+DIFFERENCES = 3
+
+
+@dataclass(slots=True)
+class Serving:
+    """Makes attempts that an agent plays; one object per worker process, whose gateway all its rollouts share.
+
+    Args:
+        agent: who plays.
+        renderer: of the policy's chat template.
+        limits: of a conversation, in tokens.
+        timeout_s: seconds that the agent may take.
+        max_calls: model calls of a rollout; None: as many as actions.
+        world: whether the agent acts in the environment, which then grades.
+        train_errors: whether rollouts are graded in which the agent failed.
+        max_samples: training samples of a rollout at most.
+        sample_choice: which are kept.
+    """
+
+    agent: Agent
+    renderer: ChatRenderer
+    limits: ContextLimits
+    timeout_s: float = 600.0
+    max_calls: int | None = None
+    world: bool = True
+    train_errors: bool = False
+    max_samples: int = MAX_SAMPLES
+    sample_choice: SampleChoice = "spread"
+    _server: GatewayServer | None = None
+    _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __call__(
+        self,
+        means: Means,
+        task: Task,
+        sampling_params: dict[str, Any],
+        env_params: dict[str, Any],
+        guide: Guide | None,
+    ) -> Attempt:
+        """Return an attempt."""
+        return ServedAttempt(self, means, task, sampling_params, env_params, guide)
+
+    async def server(self) -> GatewayServer:
+        """Return this process's gateway, which is started by the first rollout."""
+        async with self._starting:
+            if self._server is None:
+                server = GatewayServer()
+                await server.start()
+                self._server = server
+        return self._server
+
+    async def stop(self) -> None:
+        """Stop the gateway."""
+        if self._server is not None:
+            await self._server.stop()
+            self._server = None
+
+
+class ServedAttempt(Attempt):
+    """One attempt of an agent's."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        means: Means,
+        task: Task,
+        sampling_params: dict[str, Any],
+        env_params: dict[str, Any],
+        guide: Guide | None,
+    ) -> None:
+        super().__init__(means, task, sampling_params, env_params, guide)
+        if isinstance(means.engine, ChatEngine):
+            raise TypeError("an agent of the user's is served the policy, not a chat model")
+        self._serving = serving
+        self._rollout = GatewayRollout(
+            means.engine,
+            serving.renderer,
+            means.tool_use.format if means.tool_use is not None else None,
+            serving.limits,
+            sampling_params,
+            self.instance_id,
+            guide,
+            no_think=means.policy.no_think,
+            call_limits=CallLimits(calls=serving.max_calls or means.policy.max_steps),
+            max_samples=serving.max_samples,
+            sample_choice=serving.sample_choice,
+        )
+        self._world: LiveWorld | None = None
+        self._posted = Result()
+        self._result = Result()
+        self._env_s = 0.0
+
+    # ---- what came of it ----
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Everything that was said, what the environment answered after the last call included."""
+        said, rollout = self._rollout.messages, self._rollout
+        if self._world is None or not said or said[-1]["role"] != "assistant":
+            return said
+        return [
+            *said,
+            *(m for event in self._world.events if event.calls_before == rollout.calls for m in event.messages),
+        ]
+
+    @property
+    def steps(self) -> list[Step]:
+        """The model calls, each with what the environment said before the next one."""
+        steps = self._rollout.steps
+        for event in self._world.events if self._world is not None else ():
+            place = event.calls_before - 1
+            if 0 <= place < len(steps):
+                step = steps[place]
+                steps[place] = replace(
+                    step,
+                    observation=step.observation or event.observation,
+                    reward=step.reward + event.reward,
+                    calls=step.calls if event.tried is None else (step.calls or 0) + event.tried,
+                    problems=(*step.problems, *event.problems),
+                )
+        return steps
+
+    @property
+    def acted(self) -> bool:
+        """Whether the policy was asked."""
+        return self._rollout.calls > 0
+
+    def account(self) -> Account:
+        """Return what it took."""
+        rollout = self._rollout
+        facts = {
+            "chains": rollout.chains,
+            "calls": rollout.calls,
+            "ignored": dict(rollout.ignored),
+            "refused": dict(rollout.refused),
+            "differences": [asdict(one) for one in rollout.differences[:DIFFERENCES]],
+        }
+        return Account(rollout.versions, rollout.generate_s, self._env_s, [], facts)
+
+    def samples(self) -> tuple[list[TrainingSample], dict[str, int]]:
+        """Return the training samples, and how many were dropped, by name."""
+        return self._rollout.samples(), dict(self._rollout.dropped)
+
+    def said(self) -> list[dict[str, Any]]:
+        """Return what was said: the opening is the agent's own, without any guidance."""
+        messages = self.messages
+        first = next((place for place, message in enumerate(messages) if message["role"] == "assistant"), len(messages))
+        return [*self._rollout.opening, *messages[first:]]
+
+    async def timed(self, call: Awaitable[T]) -> T:
+        """Await a call of the environment service and count its time."""
+        before = time.perf_counter()
+        try:
+            return await call
+        finally:
+            self._env_s += time.perf_counter() - before
+
+    # ---- its course ----
+
+    async def play(self, state: dict[str, Any]) -> tuple[StopReason, str]:
+        """Let the agent play until it is done."""
+        opening = self.opening(state)
+        self._world = world = self._made_world(opening, state.get("info") or {})
+        task = self.task if self.task.query is not None else replace(self.task, query=_query(state, opening))
+        server = await self._serving.server()
+        endpoint = server.open(self._rollout, routes(world, self._take))
+        failure, timed_out = "", False
+        try:
+            async with asyncio.timeout(self._serving.timeout_s):
+                self._result = await self._serving.agent.play(task, endpoint, world)
+        except TimeoutError:
+            timed_out = True
+            failure = (
+                f"the agent was not done after {self._serving.timeout_s:g} s "
+                "(actor_rollout_ref.rollout.agent_timeout_s)"
+            )
+        except AgentFailed as error:
+            failure = f"the agent failed: {error}"
+        finally:
+            server.close(endpoint)
+            if world is not None:
+                world.close()
+                self._env_s += sum(event.seconds for event in world.events)
+        if self._result.score is None:
+            self._result = self._posted
+        return self._ended(world, failure, timed_out=timed_out)
+
+    def _ended(self, world: LiveWorld | None, failure: str, *, timed_out: bool) -> tuple[StopReason, str]:
+        """Return why the rollout ended; raises for a failure that is not the agent's."""
+        if world is not None and world.failure is not None:
+            raise world.failure
+        refused, note = self._rollout.stop_reason, self._rollout.note
+        if refused is StopReason.LLM_ERROR:
+            raise EngineError(note)
+        if refused is not None and not timed_out:
+            return refused, note
+        if failure:
+            return StopReason.AGENT_ERROR, failure
+        if self._graded_by_number and self._result.score is None:
+            return StopReason.AGENT_ERROR, (
+                "the agent returned no number, and nobody else grades the task: return one in 0..1, or set "
+                "actor_rollout_ref.rollout.agent_world"
+            )
+        used_up = world is not None and world.exhausted and not world.terminated
+        return (StopReason.MAX_STEPS if used_up else StopReason.FINISHED), ""
+
+    def _made_world(self, opening: list[dict[str, Any]], info: dict[str, Any]) -> LiveWorld | None:
+        if not self._serving.world:
+            return None
+        means, renderer = self.means, self._serving.renderer
+        return LiveWorld(
+            means.client,
+            self.instance_id,
+            opening,
+            read_tools(info, means.policy.env_type) if means.tool_use is not None else [],
+            means.policy.max_steps,
+            lambda text: renderer.clip(text, self._serving.limits.max_observation_tokens),
+            lambda: self._rollout.calls,
+            means.policy.env_type,
+            means.tool_use,
+        )
+
+    def _take(self, result: Result) -> None:
+        self._posted = result
+
+    @property
+    def _graded_by_number(self) -> bool:
+        judged = self.means.graders is not None and not self.task.is_validation and self.task.evaluator != "env"
+        return not self._serving.world and not judged
+
+    async def outcome(self, stop_reason: StopReason, note: str) -> Outcome | None:
+        """Return the grade: the environment's where the agent acts in it, else that of the grader which the task
+        names, else the agent's own number; an agent that was stopped before it said one has 0."""
+        if stop_reason is StopReason.AGENT_ERROR and not self._serving.train_errors:
+            return None
+        if not self.acted or not self._graded_by_number:
+            return await super().outcome(stop_reason, note)
+        score = self._result.score
+        if score is None:
+            return Outcome(0.0, False, f"the agent returned no number: {note}")
+        return Outcome(score, score >= 1.0, self._result.reason)
+
+
+def _query(state: dict[str, Any], opening: list[dict[str, Any]]) -> str | None:
+    """Return what the environment asks, None where it asks nothing."""
+    said = (state.get("info") or {}).get("query")
+    return str(said) if said else str(opening[-1]["content"]) if opening else None

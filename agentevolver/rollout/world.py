@@ -1,0 +1,255 @@
+"""The environment as the user's agent sees it: the opening, the tools, and `step`.
+
+`LiveWorld` is the episode itself, on the worker's event loop; an agent holds a `HopWorld` (async) or a `BlockingWorld`
+of it, which it may use from its own thread. What the environment answers is cut as in any rollout, and counted: when
+the actions are used up, an answer says that the episode is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentevolver.rollout.session import EnvClient
+from agentevolver.rollout.tool_calls import ToolUse, check_calls, specs_of
+from agentevolver.tools.schema import Parsed, ToolCall
+from env_service.client import EnvServiceError
+
+Message = dict[str, Any]
+OVER = "The episode is over."
+
+
+@dataclass(frozen=True, slots=True)
+class WorldAnswer:
+    """What the environment said to an action: as text, and as messages for the conversation. `over`: no further action
+    has an effect."""
+
+    text: str
+    messages: list[Message]
+    reward: float = 0.0
+    over: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as JSON-ready data."""
+        names = ("text", "messages", "reward", "over", "info")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One step of the environment: the number of model calls that were answered before it, what was seen, its reward
+    and seconds, what was wrong with calls, and how many were tried (None: a text)."""
+
+    calls_before: int
+    messages: list[Message]
+    reward: float
+    seconds: float
+    tried: int | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def observation(self) -> str:
+        """What was seen, as text."""
+        return "\n".join(message["content"] for message in self.messages)
+
+
+@dataclass(slots=True)
+class LiveWorld:
+    """One episode's environment; for one event loop.
+
+    Args:
+        client: the environment service.
+        instance_id: the instance.
+        messages: the opening messages.
+        tools: what may be called natively, as OpenAI has it; empty: actions are texts.
+        max_steps: actions of the episode.
+        clip: cuts one observation.
+        calls: says how many model calls were answered so far.
+        env_type: for errors.
+        tool_use: how many calls of a message are carried out.
+
+    Attributes:
+        events: what happened, in order.
+        failure: why the environment can be used no longer.
+        terminated: whether the environment ended the episode.
+    """
+
+    client: EnvClient
+    instance_id: str
+    messages: list[Message]
+    tools: list[dict[str, Any]]
+    max_steps: int
+    clip: Callable[[str], str]
+    calls: Callable[[], int]
+    env_type: str = ""
+    tool_use: ToolUse | None = None
+    events: list[Event] = field(default_factory=list)
+    failure: EnvServiceError | None = None
+    terminated: bool = False
+    _acted: int = 0
+    _sent: int = 0
+    _closed: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the actions are used up."""
+        return self._acted >= self.max_steps
+
+    @property
+    def over(self) -> bool:
+        """Whether no further action has an effect."""
+        return self.terminated or self.exhausted
+
+    def close(self) -> None:
+        """Refuse what comes later."""
+        self._closed = True
+
+    async def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
+        """Carry an action out, a text or an assistant message of OpenAI's; steps that come at once wait for each other.
+
+        Raises:
+            EnvServiceError: the environment failed; the rollout ends as `env_error`.
+            ValueError: it is no action of this environment.
+            RuntimeError: the rollout has ended.
+        """
+        async with self._lock:
+            if self._closed:
+                raise RuntimeError("this rollout has ended: its environment takes no further action")
+            if self.failure is not None:
+                raise self.failure
+            content, calls = _read(action)
+            if self.over:
+                return WorldAnswer(OVER, _each(calls, OVER) or [{"role": "user", "content": OVER}], over=True)
+            if calls and not self.tools:
+                raise ValueError(
+                    "the message calls tools, and the environment takes texts in this run: set "
+                    "actor_rollout_ref.rollout.tool_format, or give step the text"
+                )
+            self._acted += 1
+            started = time.perf_counter()
+            try:
+                return await self._carry_out(content, calls, started)
+            except EnvServiceError as error:
+                self.failure = error
+                raise
+
+    async def _carry_out(self, content: str | None, calls: list[Message], started: float) -> WorldAnswer:
+        before = self.calls()
+        if not self.tools:
+            result = await self._send({"role": "assistant", "content": content or ""})
+            return self._answer(result, result["state"], before, started)
+        parsed = Parsed(
+            content or "", tuple(ToolCall(c["function"]["name"], c["function"]["arguments"]) for c in calls)
+        )
+        reply = check_calls(parsed, specs_of(self.tools, self.env_type), self.tool_use or ToolUse(None), self._acted)
+        told = {checked.id: call["id"] for checked, call in zip(reply.calls, calls, strict=False)}
+        if calls and not reply.valid:
+            result, state = {"reward": 0.0, "is_terminated": False, "info": {}}, reply.answers([])
+        else:
+            result = await self._send(reply.action(content or ""))
+            state = reply.answers(result["state"])
+        state = [
+            {**message, "tool_call_id": told[message["tool_call_id"]]}
+            if message.get("tool_call_id") in told
+            else message
+            for message in state
+        ]
+        return self._answer(result, state, before, started, reply.tried, reply.problems)
+
+    async def _send(self, message: Message) -> Mapping[str, Any]:
+        sent, self._sent = self._sent, self._sent + 1
+        result: Mapping[str, Any] = await self.client.step(self.instance_id, message, step_index=sent)
+        return result
+
+    def _answer(
+        self,
+        result: Mapping[str, Any],
+        state: Sequence[Mapping[str, Any]],
+        before: int,
+        started: float,
+        tried: int | None = None,
+        problems: tuple[str, ...] = (),
+    ) -> WorldAnswer:
+        messages = [{**message, "content": self.clip(str(message.get("content") or ""))} for message in state]
+        info = dict(result.get("info") or {})
+        if info.get("tools"):
+            self.tools = list(info["tools"])
+        self.terminated = bool(result["is_terminated"])
+        seconds, reward = time.perf_counter() - started, float(result["reward"])
+        event = Event(before, messages, reward, seconds, tried, problems)
+        self.events.append(event)
+        return WorldAnswer(event.observation, messages, reward, self.over, info)
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    _live: LiveWorld = field(repr=False)
+    _home: asyncio.AbstractEventLoop = field(repr=False)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The opening messages: who the agent is, if the environment says so, and the task."""
+        return [dict(message) for message in self._live.messages]
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """What may be called natively, as OpenAI has it; empty where actions are texts."""
+        return list(self._live.tools)
+
+
+class HopWorld(_World):
+    """The environment for an async agent."""
+
+    async def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
+        """Carry an action out: a text, or the assistant's message with its `tool_calls`."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._live.step(action), self._home))
+
+
+class BlockingWorld(_World):
+    """The environment for an agent that blocks."""
+
+    def step(self, action: str | Mapping[str, Any]) -> WorldAnswer:
+        """Carry an action out: a text, or the assistant's message with its `tool_calls`."""
+        return asyncio.run_coroutine_threadsafe(self._live.step(action), self._home).result()
+
+
+def _read(action: str | Mapping[str, Any]) -> tuple[str | None, list[Message]]:
+    """Return the text and the calls of an action; raises ValueError for what is none."""
+    if isinstance(action, str):
+        return action, []
+    if not isinstance(action, Mapping):
+        raise ValueError(
+            f"an action is a text or an assistant message of OpenAI's as a mapping, not a {type(action).__name__}; of "
+            "a model of the SDK give message.model_dump()"
+        )
+    content, calls = action.get("content"), action.get("tool_calls") or []
+    if not isinstance(content, str | None):
+        raise ValueError(f"the content of an action is a text or null, not a {type(content).__name__}")
+    made = []
+    for place, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise ValueError(f"tool_calls[{place}] of the action names no function")
+        arguments = function.get("arguments")
+        if not isinstance(arguments, str):
+            raise ValueError(f"tool_calls[{place}] of the action: arguments must be JSON text")
+        made.append(
+            {
+                "id": str(call.get("id") or f"call{place:05d}"),
+                "type": "function",
+                "function": {"name": function["name"], "arguments": arguments},
+            }
+        )
+    return content, made
+
+
+def _each(calls: list[Message], text: str) -> list[Message]:
+    return [
+        {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": text}
+        for call in calls
+    ]

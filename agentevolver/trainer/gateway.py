@@ -1,0 +1,62 @@
+"""What a step's rollouts say of the gateway: metrics, and whether an agent tells its own history differently each
+time."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from agentevolver.types import Trajectory
+
+logger = logging.getLogger(__name__)
+
+# Chains of a rollout in the mean, above which most calls begin anew: each pays for its whole prompt again, in the
+# rollout and in training.
+MANY_CHAINS = 2.0
+
+
+def gateway_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return what the rollouts of an agent of the user's took: means a rollout, and counts by name; nothing of other
+    rollouts."""
+    facts = [one.gateway for one in trajectories if one.gateway is not None and one.gateway["calls"]]
+    if not facts:
+        return {}
+    metrics = {
+        "gateway/chains_per_rollout": sum(one["chains"] for one in facts) / len(facts),
+        "gateway/calls_per_rollout": sum(one["calls"] for one in facts) / len(facts),
+    }
+    for kind in ("ignored", "refused"):
+        counted: Counter[str] = sum((Counter(one[kind]) for one in facts), Counter())
+        metrics |= {f"gateway/{kind}/{name}": float(count) for name, count in counted.items()}
+        metrics[f"gateway/{kind}"] = float(counted.total())
+    return metrics
+
+
+def fork_warning(trajectories: Sequence[Trajectory]) -> str | None:
+    """Return what to say where rollouts fall apart into many chains: the message that differed first; None where they
+    do not."""
+    facts = [one.gateway for one in trajectories if one.gateway is not None and one.gateway["calls"]]
+    mean = sum(one["chains"] for one in facts) / len(facts) if facts else 0.0
+    differences = [one["differences"][0] for one in facts if one["differences"]]
+    if mean <= MANY_CHAINS or not differences:
+        return None
+    first = differences[0]
+    return (
+        f"the agent's calls make {mean:.1f} chains a rollout, each a training sample of its own: it does not send what "
+        f"was said as it was said. First at message {first['place'] + 1}: {first['before']!r} became "
+        f"{first['after']!r} (docs/train_your_agent.md)"
+    )
+
+
+class ForkWatch:
+    """Warns once a run."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def look(self, trajectories: Sequence[Trajectory]) -> None:
+        """Look at a step's rollouts."""
+        if not self._warned and (warning := fork_warning(trajectories)) is not None:
+            logger.warning("%s", warning)
+            self._warned = True

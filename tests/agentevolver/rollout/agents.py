@@ -1,0 +1,124 @@
+"""Rollouts that an agent of the user's plays, with a policy whose replies follow from the prompt and the seed alone."""
+
+import asyncio
+import hashlib
+import random
+from contextlib import asynccontextmanager
+
+from agentevolver.engine import Generated
+from agentevolver.flows import ReactFlow
+from agentevolver.rollout.agent import FunctionAgent
+from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
+from agentevolver.rollout.served import Serving
+from agentevolver.types import Task
+from agentevolver.utils import seeds
+from context_manager.chat import ChatRenderer
+from context_manager.template import CausalTemplate, ContextLimits
+
+TASK = Task(task_id="t", env_type="fake")
+LIMITS = ContextLimits(2_000, 4_000, 6_000, 24, 100)
+LETTERS = "abcdefghijklmnopqrstuvwxyz 0123456789"
+
+
+class SeededEngine:
+    """Samples letters that follow from the prompt and the seed, and closes most replies; `faults` are raised first."""
+
+    def __init__(self, tokenizer, faults=()):
+        self.tokenizer, self.faults, self.prompts, self.wait_s = tokenizer, list(faults), [], 0.0
+
+    async def generate(self, request_id, prompt_ids, sampling_params):
+        self.prompts.append(list(prompt_ids))
+        await asyncio.sleep(self.wait_s)
+        if self.faults and (error := self.faults.pop(0)) is not None:
+            raise error
+        named = hashlib.sha256(repr((list(prompt_ids), sampling_params.get("seed"))).encode()).digest()
+        rng = random.Random(named)
+        text = "".join(rng.choices(LETTERS, k=rng.randint(1, 30)))
+        ids = [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
+        ids = ids[: sampling_params["max_tokens"]]
+        return Generated(ids, [-rng.random() for _ in ids], 3, 4)
+
+
+class EchoEnv:
+    """Answers an action with what it was, and ends after `length` of them."""
+
+    def __init__(self, length=4, score=1.0, faults=None, info=None):
+        self.length, self.score, self.faults, self.info = length, score, dict(faults or {}), info or {"query": "go"}
+        self.open, self.created, self.actions, self.evaluated = set(), [], [], []
+
+    async def create_instance(self, env_type, task_id, instance_id=None, params=None):
+        self.open.add(instance_id)
+        self.created.append(params)
+        state = [{"role": "system", "content": "You act."}, {"role": "user", "content": "go"}]
+        return {"state": state, "info": self.info}
+
+    async def step(self, instance_id, action, params=None, step_index=None):
+        assert instance_id in self.open
+        if error := self.faults.get(step_index):
+            raise error
+        self.actions.append((step_index, action))
+        over = step_index + 1 >= self.length
+        answer = [{"role": "user", "content": f"seen {step_index}: {action['content'] or ''}"}]
+        if calls := action.get("tool_calls"):
+            answer = [
+                {"role": "tool", "tool_call_id": c["id"], "name": c["function"]["name"], "content": f"ran {step_index}"}
+                for c in calls
+            ]
+        return {"state": answer, "reward": 0.25, "is_terminated": over, "info": {}}
+
+    async def evaluate(self, instance_id, messages=None, params=None):
+        self.evaluated.append(messages)
+        return self.score
+
+    async def release_instance(self, instance_id):
+        self.open.discard(instance_id)
+        return True
+
+    async def health(self):
+        return True
+
+
+@asynccontextmanager
+async def serving(tokenizer, agent, limits=LIMITS, **options):
+    made = Serving(
+        agent if hasattr(agent, "play") else FunctionAgent(agent, 0.3), ChatRenderer(tokenizer), limits, **options
+    )
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+def runner(
+    tokenizer, env, engine, *, new_attempt=None, limits=LIMITS, tool_use=None, graders=None, max_steps=6, **policy
+):
+    settings = {"env_type": "fake", "max_tries": 2, "sparse": True, "unavailable_timeout_s": 0.0, **policy}
+    renderer = ChatRenderer(tokenizer)
+    return RolloutRunner(
+        RolloutPolicy(max_steps=max_steps, **settings),
+        env,
+        engine,
+        lambda: CausalTemplate(renderer, limits),
+        lambda task: ReactFlow(),
+        graders=graders,
+        new_attempt=new_attempt,
+        **({"tool_use": tool_use} if tool_use is not None else {}),
+    )
+
+
+async def rolled(
+    tokenizer, agent, env=None, engine=None, *, task=TASK, guide=None, seed=7, limits=LIMITS, serve=None, **more
+):
+    """Return the rollout that an agent plays; `agent` None: the built-in flow."""
+    env, engine = env or EchoEnv(), engine or SeededEngine(tokenizer)
+    with seeds.drawing(seed, "group", 0):
+        if agent is None:
+            return await runner(tokenizer, env, engine, limits=limits, **more).run(task, "g", 0, {}, {}, guide)
+        async with serving(tokenizer, agent, limits, **(serve or {})) as made:
+            return await runner(tokenizer, env, engine, new_attempt=made, limits=limits, **more).run(
+                task, "g", 0, {}, {}, guide
+            )
+
+
+def roll(*arguments, **options):
+    return asyncio.run(rolled(*arguments, **options))

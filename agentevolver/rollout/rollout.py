@@ -102,8 +102,8 @@ class RolloutRunner:
         """
         started = time.perf_counter()
         for attempt in range(1, self._means.policy.max_tries + 1):
-            episode = self._new_attempt(self._means, task, sampling_params, env_params, guide)
             with seeds.drawing_again():
+                episode = self._new_attempt(self._means, task, sampling_params, env_params, guide)
                 stop_reason, outcome, error = await episode.run()
             if stop_reason.happened or outcome is not None:
                 break

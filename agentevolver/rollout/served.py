@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Awaitable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from agentevolver.rollout.agent import Agent, AgentFailed, Result
 from agentevolver.rollout.attempt import Account, Attempt, Guide, Means
 from agentevolver.rollout.policy import ChatEngine
 from agentevolver.rollout.tool_calls import read_tools
-from agentevolver.rollout.world import LiveWorld
+from agentevolver.rollout.world import Event, LiveWorld
 from agentevolver.rollout.world_routes import routes
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
 from context_manager.chat import ChatRenderer
@@ -141,17 +142,21 @@ class ServedAttempt(Attempt):
     def steps(self) -> list[Step]:
         """The model calls, each with what the environment said before the next one."""
         steps = self._rollout.steps
+        seen: dict[int, list[Event]] = defaultdict(list)
         for event in self._world.events if self._world is not None else ():
-            place = event.calls_before - 1
-            if 0 <= place < len(steps):
-                step = steps[place]
-                steps[place] = replace(
-                    step,
-                    observation=step.observation or event.observation,
-                    reward=step.reward + event.reward,
-                    calls=step.calls if event.tried is None else (step.calls or 0) + event.tried,
-                    problems=(*step.problems, *event.problems),
-                )
+            seen[event.calls_before - 1].append(event)
+        for place, events in seen.items():
+            if not 0 <= place < len(steps):
+                continue  # an action before the policy was asked
+            tried = [event.tried for event in events if event.tried is not None]
+            steps[place] = replace(
+                steps[place],
+                # What the agent made of it, and where it was not told any more, what the environment said.
+                observation=steps[place].observation or "\n".join(event.observation for event in events),
+                reward=sum(event.reward for event in events),
+                calls=sum(tried) if tried else None,
+                problems=tuple(problem for event in events for problem in event.problems),
+            )
         return steps
 
     @property
@@ -212,6 +217,7 @@ class ServedAttempt(Attempt):
             failure = f"the agent failed: {error}"
         finally:
             server.close(endpoint)
+            self.injection = self._rollout.injection
             if world is not None:
                 world.close()
                 self._env_s += sum(event.seconds for event in world.events)

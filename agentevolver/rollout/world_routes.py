@@ -2,7 +2,7 @@
 
     GET  /r/ID/world/messages   {"messages": [...]}
     GET  /r/ID/world/tools      {"tools": [...]}
-    POST /r/ID/world/step       {"action": a text or an assistant message} -> {"text", "messages", "reward", "over", "info"}
+    POST /r/ID/world/step       {"action": a text or an assistant message} -> {"text", "messages", "reward", ...}
     POST /r/ID/result           a number in 0..1, or {"score": ..., "reason": ...}
     POST /r/ID/mcp              MCP over streamable HTTP, without a session: every request is answered with one JSON
 

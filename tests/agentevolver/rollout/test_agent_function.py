@@ -1,20 +1,22 @@
-"""A function of the user's plays rollouts: the same tokens as the built-in flow, graded, recorded and stripped alike."""
+"""A function of the user's plays rollouts: the tokens of the built-in flow; graded, recorded and stripped as there."""
 
 import asyncio
 import json
 import threading
 import time
 
+import httpx
 import pytest
+from openai import AsyncOpenAI, OpenAI
 
 from agentevolver.engine import EngineError
 from agentevolver.rollout.agent import AgentFailed, Result, described, result_of
-from agentevolver.types import Outcome, StopReason, Task
+from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from context_manager.template import ContextLimits
 from env_service.client import EnvServiceError
 from examples.agents.react import play as react
 from experience_manager.guide import Guidance, inject
-from tests.agentevolver.rollout.agents import LIMITS, TASK, EchoEnv, SeededEngine, roll
+from tests.agentevolver.rollout.agents import LIMITS, TASK, EchoEnv, SeededEngine, roll, runner, serving
 
 pytestmark = pytest.mark.service
 SAMPLE = ("prompt_ids", "response_ids", "response_mask", "log_probs", "step_ids", "share", "trajectory_id")
@@ -33,6 +35,11 @@ def same(one, other):
             assert getattr(mine, name) == getattr(theirs, name), name
 
 
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr("agentevolver.rollout.rollout.random.uniform", lambda low, high: 0.0)
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("length", "limits"), [(4, LIMITS), (99, LIMITS), (99, ContextLimits(200, 150, 350, 24, 8))])
 def test_the_built_in_flow_as_an_agent_gives_the_same_ids(chatml, seed, length, limits):
@@ -42,6 +49,366 @@ def test_the_built_in_flow_as_an_agent_gives_the_same_ids(chatml, seed, length, 
     same(agent, flow)
 
 
-def test_the_three_ends_of_the_flow_are_met():
-    ends = {StopReason.FINISHED, StopReason.MAX_STEPS, StopReason.CONTEXT_FULL}
-    assert {reason for reason in StopReason if reason.happened} == ends
+def test_guidance_is_the_policys_alone_and_stripped_from_the_samples(chatml):
+    seen = []
+
+    async def guide(opening):
+        return inject(opening, Guidance("be brief", ("e1",)), "[{}] ")
+
+    async def agent(task, endpoint, world):
+        seen.extend(world.messages)
+        await react(task, endpoint, world)
+
+    flow, served = roll(chatml, None, guide=guide), roll(chatml, agent, guide=guide)
+    assert served.injection.guided and served.injection.stripped
+    assert not any("be brief" in message["content"] for message in seen)
+    assert "be brief" in served.trajectory.messages[1]["content"]
+    assert "be brief" not in chatml.decode(served.samples[0].prompt_ids)
+    same(served, flow)
+
+
+def test_a_blocking_function_has_a_thread_and_a_blocking_world(chatml):
+    def agent(task, endpoint, world):
+        assert threading.current_thread() is not threading.main_thread()
+        client, messages = OpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key), world.messages
+        while True:
+            action = client.chat.completions.create(model="any", messages=messages).choices[0].message.content
+            if (answer := world.step(action)).over:
+                return
+            messages += [{"role": "assistant", "content": action}, *answer.messages]
+
+    same(roll(chatml, agent), roll(chatml, None))
+
+
+def test_an_async_function_that_blocks_holds_up_no_gateway(chatml):
+    async def agent(task, endpoint, world):
+        client = OpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key)
+        client.chat.completions.create(model="any", messages=world.messages)
+
+    rollout = roll(chatml, agent, serve={"timeout_s": 20.0})
+    assert rollout.trajectory.stop_reason is StopReason.FINISHED and len(rollout.samples) == 1
+
+
+async def ask(endpoint, messages, **options):
+    async with AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key, max_retries=2) as client:
+        return await client.chat.completions.create(model="policy", messages=messages, **options)
+
+
+# ---- grades ----
+
+
+def returning(value):
+    async def agent(task, endpoint, world):
+        assert world is None and task.query == "go"
+        await ask(endpoint, [{"role": "user", "content": task.query}])
+        return value
+
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"),
+    [
+        (0.25, Outcome(0.25, False)),
+        (1, Outcome(1.0, True)),
+        (True, Outcome(1.0, True)),
+        (Result(0.5, "half"), Outcome(0.5, False, "half")),
+    ],
+)
+def test_without_a_world_the_returned_number_is_the_grade(chatml, value, outcome):
+    env = EchoEnv()
+    rollout = roll(chatml, returning(value), env, serve={"world": False})
+    assert rollout.trajectory.outcome == outcome and rollout.samples and not env.evaluated and not env.open
+
+
+@pytest.mark.parametrize("value", [None, "1", 1.5, float("nan"), Result(-1.0)])
+def test_what_is_no_grade_is_an_agent_error_and_not_repeated(chatml, value):
+    env = EchoEnv()
+    rollout = roll(chatml, returning(value), env, serve={"world": False})
+    trajectory = rollout.trajectory
+    assert trajectory.stop_reason is StopReason.AGENT_ERROR and trajectory.outcome is None and not rollout.samples
+    assert trajectory.attempts == 1 and len(env.created) == 1 and not env.open
+    assert "return" in trajectory.error
+
+
+def test_in_a_world_the_environment_grades(chatml):
+    async def agent(task, endpoint, world):
+        await react(task, endpoint, world)
+        return 0.0
+
+    env = EchoEnv(score=0.75)
+    rollout = roll(chatml, agent, env)
+    assert rollout.trajectory.outcome == Outcome(0.75, False)
+    assert env.evaluated == [rollout.trajectory.messages]
+
+
+class Judge:
+    """A grader that keeps what it was shown."""
+
+    def __init__(self):
+        self.shown = None
+
+    async def grade(self, task, trajectory, client, instance_id):
+        self.shown = trajectory
+        return Outcome(0.5, False, task.evaluator)
+
+
+@pytest.mark.parametrize("world", [True, False])
+def test_a_task_that_names_a_grader_is_graded_by_it_without_guidance(chatml, world):
+    async def guide(opening):
+        return inject(opening, Guidance("be brief", ("e1",)), "[{}] ")
+
+    async def agent(task, endpoint, world):
+        await ask(endpoint, [{"role": "system", "content": "mine"}, {"role": "user", "content": task.query}])
+
+    judge = Judge()
+    task = Task("t", "fake", query="do it", evaluator="llm", open_query=True)
+    rollout = roll(chatml, agent, task=task, graders=judge, guide=guide, serve={"world": world})
+    assert rollout.trajectory.outcome == Outcome(0.5, False, "llm")
+    assert [m["content"] for m in judge.shown.messages[:2]] == ["mine", "do it"]
+    assert [step.action for step in judge.shown.steps] == [rollout.trajectory.steps[0].action]
+
+
+def test_an_agent_that_never_asks_the_policy_has_nothing_to_train_on(chatml):
+    async def agent(task, endpoint, world):
+        await world.step("by itself")
+
+    rollout = roll(chatml, agent)
+    assert rollout.trajectory.outcome is None and not rollout.samples
+    validated = roll(chatml, agent, task=Task("t", "fake", metadata={"validation": True}))
+    assert validated.trajectory.outcome.score == 0.0
+
+
+# ---- the record ----
+
+
+def test_rewards_and_observations_stand_at_the_call_before(chatml):
+    async def agent(task, endpoint, world):
+        for _ in range(2):
+            await ask(endpoint, world.messages)
+            await world.step("a")
+            await world.step("b")
+
+    trajectory = roll(chatml, agent, EchoEnv(length=9)).trajectory
+    assert [(step.reward, step.observation) for step in trajectory.steps] == [
+        (0.5, "seen 0: a\nseen 1: b"),
+        (0.5, "seen 2: a\nseen 3: b"),
+    ]
+    assert trajectory.gateway["calls"] == 2 and trajectory.gateway["chains"] == 2
+    assert json.loads(json.dumps(trajectory.to_dict()))["gateway"] == trajectory.gateway
+    assert Trajectory.from_dict(trajectory.to_dict()) == trajectory
+
+
+def test_an_agent_that_retells_its_history_makes_chains_whose_first_difference_is_kept(chatml):
+    async def agent(task, endpoint, world):
+        for number in range(3):
+            await ask(endpoint, [{"role": "user", "content": f"it is {number} o'clock"}])
+        await world.step("done")
+
+    rollout = roll(chatml, agent)
+    facts = rollout.trajectory.gateway
+    assert facts["chains"] == 3 == len(rollout.samples)
+    assert facts["differences"][0] == {
+        "place": 0,
+        "before": "user: it is 0 o'clock",
+        "after": "user: it is 1 o'clock",
+    }
+
+
+def test_the_world_is_over_when_its_actions_are_used_up(chatml):
+    answers = []
+
+    async def agent(task, endpoint, world):
+        await ask(endpoint, world.messages)
+        for _ in range(4):
+            answers.append(await world.step("on"))
+
+    env = EchoEnv(length=99)
+    rollout = roll(chatml, agent, env, max_steps=3)
+    assert [answer.over for answer in answers] == [False, False, True, True]
+    assert answers[3].text == "The episode is over." and len(env.actions) == 3
+    assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and rollout.samples
+
+
+# ---- failures ----
+
+
+async def raising(task, endpoint, world):
+    await ask(endpoint, world.messages)
+    raise KeyError("what the user forgot")
+
+
+def test_an_agent_that_raises_is_an_agent_error_with_its_place(chatml):
+    env = EchoEnv()
+    rollout = roll(chatml, raising, env)
+    trajectory = rollout.trajectory
+    assert trajectory.stop_reason is StopReason.AGENT_ERROR and trajectory.outcome is None and not rollout.samples
+    assert "KeyError: 'what the user forgot' (test_agent_function.py:" in trajectory.error
+    assert trajectory.attempts == 1 and len(trajectory.steps) == 1 and not env.open and not env.evaluated
+
+
+@pytest.mark.parametrize("world", [True, False])
+def test_agent_errors_are_graded_and_trained_on_where_that_is_wanted(chatml, world):
+    rollout = roll(chatml, raising if world else returning("?"), serve={"train_errors": True, "world": world})
+    trajectory = rollout.trajectory
+    assert trajectory.stop_reason is StopReason.AGENT_ERROR and len(rollout.samples) == 1
+    assert trajectory.outcome.score == (1.0 if world else 0.0) and trajectory.attempts == 1
+
+
+async def sleeping(task, endpoint, world):
+    await ask(endpoint, world.messages)
+    await asyncio.sleep(600)
+
+
+def looping(task, endpoint, world):
+    while True:
+        time.sleep(0.01)
+
+
+async def blocking(task, endpoint, world):
+    while True:
+        time.sleep(0.01)
+
+
+def agent_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "agent"]
+
+
+@pytest.mark.parametrize("agent", [sleeping, looping, blocking])
+def test_an_agent_that_hangs_is_ended(chatml, agent):
+    env = EchoEnv()
+    rollout = roll(chatml, agent, env, serve={"timeout_s": 0.5})
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
+    assert "not done after 0.5 s (actor_rollout_ref.rollout.agent_timeout_s)" in rollout.trajectory.error
+    assert not env.open and not agent_threads()
+
+
+def test_other_async_agents_go_on_beside_one_that_blocks(chatml):
+    async def both(task, endpoint, world):
+        if task.task_id == "blocks":
+            while True:
+                time.sleep(0.01)
+        await react(task, endpoint, world)
+
+    async def play():
+        async with serving(chatml, both, timeout_s=1.5) as made:
+            env = EchoEnv()
+            running = runner(chatml, env, SeededEngine(chatml), new_attempt=made)
+            return await asyncio.gather(
+                *(running.run(Task(name, "fake"), "g", i, {}, {}) for i, name in enumerate(("blocks", "t")))
+            )
+
+    blocks, other = asyncio.run(play())
+    assert blocks.trajectory.stop_reason is StopReason.AGENT_ERROR
+    assert other.trajectory.stop_reason in (StopReason.FINISHED, StopReason.AGENT_ERROR)
+
+
+def test_cancelling_a_rollout_ends_its_agent_and_releases_its_instance(chatml):
+    ended = []
+
+    async def agent(task, endpoint, world):
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.append(True)
+
+    async def play():
+        async with serving(chatml, agent) as made:
+            env = EchoEnv()
+            task = asyncio.create_task(
+                runner(chatml, env, SeededEngine(chatml), new_attempt=made).run(TASK, "g", 0, {}, {})
+            )
+            await asyncio.sleep(0.3)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return env
+
+    assert not asyncio.run(play()).open and ended == [True]
+
+
+def test_an_outage_of_the_engine_is_repeated_as_it_was(chatml):
+    faults = [None, None, *[EngineError("away")] * 3]
+    rollout = roll(chatml, react, engine=SeededEngine(chatml, faults))
+    assert rollout.trajectory.attempts == 2 and rollout.trajectory.stop_reason is StopReason.FINISHED
+    undisturbed = roll(chatml, react)
+    assert [s.response_ids for s in rollout.samples] == [s.response_ids for s in undisturbed.samples]
+
+
+def test_an_engine_that_stays_away_is_an_llm_error(chatml):
+    rollout = roll(chatml, react, engine=SeededEngine(chatml, [EngineError("away")] * 99))
+    assert rollout.trajectory.stop_reason is StopReason.LLM_ERROR and rollout.trajectory.attempts == 2
+    assert "away" in rollout.trajectory.error and not rollout.samples
+
+
+def test_an_environment_that_fails_is_an_env_error_whatever_the_agent_makes_of_it(chatml):
+    async def agent(task, endpoint, world):
+        await ask(endpoint, world.messages)
+        try:
+            await world.step("x")
+        except Exception:
+            return
+
+    env = EchoEnv(faults={0: EnvServiceError("gone", url="/step", instance_id="i")})
+    rollout = roll(chatml, agent, env)
+    assert rollout.trajectory.stop_reason is StopReason.ENV_ERROR and rollout.trajectory.attempts == 2
+    assert not env.open
+
+
+def test_calls_beyond_the_cap_end_as_max_steps(chatml):
+    async def agent(task, endpoint, world):
+        while True:
+            await ask(endpoint, world.messages)
+
+    rollout = roll(chatml, agent, serve={"max_calls": 3, "max_samples": 2})
+    assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(rollout.trajectory.steps) == 3
+    assert len(rollout.samples) == 2 and rollout.trajectory.dropped_samples == {"over_max_samples": 1}
+
+
+def test_a_call_after_the_end_is_refused(chatml):
+    kept = []
+
+    async def agent(task, endpoint, world):
+        kept.append(endpoint)
+        await react(task, endpoint, world)
+
+    async def play():
+        async with serving(chatml, agent) as made:
+            await runner(chatml, EchoEnv(), SeededEngine(chatml), new_attempt=made).run(TASK, "g", 0, {}, {})
+            async with httpx.AsyncClient(trust_env=False) as client:
+                root = kept[0].root_url
+                body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+                late = await client.post(f"{root}/v1/chat/completions", json=body)
+                acting = await client.post(f"{root}/world/step", json={"action": "x"})
+                other = await client.post(f"{root.rpartition('/')[0]}/{'x' * 32}/v1/chat/completions", json=body)
+                return late.status_code, acting.status_code, other.status_code
+
+    assert asyncio.run(play()) == (409, 409, 404)
+
+
+def test_fifty_megabytes_are_refused_and_the_rollout_goes_on(chatml):
+    async def agent(task, endpoint, world):
+        body = {"model": "m", "messages": [{"role": "user", "content": "x" * 50_000_000}]}
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                refused = await client.post(f"{endpoint.base_url}/chat/completions", json=body)
+                assert refused.status_code == 413
+            except httpx.WriteError:  # it was refused before all of it was sent
+                pass
+        await react(task, endpoint, world)
+
+    same(roll(chatml, agent), roll(chatml, None))
+
+
+def test_what_is_no_result_is_said_with_what_to_return():
+    for value in ("1", 2, float("inf"), [1]):
+        with pytest.raises(AgentFailed, match=r"return a number in 0\.\.1, a Result, or None"):
+            result_of(value)
+    assert result_of(None) == Result() and result_of(0) == Result(0.0)
+
+
+def test_an_error_is_described_in_one_line():
+    try:
+        raise ValueError("two\nlines")
+    except ValueError as error:
+        assert described(error).startswith("ValueError: two lines (test_agent_function.py:")

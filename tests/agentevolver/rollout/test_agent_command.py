@@ -1,0 +1,328 @@
+"""A program of the user's plays rollouts: told where the policy and its environment are, and gone when they end."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentevolver.rollout.command import CommandAgent
+from agentevolver.types import Outcome, StopReason
+from agentevolver.utils import lifeline
+from tests.agentevolver.rollout.agents import TASK, EchoEnv, SeededEngine, roll, runner, serving
+
+pytestmark = pytest.mark.service
+
+# What every program below begins with: the standard library alone, as any language has it.
+HEAD = """
+import json, os, subprocess, sys, time, urllib.error, urllib.request
+def send(url, body=None, key="AGENTEVOLVER_NONE"):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request, timeout=30))
+def say(messages):
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    return send(url, {"model": "policy", "messages": messages})["choices"][0]["message"]["content"]
+world, result = os.environ["AGENTEVOLVER_WORLD_URL"], os.environ["AGENTEVOLVER_RESULT_URL"]
+task = json.load(open(os.environ["AGENTEVOLVER_TASK"]))
+"""
+REACT = """
+messages = send(world + "/messages")["messages"]
+assert messages == task["messages"] and send(world + "/tools") == {"tools": []}
+while True:
+    action = say(messages)
+    answer = send(world + "/step", {"action": action})
+    if answer["over"]:
+        break
+    messages += [{"role": "assistant", "content": action}, *answer["messages"]]
+"""
+
+
+def program(tmp_path, text):
+    """Return the words of a program."""
+    path = tmp_path / "agent.py"
+    path.write_text(HEAD + textwrap.dedent(text))
+    return [sys.executable, "-S", str(path)]
+
+
+def play(chatml, tmp_path, text, env=None, *, words=(), agent=None, **options):
+    return roll(chatml, agent or CommandAgent([*program(tmp_path, text), *words]), env, **options)
+
+
+def gone(pids, seconds=5.0):
+    """Whether none of these processes runs (any more, after a while)."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any(runs(pid) for pid in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def runs(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path, monkeypatch):
+    """Folders, processes and descriptors are what they were."""
+    folders = tmp_path / "folders"
+    folders.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folders))
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    open_files = len(os.listdir("/proc/self/fd"))
+    yield
+    assert list(folders.iterdir()) == []
+    assert gone({child.pid for child in psutil.Process().children(recursive=True)} - before)
+    assert len(os.listdir("/proc/self/fd")) <= open_files + 2
+
+
+def test_the_built_in_flow_as_a_program_gives_the_same_ids(chatml, tmp_path):
+    flow, rollout = roll(chatml, None), play(chatml, tmp_path, REACT)
+    assert rollout.trajectory.error == "" and rollout.trajectory.stop_reason is StopReason.FINISHED
+    assert [s.response_ids for s in rollout.samples] == [s.response_ids for s in flow.samples]
+    assert [s.log_probs for s in rollout.samples] == [s.log_probs for s in flow.samples]
+    assert [step.reward for step in rollout.trajectory.steps] == [step.reward for step in flow.trajectory.steps]
+
+
+def test_words_and_variables_say_where_everything_is(chatml, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    monkeypatch.setenv("AGENTEVOLVER_SECRETS", "/nowhere")
+    monkeypatch.setenv("RAY_ADDRESS", "somewhere")
+    monkeypatch.setenv("MY_SETTING", "kept")
+    found = tmp_path / "found.json"
+    text = f"""
+    say(task["messages"])
+    json.dump({{"words": sys.argv[1:], "environ": dict(os.environ), "cwd": os.getcwd()}}, open({str(found)!r}, "w"))
+    """
+    words = ["{query}", "{base_url}", "{anthropic_base_url}", "{api_key}", "{model}", "{mcp_url}", "{task_file}"]
+    rollout = play(chatml, tmp_path, text, words=words)
+    assert rollout.trajectory.error == ""
+    told = json.loads(found.read_text())
+    environ, (query, base, root, key, model, mcp, task) = told["environ"], told["words"]
+    assert query == "go" and base == f"{root}/v1" and mcp == f"{root}/mcp" and key in base and model == "policy"
+    assert environ["OPENAI_BASE_URL"] == environ["OPENAI_API_BASE"] == base
+    assert environ["ANTHROPIC_BASE_URL"] == root and environ["OPENAI_API_KEY"] == environ["ANTHROPIC_API_KEY"] == key
+    assert environ["AGENTEVOLVER_TASK"] == task and Path(task).parent == Path(told["cwd"]) == Path(environ["HOME"])
+    assert environ["MY_SETTING"] == "kept" and "127.0.0.1" in environ["no_proxy"]
+    assert not {"WANDB_API_KEY", "AGENTEVOLVER_SECRETS", "RAY_ADDRESS"} & environ.keys()
+
+
+@pytest.mark.parametrize(
+    ("posted", "outcome"),
+    [("0.5", Outcome(0.5, False)), ('{"score": 1, "reason": "solved"}', Outcome(1.0, True, "solved"))],
+)
+def test_the_posted_number_is_the_grade_without_a_world(chatml, tmp_path, posted, outcome):
+    text = f"""
+    say([{{"role": "user", "content": task["query"]}}])
+    assert send(result, json.loads({posted!r})) == {{"ok": True}}
+    """
+    rollout = play(chatml, tmp_path, text, serve={"world": False})
+    assert rollout.trajectory.error == "" and rollout.trajectory.outcome == outcome
+
+
+def test_a_posted_result_that_is_none_is_refused(chatml, tmp_path):
+    text = """
+    say([{"role": "user", "content": task["query"]}])
+    for wrong in ("1", 2, {"score": "x"}, [1]):
+        try:
+            send(result, wrong)
+        except urllib.error.HTTPError as error:
+            assert error.code == 400, error.code
+    send(result, 0.25)
+    """
+    rollout = play(chatml, tmp_path, text, serve={"world": False})
+    assert rollout.trajectory.error == "" and rollout.trajectory.outcome == Outcome(0.25, False)
+
+
+# ---- faults ----
+
+
+def test_a_program_that_fails_is_an_agent_error_with_what_it_printed(chatml, tmp_path):
+    text = """
+    say(task["messages"])
+    print("x" * 100_000)
+    print("key", os.environ["OPENAI_API_KEY"], file=sys.stderr)
+    sys.exit("it went wrong")
+    """
+    env = EchoEnv()
+    rollout = play(chatml, tmp_path, text, env)
+    trajectory = rollout.trajectory
+    assert trajectory.stop_reason is StopReason.AGENT_ERROR and trajectory.outcome is None and not rollout.samples
+    assert "ended with code 1" in trajectory.error and trajectory.error.endswith("it went wrong")
+    assert "key ***" in trajectory.error and len(trajectory.error) < 5_000
+    assert trajectory.attempts == 1 and not env.open
+
+
+def test_a_program_that_kills_itself_is_an_agent_error(chatml, tmp_path):
+    rollout = play(chatml, tmp_path, "say(task['messages']); os.kill(os.getpid(), 9)")
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
+    assert "ended with code 137" in rollout.trajectory.error
+
+
+def test_a_program_that_cannot_start_is_an_agent_error(chatml, tmp_path):
+    rollout = roll(chatml, CommandAgent(["/no/such/program"]))
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
+    assert "/no/such/program: No such file" in rollout.trajectory.error
+
+
+FAMILY = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True)
+daemon = subprocess.run([sys.executable, "-S", "-c",
+    "import os, subprocess, sys;"
+    "print(subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)'],"
+    "start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"],
+    capture_output=True, text=True).stdout
+json.dump([os.getpid(), child.pid, int(daemon)], open(sys.argv[1] + ".tmp", "w"))
+os.rename(sys.argv[1] + ".tmp", sys.argv[1])
+"""
+
+
+def test_a_program_that_hangs_is_killed_with_all_that_it_started(chatml, tmp_path):
+    told = tmp_path / "pids"
+    env = EchoEnv()
+    rollout = play(chatml, tmp_path, f"{FAMILY}\ntime.sleep(600)", env, words=[str(told)], serve={"timeout_s": 2.0})
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR and "not done after 2 s" in rollout.trajectory.error
+    pids = json.loads(told.read_text())
+    assert len(pids) == 3 and gone(pids) and not env.open
+
+
+def test_what_a_program_leaves_behind_at_its_own_end_is_killed_too(chatml, tmp_path):
+    told = tmp_path / "pids"
+    rollout = play(chatml, tmp_path, f"{FAMILY}\nsay(task['messages'])", words=[str(told)])
+    assert rollout.trajectory.stop_reason is StopReason.FINISHED
+    assert gone(json.loads(told.read_text()))
+
+
+def test_cancelling_a_rollout_kills_its_program(chatml, tmp_path):
+    told = tmp_path / "pids"
+    agent = CommandAgent([*program(tmp_path, f"{FAMILY}\ntime.sleep(600)"), str(told)])
+
+    async def cancelled():
+        async with serving(chatml, agent) as made:
+            env = EchoEnv()
+            rollout = runner(chatml, env, SeededEngine(chatml), new_attempt=made).run(TASK, "g", 0, {}, {})
+            task = asyncio.create_task(rollout)
+            while not told.exists():
+                await asyncio.sleep(0.02)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return env
+
+    assert not asyncio.run(cancelled()).open and gone(json.loads(told.read_text()))
+
+
+def test_a_program_goes_with_the_process_that_started_it(tmp_path):
+    told = tmp_path / "pids"
+    words = [*program(tmp_path, FAMILY.replace("json.dump", "json.dump") + "\ntime.sleep(600)"), str(told)]
+    task = tmp_path / "task.json"
+    task.write_text("{}")
+    starter = tmp_path / "starter.py"
+    starter.write_text(
+        "import json, subprocess, sys, time\n"
+        "subprocess.Popen(json.loads(sys.argv[1]), stdin=subprocess.PIPE)\n"
+        "time.sleep(600)\n"
+    )
+    environ = {
+        **os.environ,
+        **{"AGENTEVOLVER_WORLD_URL": "", "AGENTEVOLVER_RESULT_URL": "", "AGENTEVOLVER_TASK": str(task)},
+    }
+    process = subprocess.Popen([sys.executable, "-S", str(starter), json.dumps(lifeline.command(words))], env=environ)
+    deadline = time.monotonic() + 20
+    while not told.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert gone(json.loads(told.read_text()))
+
+
+def test_a_lifeline_that_is_killed_by_itself_takes_the_program_along(tmp_path):
+    told = tmp_path / "pid"
+    process = subprocess.Popen(
+        lifeline.command(["sh", "-c", f"echo $$ > {told}; exec sleep 600"]), stdin=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 20
+    while not (told.exists() and told.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    assert gone([int(told.read_text())])
+
+
+def test_a_program_that_floods_its_output_is_ended(chatml, tmp_path):
+    text = """
+    say(task["messages"])
+    while True:
+        os.write(1, b"x" * 65536)
+    """
+    agent = CommandAgent(program(tmp_path, text), output_bytes=1_000_000)
+    rollout = roll(chatml, agent, serve={"timeout_s": 60.0})
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
+    assert "printed more than 1000000 bytes" in rollout.trajectory.error
+
+
+def test_a_program_that_floods_the_policy_is_stopped_by_the_cap(chatml, tmp_path):
+    text = """
+    refused = 0
+    while refused < 20:
+        try:
+            say(task["messages"])
+        except urllib.error.HTTPError as error:
+            assert error.code == 403, error.code
+            refused += 1
+    """
+    rollout = play(chatml, tmp_path, text, serve={"max_calls": 3})
+    assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(rollout.trajectory.steps) == 3
+    assert rollout.trajectory.gateway["refused"] == {"rollout_limit": 20}
+
+
+def test_fifty_megabytes_and_another_rollouts_address_are_refused_and_it_goes_on(chatml, tmp_path):
+    text = """
+    base = os.environ["OPENAI_BASE_URL"]
+    for url, body, codes in (
+        (base + "/chat/completions", {"messages": [{"role": "user", "content": "x" * 50_000_000}]}, (413,)),
+        (base.replace(os.environ["OPENAI_API_KEY"], "A" * 32) + "/chat/completions", {"messages": []}, (404,)),
+        (base + "/nothing", {}, (404,)),
+        (world + "/step", {}, (400,)),
+        (world + "/step", {"action": 7}, (400,)),
+        (world + "/step", {"action": {"role": "assistant", "content": "", "tool_calls": [
+            {"id": "a", "function": {"name": "f", "arguments": "{}"}}]}}, (400,)),
+    ):
+        try:
+            send(url, body)
+            sys.exit("not refused: " + url)
+        except urllib.error.HTTPError as error:
+            assert error.code in codes, (url, error.code, error.read())
+        except (urllib.error.URLError, ConnectionError):
+            assert len(str(body)) > 1000  # it was refused before all of it was sent
+    """
+    rollout = play(chatml, tmp_path, textwrap.dedent(text) + REACT)
+    assert rollout.trajectory.error == "" and rollout.trajectory.stop_reason is StopReason.FINISHED
+    assert [s.response_ids for s in rollout.samples] == [s.response_ids for s in roll(chatml, None).samples]
+
+
+def test_many_programs_at_once(chatml, tmp_path):
+    agent = CommandAgent(program(tmp_path, REACT))
+
+    async def play_all():
+        async with serving(chatml, agent) as made:
+            env = EchoEnv()
+            running = runner(chatml, env, SeededEngine(chatml), new_attempt=made)
+            return await asyncio.gather(*(running.run(TASK, "g", i, {}, {}) for i in range(8)))
+
+    rollouts = asyncio.run(play_all())
+    assert [rollout.trajectory.error for rollout in rollouts] == [""] * 8

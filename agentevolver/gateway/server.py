@@ -29,7 +29,8 @@ from agentevolver.utils.web.access import Access, Refused
 
 logger = logging.getLogger(__name__)
 
-# Answers a request of a rollout's own route: JSON in (None without a body), JSON out. May raise RequestRefused.
+# Answers a request of a rollout's own route: JSON in (None without a body), JSON out, or a response as it is to be
+# sent. May raise RequestRefused.
 Route = Callable[[Any], Awaitable[Any]]
 _JSON = "application/json"
 
@@ -188,7 +189,8 @@ class GatewayServer:
             model = {"id": self._model, "object": "model", "created": 0, "owned_by": "agentevolver"}
             return _json({"object": "list", "data": [model]} if path == "v1/models" else model)
         if (route := opened.routes.get(f"{method} {path}")) is not None:
-            return _json(await route(await self._body(request)))
+            answer = await route(await self._body(request))
+            return answer if isinstance(answer, web.Response) else _json(answer)
         known = [one.partition(" ")[2] for one in (*_APIS, *opened.routes)]
         if path in known:
             raise RequestRefused(405, f"{path} does not answer {method}", "wrong_method")

@@ -252,11 +252,11 @@ class ServedAttempt(Attempt):
             means.client,
             self.instance_id,
             opening,
-            read_tools(info, means.policy.env_type) if means.tool_use is not None else [],
+            read_tools(info, self.task.env_type) if means.tool_use is not None else [],
             means.policy.max_steps,
             lambda text: renderer.clip(text, self._serving.limits.max_observation_tokens),
             lambda: self._rollout.calls,
-            means.policy.env_type,
+            self.task.env_type,
             means.tool_use,
         )
 

@@ -92,7 +92,7 @@ async def serving(tokenizer, agent, limits=LIMITS, **options):
 def runner(
     tokenizer, env, engine, *, new_attempt=None, limits=LIMITS, tool_use=None, graders=None, max_steps=6, **policy
 ):
-    settings = {"env_type": "fake", "max_tries": 2, "sparse": True, "unavailable_timeout_s": 0.0, **policy}
+    settings = {"max_tries": 2, "sparse": True, "unavailable_timeout_s": 0.0, **policy}
     renderer = ChatRenderer(tokenizer)
     return RolloutRunner(
         RolloutPolicy(max_steps=max_steps, **settings),

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 import orjson
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 
 Message = dict[str, Any]
 Finish = Literal["stop", "length", "tool_calls"]
@@ -230,8 +233,17 @@ def structure_of(value: Any, place: str) -> dict[str, Any] | None:
     if kind == "json_schema":
         held = form.get("json_schema", form)
         schema = object_of(object_of(held, place).get("schema", {}), f"{place}.schema")
+        try:
+            _check_schema(orjson.dumps(schema))
+        except (SchemaError, orjson.JSONEncodeError) as error:
+            raise invalid(f"{place}.schema is no JSON schema: {getattr(error, 'message', error)}", place) from error
         return {"json": schema}
     raise invalid(f"{place} of the type {str(kind)[:40]!r} is not supported: text, json_object, json_schema are", place)
+
+
+@lru_cache(maxsize=64)
+def _check_schema(written: bytes) -> None:
+    Draft202012Validator.check_schema(orjson.loads(written))
 
 
 def refuse(body: Mapping[str, Any], unsupported: Mapping[str, str]) -> None:

@@ -105,11 +105,11 @@ def kept(request: Request, body: Mapping[str, Any], completion: Completion) -> l
 def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     found, ignored = [], []
     for i, tool in enumerate(read_of.list_of(body, "tools")):
-        kind = object_of(tool, f"tools[{i}]").get("type", "function")
+        kind = str(object_of(tool, f"tools[{i}]").get("type", "function"))
         if kind in _HOSTED:
             ignored.append(f"tools.{kind}")
         elif kind != "function":
-            raise invalid(f"tools[{i}]: tools of the type {str(kind)[:40]!r} are not supported, functions are", "tools")
+            raise invalid(f"tools[{i}]: tools of the type {kind[:40]!r} are not supported, functions are", "tools")
         else:
             found.append(read_of.tool_of(tool, f"tools[{i}]"))
     return found, ignored

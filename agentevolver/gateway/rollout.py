@@ -95,9 +95,10 @@ class GatewayRollout:
         ignored: how many requests set a field that has no effect, by its name.
         refused: how many requests were refused, by code.
         problems: how many replies held what was meant as a call and is none.
+        structured: how many replies the engine held to a form (`response_format`), off what the policy would say.
         differences: why each chain but the first began.
-        stop_reason, note: why the last call was not answered (`llm_error`, `context_full`, `max_steps`), None if it
-            was.
+        stop_reason, note: `max_steps` once a call was over the limits, else why the last call was not answered
+            (`llm_error`, `context_full`), None if it was.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class GatewayRollout:
         self.ignored: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.problems = 0
+        self.structured = 0
         self.differences: list[Difference] = []
         self.stop_reason: StopReason | None = None
         self.note = ""
@@ -285,7 +287,9 @@ class GatewayRollout:
             generated = await self._sample(call, room)
         finally:
             call.chain.busy = False
-        self.stop_reason, self.note, self._failures = None, "", 0
+        self._failures = 0
+        if self.stop_reason is not StopReason.MAX_STEPS:
+            self.stop_reason, self.note = None, ""
         return self._record(call, generated, time.perf_counter() - before, room)
 
     def _call(self, request: Request, number: int, seed: int | None, tools: Toolbox) -> _Call:
@@ -386,6 +390,7 @@ class GatewayRollout:
         )
         self._grow(call, turn, ids, completion.message)
         self.problems += bool(parsed.problems)
+        self.structured += call.request.structure is not None
         self.versions.update((generated.min_version, generated.max_version))
         self.generate_s += seconds
         self._sampled += len(ids)

@@ -77,6 +77,8 @@ class VerlEngine:
         """Sample through verl. `request_id` keeps the turns of an episode on one server, where their prefix is
         cached."""
         kept = {name: value for name, value in sampling_params.items() if self._seeded or name != "seed"}
+        if (structure := kept.get("structured_outputs")) is not None:
+            kept["structured_outputs"] = _structured(structure)
         try:
             call = self._server_manager.generate(request_id=request_id, prompt_ids=prompt_ids, sampling_params=kept)
             output = await asyncio.wait_for(call, self._timeout_s)
@@ -98,6 +100,13 @@ class VerlEngine:
             int(version["min_global_steps"]),
             int(version["max_global_steps"]),
         )
+
+
+def _structured(structure: dict[str, Any]) -> Any:
+    """Return what vLLM is to hold a reply to, of its JSON-ready form."""
+    from vllm.sampling_params import StructuredOutputsParams  # seconds to import, and few agents ask for it
+
+    return StructuredOutputsParams(**structure)
 
 
 # Writes a summary of at most so many tokens of what the messages hold. Raises EngineError.

@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
+from agentevolver.gateway import chat
 from agentevolver.gateway.request import RequestRefused
+from agentevolver.gateway.rollout import CallLimits
 from agentevolver.types import StopReason
+from agentevolver.utils import seeds
 from context_manager.settings import ContextLimits
-from tests.agentevolver.gateway.harness import ScriptedEngine, asked, encoded, failing, rollout, said, user
+from tests.agentevolver.gateway.harness import ROOMY, ScriptedEngine, asked, encoded, failing, rollout, said, user
 
 
 async def test_calls_that_go_on_from_one_another_are_one_sample(renderer):
@@ -87,3 +90,66 @@ async def test_closing_refuses_what_waits(renderer):
     with pytest.raises(RequestRefused, match="its time is over"):
         await waiting
     assert not engine.waiting and not played.samples()
+
+
+async def test_the_nth_call_has_the_nth_draw_whatever_failed_in_between(renderer):
+    def drawn(engine):
+        with seeds.drawing(7, "group", 0):
+            return rollout(renderer, engine), [seeds.current().anew().seed("policy")]
+
+    engine, broken = ScriptedEngine(), failing(1)
+    (whole, first), (outage, _) = drawn(engine), drawn(broken)
+    for number in range(3):
+        await whole.complete(asked(user(f"task {number}")))
+    with pytest.raises(RequestRefused):
+        await outage.complete(asked(user("task 0")))
+    for number in range(3):
+        await outage.complete(asked(user(f"task {number}")))
+    drawn_seeds = [sampling["seed"] for _, _, sampling in engine.calls]
+    assert drawn_seeds[:1] == first and len(set(drawn_seeds)) == 3
+    assert [sampling["seed"] for _, _, sampling in broken.calls] == [drawn_seeds[0], *drawn_seeds]
+
+
+async def test_sampling_is_the_runs_and_the_agents_limits_only_lower(renderer):
+    engine = ScriptedEngine(["one two three"])
+    played = rollout(renderer, engine)
+    body = {"messages": [user("go")], "temperature": 0, "top_p": 0.1, "seed": 3, "tool_choice": "required"}
+    for limit in (5, 5000):
+        await played.complete(chat.read({**body, "max_tokens": limit}))
+    first, second = [sampling for _, _, sampling in engine.calls]
+    assert first == {"temperature": 0.7, "max_tokens": 5}
+    assert second == {"temperature": 0.7, "max_tokens": ROOMY.max_new_tokens}
+    assert played.ignored == {"temperature": 2, "top_p": 2, "seed": 2, "tool_choice": 2}
+    assert [step.truncated for step in played.steps] == [True, False]
+
+
+async def test_a_stop_text_ends_what_the_agent_is_told_and_the_ids_stay(renderer):
+    engine = ScriptedEngine([encoded("one Observation: x", closed=False), "two"])
+    played = rollout(renderer, engine)
+    first = await played.complete(asked(user("go"), stop=("Observation:",)))
+    assert (first.content, first.finish, first.stopped_by) == ("one ", "stop", "Observation:")
+    await played.complete(asked(user("go"), first.message, user("on")))
+    assert engine.calls[0][2]["stop"] == ["Observation:"] and not played.steps[0].truncated
+    assert played.chains == 1 and encoded("one Observation: x", closed=False) == played.samples()[0].response_ids[:18]
+
+
+async def test_a_form_of_the_reply_is_handed_to_the_engine(renderer):
+    engine = ScriptedEngine()
+    played = rollout(renderer, engine)
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+    await played.complete(chat.read({"messages": [user("go")], "response_format": form}))
+    assert engine.calls[0][2]["structured_outputs"] == {"json": {"type": "object"}}
+    assert played.structured == 1
+    form["json_schema"]["schema"] = {"type": "no such type"}
+    with pytest.raises(RequestRefused, match="no JSON schema"):
+        chat.read({"messages": [user("go")], "response_format": form})
+
+
+async def test_limits_of_calls_and_of_sampled_tokens(renderer):
+    for limits, answered in ((CallLimits(calls=2), 2), (CallLimits(sampled_tokens=4), 1)):
+        played = rollout(renderer, call_limits=limits)
+        for _ in range(answered):
+            await played.complete(asked(user("t")))
+        with pytest.raises(RequestRefused, match="this rollout has had its"):
+            await played.complete(asked(user("t")))
+        assert played.stop_reason is StopReason.MAX_STEPS and played.calls == answered

@@ -43,6 +43,14 @@ async def test_a_request_keeps_its_seed_where_kernels_are_deterministic_and_not_
     assert server.asked == [{"seed": 7, "temperature": 1.0}, {"temperature": 1.0}]
 
 
+@pytest.mark.service
+async def test_the_form_of_a_reply_is_put_as_vllm_takes_it():
+    server = Server(Reply([5], [-1.0]))
+    await VerlEngine(server, 1).generate("r", [1], {"structured_outputs": {"json": {"type": "object"}}})
+    (asked,) = server.asked
+    assert asked["structured_outputs"].json == {"type": "object"}
+
+
 @pytest.mark.parametrize(
     "answer", [Reply([], None, "aborted"), Reply([5], None), Reply([5, 6], [-1.0]), RuntimeError("engine died"), None]
 )

@@ -13,9 +13,33 @@ from agentevolver.tools.schema import Parsed, ToolSpec
 # Name -> package.module:Class, imported when it is used.
 TOOL_FORMATS: Mapping[str, str] = {
     "hermes": "agentevolver.tools.hermes:HermesFormat",
+    "qwen3_coder": "agentevolver.tools.xml:Qwen3CoderFormat",
+    "llama3": "agentevolver.tools.llama3:Llama3Format",
+    "glm": "agentevolver.tools.glm:GlmFormat",
+    "gpt_oss": "agentevolver.tools.gpt_oss:GptOssFormat",
+    "mistral": "agentevolver.tools.mistral:MistralFormat",
+    "deepseek": "agentevolver.tools.deepseek:DeepSeekFormat",
+    "kimi": "agentevolver.tools.kimi:KimiFormat",
+    "seed": "agentevolver.tools.xml:SeedFormat",
+    "minimax": "agentevolver.tools.xml:MiniMaxFormat",
+    "deepseek_v4": "agentevolver.tools.verl:DeepSeekV4Format",
 }
+# `vllm:NAME` is vLLM's parser of that name.
+VLLM = "vllm:"
 # What a chat template writes around calls, and whose format that is. The first that a template holds counts.
-_MARKERS = ((("<tool_call>", '"arguments"'), "hermes"),)
+_MARKERS = (
+    (("<seed:tool_call>",), "seed"),
+    (("<minimax:tool_call>",), "minimax"),
+    (("<|tool_calls_section_begin|>",), "kimi"),
+    (("\uff5cDSML\uff5c", "tool_calls"), "deepseek_v4"),
+    (("<\uff5ctool\u2581call\u2581begin\uff5c>",), "deepseek"),
+    (("[TOOL_CALLS]",), "mistral"),
+    (("<|channel|>", "to=", "functions."), "gpt_oss"),
+    (("<tool_call>", "<function=", "<parameter="), "qwen3_coder"),
+    (("<tool_call>", "<arg_key>"), "glm"),
+    (("<tool_call>", "arguments"), "hermes"),
+    (("<|start_header_id|>", "ipython", '"parameters"'), "llama3"),
+)
 
 
 class ToolFormat(ABC):
@@ -37,15 +61,22 @@ def tool_format(name: str, tokenizer: Any) -> ToolFormat:
     """Return the format of a name (`auto`: the one that the tokenizer's chat template writes).
 
     Raises:
-        ConfigError: no format has that name; `auto` cannot tell; or the format's tokens are not the tokenizer's.
+        ConfigError: no format has that name; or `auto` cannot tell.
     """
     if name == "auto":
         name = detect_format(tokenizer)
+    if name.startswith(VLLM):
+        return _load("agentevolver.tools.vllm:VllmFormat", name.removeprefix(VLLM), tokenizer)
     if name not in TOOL_FORMATS:
-        raise ConfigError(f"tool_format: no format is called {name!r}; there are {', '.join(TOOL_FORMATS)}")
-    module, _, attribute = TOOL_FORMATS[name].partition(":")
-    chosen: ToolFormat = getattr(importlib.import_module(module), attribute)(tokenizer)
-    return chosen
+        names = ", ".join(TOOL_FORMATS)
+        raise ConfigError(f"tool_format: no format is called {name!r}; there are {names}, and {VLLM}NAME for vLLM's")
+    return _load(TOOL_FORMATS[name], tokenizer)
+
+
+def _load(path: str, *args: Any) -> ToolFormat:
+    module, _, attribute = path.partition(":")
+    loaded: ToolFormat = getattr(importlib.import_module(module), attribute)(*args)
+    return loaded
 
 
 def detect_format(tokenizer: Any) -> str:
@@ -57,7 +88,7 @@ def detect_format(tokenizer: Any) -> str:
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, Mapping):
         template = template.get("tool_use", template.get("default"))
-    names = f"name one of {', '.join(TOOL_FORMATS)}, or none"
+    names = f"name one of {', '.join(TOOL_FORMATS)}, {VLLM}NAME, or none"
     if not isinstance(template, str):
         raise ConfigError(f"tool_format=auto: the tokenizer has no chat template; {names}")
     for markers, name in _MARKERS:

@@ -44,12 +44,15 @@ class ReplyReader:
         self._tokenizer = tokenizer
         self._added: dict[int, Any] = dict(getattr(tokenizer, "added_tokens_decoder", {}))
         self._tags = frozenset(tags)
-        self.ids = {token.content: i for i, token in self._added.items() if token.content in self._tags}
-        spelled = sorted(self._tags - self.ids.keys(), key=len, reverse=True)
+        spelled = sorted(self._tags - {token.content for token in self._added.values()}, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, spelled))) if spelled else None
         # Some tokenizers would else take spaces before punctuation out of a call's arguments.
         clean = hasattr(tokenizer, "clean_up_tokenization_spaces")
         self._decode_options: dict[str, Any] = {"clean_up_tokenization_spaces": False} if clean else {}
+
+    def token_ids(self, *texts: str) -> tuple[int, ...]:
+        """Return the ids of those of some tokens that the tokenizer has."""
+        return tuple(i for i, token in self._added.items() if token.content in texts)
 
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False, **self._decode_options) if ids else ""

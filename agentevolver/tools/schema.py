@@ -10,6 +10,9 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,10 @@ class ToolSpec:
         parameters = function.get("parameters") or {"type": "object", "properties": {}}
         try:
             Draft202012Validator.check_schema(parameters)
-        except SchemaError as error:
-            raise ValueError(
-                f"the parameters of tool {function['name']!r} are no JSON schema: {error.message}"
-            ) from error
+            _check_references(parameters)
+        except (SchemaError, Unresolvable, TypeError, RecursionError) as error:
+            reason = error.message if isinstance(error, SchemaError) else str(error)
+            raise ValueError(f"the parameters of tool {function['name']!r} are no JSON schema: {reason}") from error
         return cls(function["name"], str(function.get("description") or ""), parameters)
 
     def to_openai(self) -> dict[str, Any]:
@@ -46,13 +49,28 @@ class ToolSpec:
 
     @cached_property
     def _validator(self) -> Draft202012Validator:
-        return Draft202012Validator(self.parameters)
+        return Draft202012Validator(self.parameters, registry=Registry())  # which fetches nothing
+
+    def argument_schema(self, key: str) -> Mapping[str, Any]:
+        """Return the JSON schema of an argument, an empty one where the tool's says nothing of it."""
+        schema = self.parameters.get("properties", {}).get(key, self.parameters.get("additionalProperties"))
+        return schema if isinstance(schema, Mapping) else {}
+
+    def takes(self, key: str, value: Any) -> bool:
+        """Whether a value fits the schema of an argument."""
+        try:
+            return bool(self._validator.evolve(schema=self.argument_schema(key)).is_valid(value))
+        except RecursionError:
+            return False
 
     def problem(self, arguments: Any) -> str | None:
         """Return what is wrong with arguments and where, None if they fit the schema."""
         if not isinstance(arguments, dict):
             return "the arguments must be a JSON object"
-        error = best_match(self._validator.iter_errors(arguments))
+        try:
+            error = best_match(self._validator.iter_errors(arguments))
+        except RecursionError:
+            return "the arguments are nested too deeply"
         if error is None:
             return None
         place = error.json_path.removeprefix("$").removeprefix(".")
@@ -90,6 +108,22 @@ class Parsed:
     content: str
     calls: tuple[ToolCall, ...] = ()
     problems: tuple[str, ...] = ()
+
+
+def _check_references(parameters: Any) -> None:
+    """Raise Unresolvable where a `$ref` of a schema leads nowhere, or out of it; TypeError where it is no object."""
+    if not isinstance(parameters, Mapping):
+        raise TypeError("it is no object")
+    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(parameters))
+    parts: list[Any] = [parameters]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Mapping):
+            if isinstance(part.get("$ref"), str):
+                resolver.lookup(part["$ref"])
+            parts += [value for key, value in part.items() if key not in ("enum", "const", "default", "examples")]
+        elif isinstance(part, list):
+            parts += part
 
 
 def call_id(turn: int, place: int) -> str:

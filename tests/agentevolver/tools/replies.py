@@ -32,3 +32,10 @@ def read(name: str, family: str, text: str, tools: tuple[ToolSpec, ...] = (WEATH
 def said(parsed: Parsed) -> list[tuple[str, object]]:
     """Return the calls as (name, arguments)."""
     return [(call.name, call.decoded()) for call in parsed.calls]
+
+
+class Letters:
+    """A tokenizer whose tokens are characters: what takes time is the parser."""
+
+    def decode(self, ids, skip_special_tokens=False):
+        return "".join(map(chr, ids))

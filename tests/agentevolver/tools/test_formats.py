@@ -11,6 +11,16 @@ WRITTEN = {
     "qwen2_5": "hermes",
     "qwen3": "hermes",
     "qwen3_instruct_2507": "hermes",
+    "qwen3_vl": "hermes",
+    "qwen3_5_think": "qwen3_coder",
+    "qwen3_5_nothink": "qwen3_coder",
+    "qwen3_6": "qwen3_coder",
+    "nemotron_3_nano": "qwen3_coder",
+    "llama3_1": "llama3",
+    "llama3_2": "llama3",
+    "glm4moe": "glm",
+    "gptoss": "gpt_oss",
+    "deepseekv3": "deepseek",
 }
 
 
@@ -36,7 +46,7 @@ def test_auto_is_the_format_of_the_tokenizers_template():
     assert tool_format("auto", tokenizer_of("qwen3")).name == "hermes"
 
 
-@pytest.mark.parametrize("template", ["gemma3", "phi3_5", "llama3", "cohere"])
+@pytest.mark.parametrize("template", ["gemma3", "gemma4", "phi3_5", "llama3", "cohere", "lfm2"])
 def test_auto_refuses_a_template_that_it_cannot_tell_and_lists_the_names(template):
     with pytest.raises(ConfigError, match="no format that is known") as refused:
         detect_format(Templated(real_template(template)))

@@ -8,7 +8,7 @@ import pytest
 from agentevolver.tools.formats import tool_format
 from agentevolver.tools.json_text import MAX_DEPTH
 from agentevolver.tools.tagged import MAX_PROBLEMS
-from tests.agentevolver.tools.replies import WEATHER, read, said, tokenizer_of
+from tests.agentevolver.tools.replies import WEATHER, Letters, read, said, tokenizer_of
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 OSLO = ("get_weather", {"city": "Oslo"})
@@ -142,13 +142,6 @@ HOSTILE = {
     "digits": '<tool_call>{"name": ' + "9" * MB,
     "broken thoughts": "<tool_call>{</think>" * (MB // 20),
 }
-
-
-class Letters:
-    """A tokenizer whose tokens are characters: what takes time is the parser."""
-
-    def decode(self, ids, skip_special_tokens=False):
-        return "".join(map(chr, ids))
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -1,0 +1,95 @@
+"""vLLM's tool parsers as formats, by the names under which vLLM's server knows them.
+
+They read text, and return a reply that they cannot read as text: it is a problem where it holds the parser's own
+marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentevolver.errors import ConfigError
+from agentevolver.tools.formats import VLLM, ToolFormat
+from agentevolver.tools.json_text import skip_space
+from agentevolver.tools.reply import END_THINK, THINK
+from agentevolver.tools.schema import Parsed, ToolCall, ToolSpec
+from agentevolver.tools.tagged import MAX_PROBLEMS, BadCall, read_arguments
+
+_LONGEST = 65_536  # characters
+# Attributes of vLLM's parsers that hold what begins a call.
+_MARKERS = (
+    "tool_call_start_token",
+    "tool_calls_start_token",
+    "bot_token",
+    "bot_string",
+    "tc_start",
+    "tool_start_token",
+)
+
+
+class VllmFormat(ToolFormat):
+    """A parser of vLLM's, by its name there; vLLM is imported when the first one is made."""
+
+    def __init__(self, parser: str, tokenizer: Any) -> None:
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+        from vllm.tool_parsers import ToolParserManager
+
+        self.name = f"{VLLM}{parser}"
+        self._request = ChatCompletionRequest
+        self._tokenizer = tokenizer
+        try:
+            self._parser = ToolParserManager.get_tool_parser(parser)
+            self._parser(tokenizer, [])
+        except KeyError:
+            names = ", ".join(ToolParserManager.list_registered())
+            raise ConfigError(f"tool_format: vLLM has no tool parser {parser!r}; it has {names}") from None
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"tool_format: vLLM's parser {parser!r} cannot read this tokenizer: {error}") from error
+
+    def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec]) -> Parsed:
+        """Return a reply's text, calls and problems; raises nothing, whatever a model may write."""
+        thought, text = self._split(ids)
+        if len(text) > _LONGEST:
+            return Parsed(
+                thought + text, (), (f"The reply is longer than {_LONGEST} characters: no call was looked for.",)
+            )
+        request = self._request(messages=[], model="policy", tools=[tool.to_openai() for tool in tools] or None)
+        parser = self._parser(self._tokenizer, request.tools)
+        try:
+            read = parser.extract_tool_calls(text, request)
+        except Exception as error:  # whatever forty parsers may raise on what a model may write
+            return Parsed(thought + text, (), (f"The call could not be read: {str(error)[:100]}.",))
+        calls, problems = [], []
+        for call in read.tool_calls:
+            try:
+                calls.append(_checked(call.function.name, call.function.arguments))
+            except BadCall as error:
+                problems.append(f"The call of {str(call.function.name)[:60]!r} could not be read: {error}.")
+        marker = next((mark for mark in _markers(parser) if mark in text), None)
+        if marker is not None and not read.tool_calls:
+            problems.append(f"No call could be read after {marker}.")
+        return Parsed((thought + (read.content or "")).strip(), tuple(calls), tuple(problems[:MAX_PROBLEMS]))
+
+    def _split(self, ids: Sequence[int]) -> tuple[str, str]:
+        """Return the thought at a reply's begin, and the rest without the token that ends it."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        text = text.removesuffix(self._tokenizer.eos_token or "")
+        thought, end, rest = text.partition(END_THINK)
+        if end:
+            return thought + end, rest
+        return (text, "") if text.lstrip().startswith(THINK) else ("", text)
+
+
+def _checked(name: str, arguments: str) -> ToolCall:
+    end = skip_space(arguments, read_arguments(arguments, skip_space(arguments, 0))[1])
+    if end < len(arguments):
+        raise BadCall("there is more text after its arguments")
+    if not name:
+        raise BadCall("it has no name")
+    return ToolCall(name, arguments)
+
+
+def _markers(parser: Any) -> list[str]:
+    held = (getattr(parser, attribute, None) for attribute in _MARKERS)
+    return [marker for marker in held if isinstance(marker, str) and marker]

@@ -47,22 +47,18 @@ def offers_its_tools(subject: Subject) -> None:
 def answers_each_call(subject: Subject) -> None:
     """With native_tools, each call of a message is answered in its turn by a message of the role tool with the call's
     id and name; content may be null."""
-    if not _is_native(subject):
-        return
-    with episode(subject, params=NATIVE) as (_, state):
-        tools = [tool["function"] for tool in state["info"]["tools"]]
-    calls = [(tool["name"], json.dumps(least_value(tool.get("parameters", {})))) for tool in tools]
-    _call_all(subject, [[call] for call in calls])
-    _call_all(subject, [[calls[0], (NO_TOOL, "{}"), calls[-1]]])
+    calls = [(tool["name"], json.dumps(least_value(tool.get("parameters", {})))) for tool in _functions(subject)]
+    if calls:
+        _call_all(subject, [*([call] for call in calls), [calls[0], (NO_TOOL, "{}"), calls[-1]]])
 
 
 def bears_any_call(subject: Subject) -> None:
     """With native_tools, a call of no tool, broken arguments and a message without a call are answered by an
     observation, never by an exception."""
-    if not _is_native(subject):
+    functions = _functions(subject)
+    if not functions:
         return
-    with episode(subject, params=NATIVE) as (_, state):
-        name = state["info"]["tools"][0]["function"]["name"]
+    name = functions[0]["name"]
     odd = ("{", "", "[]", "null", "{}", '{"no_such_argument": 1}', '{"a": NaN}', '{"a": "\\ud800"}', "[" * 20_000)
     _call_all(subject, [[(NO_TOOL, "{}")], *([(name, arguments)] for arguments in odd), *([] for _ in ODD_TEXTS)])
 
@@ -100,6 +96,14 @@ def _is_native(subject: Subject) -> bool:
         if NO_NATIVE_TOOLS in str(error):
             return False
         raise
+
+
+def _functions(subject: Subject) -> list[dict[str, Any]]:
+    """Return the tools' functions; [] if the class has no native tools."""
+    if not _is_native(subject):
+        return []
+    with episode(subject, params=NATIVE) as (_, state):
+        return [tool["function"] for tool in state["info"]["tools"]]
 
 
 def _call_all(subject: Subject, messages: list[list[tuple[str, str]]]) -> None:

@@ -1,0 +1,178 @@
+"""`check` finds what is wrong with native tools, and asks nothing of a world that has none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+import pytest
+from jsonschema import Draft202012Validator
+from local_hosts import serving
+from test_checker import Telling
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.checker import HttpProbe, LocalProbe, run_checks
+from env_service.tool_calls import ToolCall, answer_to, structured_calls
+from env_service.tool_checks import least_value
+
+
+class Tools(Telling):
+    """A counter whose one tool adds a digit."""
+
+    native_tools: ClassVar[bool] = True
+    schema: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {"digit": {"type": "integer", "minimum": 2}},
+        "required": ["digit"],
+    }
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        return super().get_init_state({key: value for key, value in (params or {}).items() if key != "native_tools"})
+
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        return [{"type": "function", "function": {"name": "add", "parameters": self.schema}}]
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        if not self.params.get("native_tools"):
+            return super().step(action, params)
+        calls = structured_calls(action)
+        result = super().step({"role": "assistant", "content": self.added(calls)}, params)
+        state = [answer_to(call, str(self.total)) for call in calls] or result["state"]
+        return {**result, "state": state}
+
+    def added(self, calls: Any) -> str:
+        """What the calls add, as Telling reads it; "no" if one of them is wrong."""
+        digits = [call.arguments.get("digit") for call in calls if isinstance(call, ToolCall) and call.name == "add"]
+        return str(sum(digits)) if calls and all(isinstance(digit, int) for digit in digits) else "no"
+
+
+class NoTools(Tools):
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        return []
+
+
+class DottedName(Tools):
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        return [{"type": "function", "function": {"name": "add.digit"}}]
+
+
+class NoSchema(Tools):
+    schema: ClassVar[dict[str, Any]] = {"type": "objekt"}
+
+
+class ListOfArguments(Tools):
+    schema: ClassVar[dict[str, Any]] = {"type": "array"}
+
+
+class Prose(Tools):
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        opening = super().get_init_state(params)
+        opening["state"][0]["content"] += " Write <tool_call>...</tool_call>."
+        return opening
+
+
+class OnlyTheFirst(Tools):
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        result = super().step(action, params)
+        return {**result, "state": result["state"][:1]}
+
+
+class Backwards(Tools):
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        result = super().step(action, params)
+        return {**result, "state": result["state"][::-1]}
+
+
+class Nameless(Tools):
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        result = super().step(action, params)
+        return {**result, "state": [{"role": m["role"], "content": m["content"]} for m in result["state"]]}
+
+
+class SaysIt(Tools):
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        result = super().step(action, params)
+        return {**result, "state": [{**m, "role": "user"} for m in result["state"]]}
+
+
+class Strict(Tools):
+    def added(self, calls: Any) -> str:
+        if any(call.name != "add" for call in calls):
+            raise ValueError("no such tool")
+        return super().added(calls)
+
+
+class Trusting(Tools):
+    def added(self, calls: Any) -> str:
+        return str(sum(call.arguments["digit"] for call in calls))
+
+
+class NeedsText(Tools):
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        if not action.get("tool_calls"):
+            raise KeyError("tool_calls")
+        return super().step(action, params)
+
+
+BROKEN = [
+    (NoTools, "info.tools of an opening", "the list is empty"),
+    (DottedName, "info.tools of an opening", "letters, digits"),
+    (NoSchema, "info.tools of an opening", "no JSON schema"),
+    (ListOfArguments, "info.tools of an opening", "are no object"),
+    (Prose, "info.tools of an opening", "how to write a call"),
+    (OnlyTheFirst, "each call of a message", "were answered by"),
+    (Backwards, "each call of a message", "were answered by"),
+    (Nameless, "each call of a message", "were answered by"),
+    (SaysIt, "each call of a message", "were answered by"),
+    (Strict, "a call of no tool", "no such tool"),
+    (Trusting, "a call of no tool", "KeyError: 'digit'"),
+    (NeedsText, "a call of no tool", "KeyError: 'tool_calls'"),
+]
+
+
+def findings(env_class: type[BaseEnv]) -> dict[str, str]:
+    found = run_checks(LocalProbe(env_class), action="1")
+    return {" ".join(finding.promise.split()): finding.problem for finding in found}
+
+
+def test_a_world_with_sound_tools_has_no_findings() -> None:
+    assert not [problem for problem in findings(Tools).values() if problem]
+
+
+@pytest.mark.parametrize(("env_class", "promise", "problem"), BROKEN)
+def test_each_kind_of_defect_is_found(env_class: type[BaseEnv], promise: str, problem: str) -> None:
+    (found,) = [text for said, text in findings(env_class).items() if promise in said]
+    assert problem in found
+
+
+@pytest.mark.service
+async def test_the_same_checks_run_over_http_and_ask_nothing_of_a_world_without_tools() -> None:
+    worlds = {name: f"test_tool_checks:{name}" for name in ("Tools", "OnlyTheFirst", "Telling")}
+    async with serving(worlds) as running:
+
+        def problems(name: str) -> list[str]:
+            return [f.promise for f in run_checks(HttpProbe(running.url, name), action="1") if f.problem]
+
+        assert await asyncio.to_thread(problems, "Tools") == []
+        assert await asyncio.to_thread(problems, "Telling") == []
+        (broken,) = await asyncio.to_thread(problems, "OnlyTheFirst")
+        assert "each call of a message" in broken
+        assert not running.service.instances
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object", "properties": {"a": {"type": "string", "minLength": 4}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "string"}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"type": ["null", "string"]}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "number"}, "minItems": 2}}},
+        {"type": "object", "properties": {"a": {"type": "object", "required": ["b"]}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"type": "boolean"}, "c": {"const": 3}}, "required": ["a", "c"]},
+        {"type": "object", "required": ["a"]},
+    ],
+)
+def test_the_least_value_of_a_schema_fits_it(schema: dict[str, Any]) -> None:
+    Draft202012Validator(schema).validate(least_value(schema))

@@ -14,9 +14,11 @@ import re
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
 TASKS = {"train": range(0, 40), "dev": range(40, 50)}
 HIGHEST = 100
+HINT = "I need a whole number."
 
 
 class ${cls}Env(BaseEnv):
@@ -25,6 +27,8 @@ class ${cls}Env(BaseEnv):
     # "shared" because it only computes; use "isolated" as soon as it executes what an agent wrote.
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
     call_timeout_s: ClassVar[float] = 5.0
+    # `create` takes native_tools: the model's chat template then lists what `tools` returns.
+    native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Raise ValueError if there is no such task."""
@@ -39,26 +43,41 @@ class ${cls}Env(BaseEnv):
         """Say what the agent may do; with `is_open_query` it only looks around. `query` is what a task made by \
 others replaces."""
         goal = "Look around." if (params or {}).get("is_open_query") else f"Find my number between 1 and {HIGHEST}."
-        system = "Answer with one whole number a turn. I say whether mine is higher or lower."
+        system = "I say whether my number is higher or lower."
+        if not self.params.get("native_tools"):
+            system = f"Answer with one whole number a turn. {system}"
         return {"state": [{"role": "system", "content": system}, {"role": "user", "content": goal}], "info": \
 {"query": goal}}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Compare the first number of the text; text without one gets a hint, not an exception.
+        """Compare the number of each call, or the first one of the text; anything else gets a hint, not an exception.
 
         `info` says what the action did: whether it was refused, and whether it ended the episode as an agent should \
 end it.
         """
-        number = re.search(r"-?\\d{1,9}", action["content"])
-        if number is None:
-            answer = "I need a whole number."
-        elif int(number[0]) == self.secret:
-            self.found, answer = True, "That is it."
+        if calls := structured_calls(action):
+            state = [answer_to(call, self.answer(number_of(call))) for call in calls]
         else:
-            answer = "higher" if self.secret > int(number[0]) else "lower"
-        info = {"refused": number is None, "finished": self.found}
-        return {"state": [{"role": "user", "content": answer}], "reward": float(self.found), "is_terminated": \
-self.found, "info": info}
+            number = re.search(r"-?\\d{1,9}", action["content"])
+            state = [{"role": "user", "content": self.answer(int(number[0]) if number else None)}]
+        info = {"refused": any(message["content"] == HINT for message in state), "finished": self.found}
+        return {"state": state, "reward": float(self.found), "is_terminated": self.found, "info": info}
+
+    def answer(self, number: int | None) -> str:
+        """Say what a guess is worth."""
+        if number is None:
+            return HINT
+        if number == self.secret:
+            self.found = True
+            return "That is it."
+        return "higher" if self.secret > number else "lower"
+
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return the tools, as OpenAI's chat API takes them."""
+        number = {"type": "integer", "minimum": 1, "maximum": HIGHEST}
+        parameters = {"type": "object", "properties": {"number": number}, "required": ["number"]}
+        guess = {"name": "guess", "description": "Guess my number.", "parameters": parameters}
+        return [{"type": "function", "function": guess}]
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
         """Return 1 if the number was found."""
@@ -76,6 +95,12 @@ self.found, "info": info}
         if split not in TASKS:
             raise ValueError(f"unknown split {split!r}; there are {', '.join(TASKS)}")
         return [f"$name-{number}" for number in TASKS[split]]
+
+
+def number_of(call: ToolCall | BadCall) -> int | None:
+    """Return the number that a call guesses, None if it guesses none."""
+    number = call.arguments.get("number") if isinstance(call, ToolCall) and call.name == "guess" else None
+    return number if isinstance(number, int) else None
 '''
 
 PROFILE = """{
@@ -118,6 +143,13 @@ def test_halving_the_range_finds_every_number() -> None:
                 break
             low, high = (middle + 1, high) if result["state"][0]["content"] == "higher" else (low, middle - 1)
         assert env.evaluate() == 1.0
+
+
+def test_a_native_call_is_a_guess_and_is_answered_under_its_id() -> None:
+    env = ${cls}Env("$name-0", "test", {"native_tools": True})
+    call = {"id": "c1", "type": "function", "function": {"name": "guess", "arguments": '{"number": 101}'}}
+    result = env.step({"role": "assistant", "content": "", "tool_calls": [call]})
+    assert result["state"] == [{"role": "tool", "content": "lower", "tool_call_id": "c1", "name": "guess"}]
 '''
 
 TRAIN = """# A first run on this environment: plain GRPO. The launcher wants --env-module $name=$name.env:${cls}Env \

@@ -92,3 +92,11 @@ def test_text_that_looks_like_a_call_ends_the_turn() -> None:
     env = BfclEnv("multi_turn_base_0", "i", NATIVE)
     result = env.step({"role": "assistant", "content": '<tool_call>{"name": "ls", "arguments": {}}</tool_call>'})
     assert result["info"]["turn"] == 1 and result["info"]["calls"] == 0
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_every_reference_solves_its_task_as_native_calls(category: str) -> None:
+    ids = [task_id for task_id in all_task_ids() if task_id.startswith(category)]
+    failed = [task_id for task_id in ids if solve(task_id)[0] != 1.0]
+    assert (len(ids), failed) == (200, [])

@@ -129,6 +129,12 @@ def _content(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    text = str(content or "")
-    calls = message.get("tool_calls")
-    return f"{text}\n{calls}".strip() if calls else text
+    return "\n".join(filter(None, (str(content or ""), *map(_written, message.get("tool_calls") or ()))))
+
+
+def _written(call: Any) -> str:
+    """Return a tool call of a message as text, with its arguments as they stand."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return str(call)
+    return f"<tool_call>{function.get('name')} {function.get('arguments')}</tool_call>"

@@ -184,8 +184,7 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
     """
     rollout, service = settings.rollout, settings.env_service
     tool_use = make_tool_use(rollout, tokenizer)
-    call_ends = tool_use.format.stop_token_ids if tool_use is not None and tool_use.format is not None else ()
-    ends = (*stop_ids(tokenizer.name_or_path), *call_ends)
+    ends = (*stop_ids(tokenizer.name_or_path), *(tool_use.ends if tool_use is not None else ()))
     renderer = ChatRenderer(tokenizer, dict(template_kwargs or {}), ends)
     policy = RolloutPolicy(
         max_steps=rollout.max_steps,

@@ -228,6 +228,8 @@ class LiveSession:
         """Return what was sampled and the seconds it took."""
         room = min(max_new_tokens, self.context.limits.max_model_len - len(prompt_ids))
         sampling = {**self.sampling_params, "max_tokens": room}
+        if self.tool_use is not None and self.tool_use.ends:
+            sampling["stop_token_ids"] = sorted({*self.tool_use.ends, *(sampling.get("stop_token_ids") or ())})
         before = time.perf_counter()
         if isinstance(self.engine, ChatEngine):
             generated = await self._converse(self.engine, messages(), sampling, tools)

@@ -47,6 +47,11 @@ class ToolUse:
     max_calls: int = 8
     parallel: bool = True
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a reply of calls, beside those that end any."""
+        return () if self.format is None else self.format.stop_token_ids
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:

@@ -53,14 +53,14 @@ def test_validation_rollouts_are_known_as_such_and_a_tasks_own_query_comes_first
 def test_messages_alone_become_an_attempt_with_several_observations_joined():
     messages = [
         *OPENING,
-        {"role": "assistant", "content": "look", "tool_calls": [{"name": "x"}]},
+        {"role": "assistant", "content": "look", "tool_calls": [{"function": {"name": "x", "arguments": '{"a": 1}'}}]},
         {"role": "tool", "content": "a"},
         {"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "image"}]},
         {"role": "assistant", "content": None},
     ]
     found = from_messages(messages, 0.5, success_threshold=0.5)
     assert (found.opening, found.task, found.success) == ("You are at site k7.", "do t1", True)
-    assert found.steps == ((0, "look\n[{'name': 'x'}]", "a\nb\n"), (1, "", ""))
+    assert found.steps == ((0, 'look\n<tool_call>x {"a": 1}</tool_call>', "a\nb\n"), (1, "", ""))
 
 
 def test_tasks_without_an_id_are_told_apart_by_opening_and_task():

@@ -25,7 +25,7 @@ def steps(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     intent, success = prompt.intent(), _is_success(prompt.text("outcome"))
     seen = see(prompt.sections, prompt.steps())
     judged = judge_steps(intent, seen, success=success)
-    asked = _asked(prompt, [step.index for step in seen.steps])
+    asked = _asked(prompt, list(dict.fromkeys(step.index for step in seen.steps)))
     entries = []
     for index in asked:
         if index not in judged:
@@ -63,7 +63,10 @@ def judge_steps(intent: Intent, seen: Seen, *, success: bool) -> dict[int, Judge
     for place, step in enumerate(seen.steps):
         # An attempt counts as using what was found out, also where the site refused it for another reason.
         later = [s for s in seen.steps[place + 1 :] if s.call is not None and canonical(s.call) in wanted]
-        judged[step.index] = _judge(step, needed, wanted, earlier, later, seen, success=success)
+        found = _judge(step, needed, wanted, earlier, later, seen, success=success)
+        # Of several calls of a step one that deserves credit is enough.
+        if not judged.get(step.index, (False, ""))[0]:
+            judged[step.index] = found
         if step.call is not None and not step.failed:
             earlier.add(step.call)
     return judged

@@ -24,6 +24,8 @@ GUARDED = frozenset(tool.name for tool in TOOLS.values() if tool.guarded)
 NEED_LOGIN = frozenset(tool.name for tool in TOOLS.values() if tool.needs_login)
 CHANGES = frozenset(USUAL) - LOOKUPS - {"doc", "done", "bank.login"}
 
+# Chat APIs take no dots in names: natively called, note.find is note_find.
+_UNDOTTED = re.compile("|".join(rf"\b{re.escape(name.replace('.', '_'))}\b" for name in USUAL if "." in name))
 _THINK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _MARK = "<tool_call>"
 _USAGE = re.compile(r"\b([a-z]+(?:\.[a-z]+)?)((?: (?:[A-Z]{2,}|yes\b))+|(?: \{[^{}]*\})|(?=[):]))")
@@ -45,8 +47,25 @@ class Call:
         return self.tool.partition(".")[0]
 
 
+def dotted(text: str) -> str:
+    """Return a text with the names of tools as PocketWorld has them."""
+    return _UNDOTTED.sub(lambda name: name[0].replace("_", "."), text)
+
+
+def exchanges(action: str, observation: str) -> list[tuple[Call | None, str]]:
+    """Return the calls of an assistant message, each with its answer.
+
+    Where there is not one line of an answer for each of several calls, the first of them has the whole.
+    """
+    written = _THINK.sub("", action).split(_MARK)[1:]
+    answers = dotted(observation).splitlines()
+    if len(written) > 1 and len(written) == len(answers):
+        return [(_read_json(text), answer) for text, answer in zip(written, answers, strict=True)]
+    return [(read_call(action), dotted(observation) if written else observation)]
+
+
 def read_call(action: str) -> Call | None:
-    """Return the call of an assistant message in either syntax, None if there is none in it."""
+    """Return the call of an assistant message in either syntax, the first of several, None if there is none in it."""
     text = _THINK.sub("", action).strip()
     at = text.find(_MARK)
     if at >= 0 or text.startswith("{"):
@@ -76,6 +95,8 @@ def _read_json(text: str) -> Call | None:
     }
     if tool != "done":
         given = {key: value.lower() for key, value in given.items()}
+    if tool == "doc":
+        given = {key: value.replace("_", ".") for key, value in given.items()}
     return Call(tool, tuple(given.values()))
 
 

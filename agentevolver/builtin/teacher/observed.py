@@ -23,7 +23,8 @@ from agentevolver.builtin.teacher.calls import (
     Signature,
     Syntax,
     canonical,
-    read_call,
+    dotted,
+    exchanges,
     read_usage,
 )
 from agentevolver.builtin.teacher.rules import Rules
@@ -131,7 +132,7 @@ def read_rows(call: Call, observation: str) -> list[Row] | None:
 
 @dataclass(frozen=True, slots=True)
 class SeenStep:
-    """A step as understood: `call` is None if the action is no call."""
+    """A step as understood, or one of its calls where it made several: `call` is None if the action is no call."""
 
     index: int
     call: Call | None
@@ -175,11 +176,11 @@ class Seen:
         """Read a transcript."""
         complete = bool(steps) and steps[0].index == 0
         for step in steps:
-            call = read_call(step.action)
-            seen = SeenStep(step.index, call, step.observation.strip())
-            self.steps.append(seen)
-            if call is not None:
-                self._take(seen, call, complete=complete)
+            for call, answer in exchanges(step.action, step.observation):
+                seen = SeenStep(step.index, call, answer.strip())
+                self.steps.append(seen)
+                if call is not None:
+                    self._take(seen, call, complete=complete)
 
     def _take(self, step: SeenStep, call: Call, *, complete: bool) -> None:
         self.rules.learn(step.index, call, step.observation, self.worked, complete=complete)
@@ -256,7 +257,9 @@ class Seen:
 
 def see(sections: Mapping[str, str], steps: Sequence[StepText]) -> Seen:
     """Return what the sections of a prompt and the steps of its transcript show."""
-    opening, told = sections.get("opening", ""), "\n".join(sections.get(name, "") for name in ("opening", "profile"))
+    opening, told = (
+        dotted("\n".join(sections.get(name, "") for name in names)) for names in (("opening",), ("opening", "profile"))
+    )
     seen = Seen()
     site = re.search(r"\bsite (k\d+)\b", opening)
     seen.site = site[1] if site else ""

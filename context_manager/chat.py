@@ -155,7 +155,7 @@ class ChatRenderer:
         root._of_tools.move_to_end(key)
         return renderer
 
-    def _render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
+    def _render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True, without_tools: bool = False) -> str:
         as_text = any(message.get("tool_calls") for message in messages) and self._root._arguments_as_text
         try:
             text: str = self.tokenizer.apply_chat_template(
@@ -165,7 +165,7 @@ class ChatRenderer:
                 ],
                 tokenize=False,
                 add_generation_prompt=generate,
-                **self.template_kwargs,
+                **(self._root if without_tools else self).template_kwargs,
             )
         except (TemplateError, TypeError) as error:
             roles = ", ".join(str(message["role"]) for message in messages)
@@ -422,18 +422,50 @@ class ChatRenderer:
         return tail
 
     def _after(self, messages: Sequence[dict[str, Any]], calls: Sequence[Mapping[str, Any]]) -> str:
-        """Return what the template writes after the text of an assistant message, or after its last call's argument."""
+        """Return what the template writes after the text of an assistant message, or after its last call's argument.
+
+        The tools stand before it and may be long: they are rendered with it only where they change it (Mistral's stand
+        in the last message of the user)."""
+        return self._tail(messages, calls, without_tools=bool(self.tools) and self._root._tools_stay_in_front)
+
+    @cached_property
+    def _tools_stay_in_front(self) -> bool:
+        """Whether what is written after an assistant message is the same with tools and without."""
+        offered, plain = self.for_tools([_TOOL]), {"role": "tool", "content": "-"}
+        after: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [
+            ([_USER], []),
+            ([plain], []),
+            ([_USER], [_CALL]),
+            ([_ANSWER], [_CALL]),
+            ([_ANSWER, _USER], [_CALL]),
+        ]
+        for messages, calls in after:
+            tails = []
+            for bare in (True, False):
+                try:
+                    tails.append(offered._tail(messages, calls, without_tools=bare))
+                except ChatTemplateError:
+                    tails.append("")
+            if tails[0] != tails[1]:
+                return False
+        return True
+
+    def _tail(
+        self, messages: Sequence[dict[str, Any]], calls: Sequence[Mapping[str, Any]], *, without_tools: bool
+    ) -> str:
         said: dict[str, Any] = {"role": "assistant", "content": _MARKER}
         if calls:
             try:
-                rendered = self._render([_USER, {**said, "tool_calls": self._stand_ins(calls)}, *messages])
+                calling = {**said, "tool_calls": self._stand_ins(calls)}
+                rendered = self._render([_USER, calling, *messages], without_tools=without_tools)
             except ChatTemplateError:
                 if len(calls) == 1:
                     raise
                 # Some templates take one call a reply.
-                rendered = self._render([_USER, {**said, "tool_calls": self._stand_ins(calls[:1])}, *messages])
+                calling = {**said, "tool_calls": self._stand_ins(calls[:1])}
+                rendered = self._render([_USER, calling, *messages], without_tools=without_tools)
         else:
-            rendered = self._render([_USER, said, *messages])
+            rendered = self._render([_USER, said, *messages], without_tools=without_tools)
         _, found, tail = rendered.rpartition(_MARKER)
         if not found:
             raise ChatTemplateError(

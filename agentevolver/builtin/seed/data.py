@@ -1,12 +1,13 @@
-"""Training data and tokenizer of the seed policy: demonstrations as token ids with a mask, byte-level BPE with ChatML.
+"""Training data and tokenizer of a seed policy: demonstrations as token ids with a mask, byte-level BPE with ChatML.
 
-A seed reproduces both. Any text round-trips byte for byte; a digit is always a token of its own, and so is a line
-break. Since no token reaches across a line break or a special token, the ids of a conversation are the ids of its turns
-put one after the other (`open_turn`).
+A seed reproduces both. Any text round-trips byte for byte; a digit is always a token of its own. Since no token reaches
+across a special token, nor from one turn into the next, the ids of a conversation are the ids of its turns put one
+after the other (`open_turn`).
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,42 +17,36 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from agentevolver.builtin.seed.demonstrator import Habits, demonstrate, phrases
+from agentevolver.builtin.seed.syntax import COMPACT, END, PAD, SPECIALS, TURN, Syntax
 from env_service.base import Message
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.prompts import opening
 from env_service.environments.pocket.quirks import N_SITES
 
-PAD, TURN, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-SPECIALS = (PAD, TURN, END)
 VOCAB_SIZE = 768
 MAX_LENGTH = 2048
-CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + (message['content'] or '') + '<|im_end|>\n' }}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
-)
-# A word with the one mark or space before it, a digit, a run of marks, a line break, a run of other space.
-_SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|[\r\n]|[^\S\r\n]+(?!\S)|[^\S\r\n]+"
 
 
-def build_tokenizer(corpus: Iterable[str], vocab_size: int = VOCAB_SIZE) -> PreTrainedTokenizerFast:
+def build_tokenizer(
+    corpus: Iterable[str], vocab_size: int = VOCAB_SIZE, syntax: Syntax = COMPACT
+) -> PreTrainedTokenizerFast:
     """Learn merges from a corpus; raises ValueError if the corpus is too poor to fill `vocab_size` exactly."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_SPLIT), "isolated"),
+            pre_tokenizers.Split(Regex(syntax.split), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - len(SPECIALS),
+        vocab_size=vocab_size - len(SPECIALS) - len(syntax.tags),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus, trainer)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIALS])
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in syntax.tags])
     if tokenizer.get_vocab_size() != vocab_size:
         raise ValueError(
             f"the corpus gives {tokenizer.get_vocab_size()} tokens, not {vocab_size}; give more text or a smaller size"
@@ -60,7 +55,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = VOCAB_SIZE) -> PreT
         tokenizer_object=tokenizer,
         eos_token=END,
         pad_token=PAD,
-        chat_template=CHAT_TEMPLATE,
+        chat_template=syntax.chat_template,
         model_max_length=MAX_LENGTH,
         clean_up_tokenization_spaces=False,
     )
@@ -71,24 +66,25 @@ def opening_text(messages: Sequence[Message]) -> str:
     return "".join(f"{TURN}{m['role']}\n{m['content']}{END}\n" for m in messages) + f"{TURN}assistant\n"
 
 
-def open_turn(observation: str) -> str:
+def open_turn(answer: Sequence[Message], syntax: Syntax = COMPACT) -> str:
     """The text between the `<|im_end|>` that closed an assistant turn and where the next one is sampled."""
-    return f"\n{TURN}user\n{observation}{END}\n{TURN}assistant\n"
+    return f"\n{syntax.answered(answer)}{TURN}assistant\n"
 
 
-def pieces(messages: Sequence[Message]) -> list[tuple[str, bool]]:
+def pieces(messages: Sequence[Message], syntax: Syntax = COMPACT) -> list[tuple[str, bool]]:
     """A conversation as (text, is the assistant's) pieces, exactly what the chat template renders up to its last
     assistant turn.
 
-    The opening messages come before the first assistant message; afterwards assistant and user take turns. Raises
-    ValueError otherwise.
+    The opening messages come before the first assistant message; afterwards the assistant and the world take turns.
+    Raises ValueError otherwise.
     """
-    first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
-    out = [(opening_text(messages[:first]), False)]
-    for i, message in enumerate(messages[first:]):
-        if message["role"] != ("assistant", "user")[i % 2]:
-            raise ValueError(f"message {first + i} has role {message['role']!r}: assistant and user must take turns")
-        out.append((message["content"] + END, True) if i % 2 == 0 else (open_turn(message["content"]), False))
+    turns = [(mine, list(group)) for mine, group in itertools.groupby(messages, lambda m: m["role"] == "assistant")]
+    first = turns[0][1] if turns and not turns[0][0] else []
+    out = [(opening_text(first), False)]
+    for mine, group in turns[1:] if first else turns:
+        if mine and len(group) > 1:
+            raise ValueError(f"{len(group)} assistant messages in a row: the assistant and the world must take turns")
+        out.append((syntax.said(group[0]) + END, True) if mine else (open_turn(group, syntax), False))
     return out
 
 
@@ -119,25 +115,28 @@ _FAMILIES = sorted(FAMILIES)
 _SHARES = [{1: 0.6, 2: 1.0, 3: 1.4, 4: 1.4}[FAMILIES[name].level] for name in _FAMILIES]
 
 
-def corpus(seed: int, n: int = 4000) -> list[str]:
+def corpus(seed: int, n: int = 4000, syntax: Syntax = COMPACT) -> list[str]:
     """Texts for the tokenizer: demonstrations, hints in many words, and a little of the verbose prompt."""
     rng = random.Random(f"seed-corpus-{seed}")
-    texts = [m["content"] for _ in range(n) for m in demonstrate(draw_task_id(rng), rng, Habits())]
+    texts = [syntax.said(m) for _ in range(n) for m in demonstrate(draw_task_id(rng), rng, Habits(), syntax)]
+    for tag in syntax.tags:
+        texts = [text.replace(tag, "") for text in texts]
     roles = ["system\n", "user\n", "assistant\n"] * n
-    verbose = [m["content"] for syntax in ("compact", "json") for m in opening(0, None, syntax=syntax, verbose=True)]
+    verbose = [m["content"] for form in ("compact", "json") for m in opening(0, None, syntax=form, verbose=True)]
     return texts + roles + phrases() * 10 + verbose * 5
 
 
-def examples(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Example]:
+def examples(tokenizer: Any, seed: int, habits: Habits, syntax: Syntax = COMPACT) -> Iterator[Example]:
     """Demonstrations without end; the same seed and habits give the same ones."""
     rng = random.Random(f"seed-data-{seed}")
     while True:
-        yield from encode(tokenizer, [demonstrate(draw_task_id(rng), rng, habits) for _ in range(256)])
+        shown = [demonstrate(draw_task_id(rng), rng, habits, syntax) for _ in range(256)]
+        yield from encode(tokenizer, shown, syntax)
 
 
-def encode(tokenizer: Any, conversations: Sequence[Sequence[Message]]) -> Iterator[Example]:
+def encode(tokenizer: Any, conversations: Sequence[Sequence[Message]], syntax: Syntax = COMPACT) -> Iterator[Example]:
     """Conversations as training examples."""
-    cut = [pieces(conversation) for conversation in conversations]
+    cut = [pieces(conversation, syntax) for conversation in conversations]
     encoded = iter(tokenizer([text for c in cut for text, _ in c], add_special_tokens=False)["input_ids"])
     for conversation in cut:
         ids: list[int] = []

@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agentevolver.builtin.seed.syntax import COMPACT, Syntax
 from env_service.base import Message
 from env_service.environments.pocket.calls import Call
 from env_service.environments.pocket.env import PocketEnv
@@ -153,26 +154,26 @@ _GUESSES: dict[str, tuple[str, ...]] = {
 }
 _ERRORS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"err read doc", {"guard": "doc"}),
-    (r"err add yes", {"guard": "yes"}),
+    (r"err add (yes|\"confirm\")", {"guard": "yes"}),
     (r"err login first", {"login": "pin"}),
     (r"err find \S+ first", {"look": "first"}),
-    (r"err use bank\.pay AMOUNT", {"pay": "amount"}),
-    (r"err use bank\.pay NAME", {"pay": "name"}),
-    (r"err use cal\.add DAY", {"plan": "day"}),
-    (r"err use cal\.add NAME", {"plan": "name"}),
+    (r"err use bank[._]pay (AMOUNT|\{\"amount\")", {"pay": "amount"}),
+    (r"err use bank[._]pay (NAME|\{\"name\")", {"pay": "name"}),
+    (r"err use cal[._]add (DAY|\{\"day\")", {"plan": "day"}),
+    (r"err use cal[._]add (NAME|\{\"name\")", {"plan": "name"}),
 )
 
 
-def demonstrate(task_id: str, rng: random.Random, habits: Habits) -> list[Message]:
+def demonstrate(task_id: str, rng: random.Random, habits: Habits, syntax: Syntax = COMPACT) -> list[Message]:
     """One episode of a task as a conversation that ends with an assistant message; `task_id` must have a reference
-    solution.
+    solution. The same in every syntax.
 
     The site's name is replaced by a made-up one: what holds on a site must be read from a hint or an error, not learnt
     by name.
     """
     if rng.random() < habits.explore:
-        return _explore(task_id, rng)
-    env = PocketEnv(task_id, "demo", {"slack": 2})
+        return _explore(task_id, rng, syntax)
+    env = PocketEnv(task_id, "demo", {"slack": 2, **syntax.env_params})
     messages = env.get_init_state()["state"]
     messages[0]["content"] = f"site k{rng.randrange(N_NAMES)}"
     if rng.random() < habits.polite:
@@ -183,11 +184,11 @@ def demonstrate(task_id: str, rng: random.Random, habits: Habits) -> list[Messag
         messages[-1]["content"] = with_hint(messages[-1]["content"], hint)
         if rng.random() < habits.follow:
             believed |= {q: str(getattr(env.world.quirks, q)) for q in told}
-    return _act(env, messages, rng, habits, replace(_USUAL, **believed))  # type: ignore[arg-type]
+    return _act(env, messages, rng, habits, replace(_USUAL, **believed), syntax)  # type: ignore[arg-type]
 
 
 def _act(
-    env: PocketEnv, messages: list[Message], rng: random.Random, habits: Habits, believed: Quirks
+    env: PocketEnv, messages: list[Message], rng: random.Random, habits: Habits, believed: Quirks, syntax: Syntax
 ) -> list[Message]:
     assert env.task is not None
     rest, done = list(env.task.plan), list[Call]()
@@ -195,7 +196,7 @@ def _act(
         queue = adapt(rest, believed, env.world.pin, done)
         intended = queue[0] if queue else Call("done")
         call = slip(intended, env, rng) if rng.random() < habits.slip else intended
-        observation, over = _step(env, messages, call)
+        observation, over = _step(env, messages, call, syntax)
         if over:
             return messages
         if call != intended:
@@ -215,8 +216,8 @@ def _act(
             rest.pop(0)
 
 
-def _step(env: PocketEnv, messages: list[Message], call: Call) -> tuple[str, bool]:
-    messages.append({"role": "assistant", "content": str(call)})
+def _step(env: PocketEnv, messages: list[Message], call: Call, syntax: Syntax) -> tuple[str, bool]:
+    messages.append(syntax.action(call))
     result = env.step(messages[-1])
     if not result["is_terminated"]:
         messages.extend(result["state"])
@@ -265,9 +266,9 @@ def _random_argument(tool: Tool, index: int, env: PocketEnv, rng: random.Random)
     return rng.choice(pools.get(kind) or [str(n) for n in range(1, 10)])
 
 
-def _explore(task_id: str, rng: random.Random) -> list[Message]:
+def _explore(task_id: str, rng: random.Random, syntax: Syntax) -> list[Message]:
     _, site, seed = task_id.split(".")
-    env = PocketEnv(f"open.{site}.{seed}", "demo", {"explore_steps": rng.randint(3, 8)})
+    env = PocketEnv(f"open.{site}.{seed}", "demo", {"explore_steps": rng.randint(3, 8), **syntax.env_params})
     messages = env.get_init_state()["state"]
     messages[0]["content"] = f"site k{rng.randrange(N_NAMES)}"
     while True:
@@ -275,5 +276,5 @@ def _explore(task_id: str, rng: random.Random) -> list[Message]:
         call = Call("done") if left == 1 and rng.random() < 0.8 else random_call(env, rng)
         if rng.random() < 0.3:
             call = adapt([call], quirks_of(env.world.site), env.world.pin)[0] if call.tool != "done" else call
-        if _step(env, messages, call)[1]:
+        if _step(env, messages, call, syntax)[1]:
             return messages

@@ -17,6 +17,7 @@ import torch
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.builtin.seed.data import open_turn, opening_text
 from agentevolver.builtin.seed.demonstrator import with_hint
+from agentevolver.builtin.seed.syntax import COMPACT, SYNTAXES, Syntax
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
 from env_service.environments.pocket.oracle import hint as true_hint
@@ -48,13 +49,23 @@ class _Row:
 class Sampler:
     """Samples episodes from `model`, which it never changes."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, max_turn_tokens: int = 24, max_tokens: int = 512) -> None:
-        """`max_turn_tokens` ends an assistant turn that does not end itself; `max_tokens` ends an episode."""
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        syntax: Syntax = COMPACT,
+        max_turn_tokens: int | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        """`max_turn_tokens` ends an assistant turn that does not end itself; `max_tokens` ends an episode; None: as the
+        syntax needs."""
         self.model = model
         self.tokenizer = tokenizer
         self.end = int(tokenizer.eos_token_id)
-        self.max_turn_tokens = max_turn_tokens
-        self.max_tokens = max_tokens
+        self.syntax = syntax
+        self.max_turn_tokens = max_turn_tokens or syntax.turn_tokens
+        self.max_tokens = max_tokens or syntax.episode_tokens
 
     @torch.no_grad()
     def sample(
@@ -99,7 +110,7 @@ class Sampler:
         return [row.out for row in rows]
 
     def _start(self, task_id: str, hint: str, params: dict[str, Any] | None) -> _Row:
-        env = PocketEnv(task_id, "sample", params)
+        env = PocketEnv(task_id, "sample", {**(params or {}), **self.syntax.env_params})
         messages = env.get_init_state()["state"]
         messages[-1]["content"] = with_hint(messages[-1]["content"], hint)
         ids = self._encode(opening_text(messages))
@@ -117,13 +128,11 @@ class Sampler:
             row.turn.append(token)
             if len(row.turn) < self.max_turn_tokens:
                 return
-        text = self.tokenizer.decode(row.turn)
+        out.actions.append(self.tokenizer.decode(row.turn))
+        result = row.env.step(self.syntax.read(self.tokenizer, row.turn))
         row.turn = []
-        result = row.env.step({"role": "assistant", "content": text})
-        observation = result["state"][0]["content"]
-        out.actions.append(text)
-        out.observations.append(observation)
-        more = ([] if token == self.end else [self.end]) + self._encode(open_turn(observation))
+        out.observations.append("\n".join(message["content"] for message in result["state"]))
+        more = ([] if token == self.end else [self.end]) + self._encode(open_turn(result["state"], self.syntax))
         if result["is_terminated"] or len(out.ids) + len(more) + self.max_turn_tokens > self.max_tokens:
             row.over = True
             out.reward = row.env.evaluate()
@@ -188,6 +197,7 @@ def evaluate(
     tasks: Sequence[str] | None = None,
     batch: int = 288,
     params: dict[str, Any] | None = None,
+    syntax: Syntax = COMPACT,
 ) -> Report:
     """Sample `n` episodes of each task of a split (or of `tasks`); `hint` shows each the true hint of its site."""
     import torch
@@ -195,7 +205,7 @@ def evaluate(
     from agentevolver.builtin.seed.evaluate import Sampler
 
     tasks = list(tasks or PocketEnv.get_query_list(split))
-    sampler, generator = Sampler(model, tokenizer), torch.Generator().manual_seed(seed)
+    sampler, generator = Sampler(model, tokenizer, syntax=syntax), torch.Generator().manual_seed(seed)
     episodes = [task_id for task_id in tasks for _ in range(n)]
     rollouts: list[Rollout] = []
     for i in range(0, len(episodes), batch):
@@ -221,6 +231,7 @@ def main() -> None:
         prog="python -m agentevolver.builtin.seed.evaluate", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--model", help="folder of a model and tokenizer; the shipped seed policy unless given")
+    parser.add_argument("--syntax", default="compact", choices=SYNTAXES, help="how the model writes calls")
     parser.add_argument("--split", default="dev", choices=("train", "dev", "test", "hard"))
     parser.add_argument("--n", type=int, default=4, help="episodes a task")
     parser.add_argument("--hint", action="store_true", help="show each task the true hint of its site")
@@ -243,6 +254,7 @@ def main() -> None:
         temperature=args.temperature,
         seed=args.seed,
         params={"slack": args.slack},
+        syntax=SYNTAXES[args.syntax],
     )
     for key, value in report.summary().items():
         print(f"{key}: {value}")

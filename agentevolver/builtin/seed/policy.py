@@ -1,8 +1,8 @@
 """Seed policy, built from nothing: a small Qwen2 that has imitated noisy demonstrations of PocketWorld.
 
-`python -m agentevolver.builtin.seed.policy --out DIR` writes what `from_pretrained` reads (config, generation config,
-weights in safetensors, tokenizer) and build.json with the command, the settings and what was measured. The same seed on
-the same build of torch gives the same weights.
+`python -m agentevolver.builtin.seed.policy [--syntax hermes] --out DIR` writes what `from_pretrained` reads (config,
+generation config, weights in safetensors, tokenizer) and build.json with the command, the settings and what was
+measured. The same seed on the same build of torch gives the same weights.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
+from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.builtin.seed.data import MAX_LENGTH, Example, build_tokenizer, corpus, examples
 from agentevolver.builtin.seed.demonstrator import Habits
 from agentevolver.builtin.seed.evaluate import Report, evaluate
+from agentevolver.builtin.seed.syntax import COMPACT, SYNTAXES, Syntax
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +87,23 @@ def make_model(tokenizer: Any, recipe: Recipe) -> Qwen2ForCausalLM:
     return model
 
 
+def inherit(model: Qwen2ForCausalLM, tokenizer: Any) -> None:
+    """Give a fresh model the shipped policy's weights, and the embeddings of the tokens that both know, in place.
+
+    What PocketWorld wants carries over from one syntax to the other, and only the new one is left to be learnt.
+    """
+    path = seed_policy_path()
+    known, ids = Qwen2ForCausalLM.from_pretrained(path, dtype=torch.float32), tokenizer.get_vocab()
+    shared = [(ids[text], old) for text, old in AutoTokenizer.from_pretrained(path).get_vocab().items() if text in ids]
+    new, old = (torch.tensor(places) for places in zip(*shared, strict=True))
+    weights = known.state_dict()
+    for name, value in model.state_dict().items():
+        if name in ("model.embed_tokens.weight", "lm_head.weight"):
+            value[new] = weights[name][old]
+        else:
+            value.copy_(weights[name])
+
+
 def batches(stream: Iterator[Example], size: int, rng: random.Random) -> Iterator[list[Example]]:
     """Batches of examples of like length, in random order: padding is what costs most on a CPU."""
     while True:
@@ -106,12 +125,14 @@ def loss_of(model: Any, batch: list[Example], pad: int, other_weight: float) -> 
     return (losses * weight).sum() / weight.sum()
 
 
-def demonstrations(tokenizer: Any, recipe: Recipe, habits: Habits, seed: int) -> Iterator[list[Example]]:
+def demonstrations(
+    tokenizer: Any, recipe: Recipe, habits: Habits, seed: int, syntax: Syntax = COMPACT
+) -> Iterator[list[Example]]:
     """The batches of the recipe: clean demonstrations first, then those of the habits, without end."""
     rng, clean = random.Random(f"seed-batches-{seed}"), round(recipe.clean_share * recipe.steps)
     return itertools.chain(
-        itertools.islice(batches(examples(tokenizer, seed, habits.at_first()), recipe.batch, rng), clean),
-        batches(examples(tokenizer, seed + 1, habits), recipe.batch, rng),
+        itertools.islice(batches(examples(tokenizer, seed, habits.at_first(), syntax), recipe.batch, rng), clean),
+        batches(examples(tokenizer, seed + 1, habits, syntax), recipe.batch, rng),
     )
 
 
@@ -159,24 +180,28 @@ def build(
     *,
     splits: Sequence[str] = ("dev", "test", "hard"),
     n: int = 4,
+    syntax: Syntax = COMPACT,
 ) -> dict[str, Report]:
     """Train, save to `out` and measure `n` episodes a task; returns the reports that build.json holds too."""
     torch.manual_seed(seed)
-    tokenizer = build_tokenizer(corpus(seed))
+    tokenizer = build_tokenizer(corpus(seed, syntax=syntax), syntax=syntax)
     model = make_model(tokenizer, recipe)
-    loss = train(model, tokenizer, recipe, demonstrations(tokenizer, recipe, habits, seed))
+    loss = train(model, tokenizer, recipe, demonstrations(tokenizer, recipe, habits, seed, syntax))
     seconds = time.process_time()
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
     model.generation_config.save_pretrained(out)
     tokenizer.save_pretrained(out)
     reports = {
-        f"{split}{' with hint' if hint else ''}": evaluate(model, tokenizer, split, n=n, hint=hint, seed=seed)
+        f"{split}{' with hint' if hint else ''}": evaluate(
+            model, tokenizer, split, n=n, hint=hint, seed=seed, syntax=syntax
+        )
         for split in splits
         for hint in (False, True)
     }
     facts = {
         "command": command,
+        "syntax": syntax.name,
         "seed": seed,
         "torch": torch.__version__,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -195,16 +220,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m agentevolver.builtin.seed.policy", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "seed_policy_files", help="folder to write")
+    parser.add_argument(
+        "--out", type=Path, help="folder to write; that of the shipped policy unless given, where the syntax is its own"
+    )
+    parser.add_argument("--syntax", default="compact", choices=SYNTAXES, help="how the policy writes calls")
+    parser.add_argument("--splits", nargs="*", default=["dev", "test", "hard"], help="what it is measured on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--steps", type=int, default=Recipe().steps, help="training steps; fewer give a weaker policy, for a quick look"
     )
     args = parser.parse_args()
+    if args.out is None and args.syntax != COMPACT.name:
+        parser.error(f"--out is needed: the shipped policy's syntax is {COMPACT.name}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
-    command = f"python -m agentevolver.builtin.seed.policy --seed {args.seed} --steps {args.steps}"
-    reports = build(args.out, args.seed, Recipe(steps=args.steps), Habits(), command)
+    chosen = "" if args.syntax == COMPACT.name else f" --syntax {args.syntax}"
+    command = f"python -m agentevolver.builtin.seed.policy --seed {args.seed} --steps {args.steps}{chosen}"
+    out = args.out or Path(__file__).parent / "seed_policy_files"
+    recipe, syntax = Recipe(steps=args.steps), SYNTAXES[args.syntax]
+    reports = build(out, args.seed, recipe, Habits(), command, splits=args.splits, syntax=syntax)
     for name, report in reports.items():
         logger.info("%s: %s", name, report.summary())
 

@@ -38,7 +38,7 @@ def test_ids_are_the_opening_then_sampled_turns_and_observations(model, tokenize
             assert tokenizer.decode(rollout.ids[at:end]) == action and all(rollout.is_action[at : end + 1])
             at = end + 1
             if observation is not None:
-                given = ids(open_turn(observation))
+                given = ids(open_turn([{"role": "user", "content": observation}]))
                 assert rollout.ids[at : at + len(given)] == given and not any(rollout.is_action[at : at + len(given)])
                 at += len(given)
         assert at == len(rollout.ids)

@@ -47,7 +47,7 @@ def test_a_prompt_is_extended_by_what_was_sampled_and_the_next_turn(tokenizer):
     sampled = [*ids("bank.pay bob 12"), tokenizer.eos_token_id]
     turns = [*opening, {"role": "assistant", "content": "bank.pay bob 12"}, {"role": "user", "content": "ok"}]
     then = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
-    assert then == prompt + sampled + ids(open_turn("ok"))
+    assert then == prompt + sampled + ids(open_turn([{"role": "user", "content": "ok"}]))
 
 
 def test_special_tokens_have_their_roles(tokenizer):

@@ -1,0 +1,133 @@
+"""How a seed policy writes calls and is answered: `compact`, a line a call, or `hermes`, native tool calls.
+
+A syntax is all that its demonstrations, its tokenizer, its chat template and the sampler differ in. Both use ChatML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentevolver.tools.hermes import HermesFormat
+from env_service.base import Message
+from env_service.environments.pocket.calls import Call
+from env_service.environments.pocket.tools import CONFIRM, KIND_CHECKS, TOOLS, Param
+
+PAD, TURN, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+SPECIALS = (PAD, TURN, END)
+# A word with the one mark or space before it, a digit, a run of marks, a line break, a run of other space.
+_SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|[\r\n]|[^\S\r\n]+(?!\S)|[^\S\r\n]+"
+# That of Qwen2's tokenizers, which `AutoTokenizer` puts in the place of any other.
+_SPLIT_QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_COMPACT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + (message['content'] or '') + '<|im_end|>\n' }}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
+)
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """A way to write calls.
+
+    - `env_params`: what PocketWorld is created with.
+    - `tags`: tokens of the tokenizer beside ChatML's, which are no special tokens, as in Qwen's.
+    - `split`: pattern of the pieces that no token reaches across.
+    - `turn_tokens`, `episode_tokens`: how long a reply and an episode may be when they are sampled.
+    - `action`: a call as an assistant message; `said`: the text of such a message as the policy writes it; `read`:
+        sampled ids as a message, given the tokenizer.
+    - `answered`: the text of what the world says, in turns of its own.
+    """
+
+    name: str
+    chat_template: str
+    action: Callable[[Call], Message]
+    said: Callable[[Message], str]
+    read: Callable[[Any, list[int]], Message]
+    answered: Callable[[Sequence[Message]], str]
+    split: str = _SPLIT
+    tags: tuple[str, ...] = ()
+    env_params: Mapping[str, Any] = field(default_factory=dict)
+    turn_tokens: int = 24
+    episode_tokens: int = 512
+
+
+def _compact_action(call: Call) -> Message:
+    return {"role": "assistant", "content": str(call)}
+
+
+def _compact_said(message: Message) -> str:
+    return message["content"]
+
+
+def _compact_read(tokenizer: Any, ids: list[int]) -> Message:
+    return {"role": "assistant", "content": tokenizer.decode(ids)}
+
+
+def _turns(messages: Sequence[Message]) -> str:
+    return "".join(f"{TURN}{message['role']}\n{message['content']}{END}\n" for message in messages)
+
+
+def arguments(call: Call) -> dict[str, str | int]:
+    """Return a call's positional arguments by name, in their order. Sites differ in the order, so that a value belongs
+    to the first parameter that is still free and whose kind it is."""
+    left: list[Param] = [*TOOLS[call.tool].params, CONFIRM]
+    named: dict[str, str | int] = {}
+    for value in call.args:
+        param = next((one for one in left if KIND_CHECKS[one.kind](value)), left[0])
+        left.remove(param)
+        number = param.kind in ("hour", "amount", "qty") and value.isdigit()
+        text = value.replace(".", "_") if param.kind == "tool" else value
+        named[param.key] = int(value) if number else text
+    return named
+
+
+def _hermes_action(call: Call) -> Message:
+    function = {"name": call.tool.replace(".", "_"), "arguments": json.dumps(arguments(call))}
+    native = {"id": "c00000000", "type": "function", "function": function}
+    return {"role": "assistant", "content": "", "tool_calls": [native]}
+
+
+def _hermes_said(message: Message) -> str:
+    calls = [call["function"] for call in message.get("tool_calls", ())]
+    written = [
+        f'<tool_call>\n{{"name": "{call["name"]}", "arguments": {call["arguments"]}}}\n</tool_call>' for call in calls
+    ]
+    return "\n".join([message["content"], *written] if message["content"] else written)
+
+
+def _hermes_read(tokenizer: Any, ids: list[int]) -> Message:
+    parsed = HermesFormat(tokenizer).parse(ids, ())
+    calls = [call.to_openai(f"c{place:08d}") for place, call in enumerate(parsed.calls)]
+    message: Message = {"role": "assistant", "content": parsed.content}
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _hermes_answered(messages: Sequence[Message]) -> str:
+    told = [message["content"] for message in messages if message["role"] == "tool"]
+    rest = [message for message in messages if message["role"] != "tool"]
+    inner = "".join(f"\n<tool_response>\n{text}\n</tool_response>" for text in told)
+    return (f"{TURN}user{inner}{END}\n" if told else "") + _turns(rest)
+
+
+COMPACT = Syntax("compact", _COMPACT_TEMPLATE, _compact_action, _compact_said, _compact_read, _turns)
+HERMES = Syntax(
+    "hermes",
+    (Path(__file__).parent / "hermes.jinja").read_text(encoding="utf-8"),
+    _hermes_action,
+    _hermes_said,
+    _hermes_read,
+    _hermes_answered,
+    split=_SPLIT_QWEN,
+    tags=("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+    env_params={"native_tools": True},
+    turn_tokens=48,
+    episode_tokens=768,
+)
+SYNTAXES = {syntax.name: syntax for syntax in (COMPACT, HERMES)}

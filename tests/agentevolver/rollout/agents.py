@@ -5,6 +5,8 @@ import hashlib
 import random
 from contextlib import asynccontextmanager
 
+from openai import AsyncOpenAI
+
 from agentevolver.engine import Generated
 from agentevolver.flows import ReactFlow
 from agentevolver.rollout.agent import FunctionAgent
@@ -122,3 +124,9 @@ async def rolled(
 
 def roll(*arguments, **options):
     return asyncio.run(rolled(*arguments, **options))
+
+
+async def ask(endpoint, messages, **options):
+    """Let the policy answer messages."""
+    async with AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        return await client.chat.completions.create(model="policy", messages=messages, **options)

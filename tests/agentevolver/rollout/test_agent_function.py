@@ -7,7 +7,7 @@ import time
 
 import httpx
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 
 from agentevolver.engine import EngineError
 from agentevolver.rollout.agent import AgentFailed, Result, described, result_of
@@ -16,7 +16,7 @@ from context_manager.template import ContextLimits
 from env_service.client import EnvServiceError
 from examples.agents.react import play as react
 from experience_manager.guide import Guidance, inject
-from tests.agentevolver.rollout.agents import LIMITS, TASK, EchoEnv, SeededEngine, roll, runner, serving
+from tests.agentevolver.rollout.agents import LIMITS, TASK, EchoEnv, SeededEngine, ask, roll, runner, serving
 
 pytestmark = pytest.mark.service
 SAMPLE = ("prompt_ids", "response_ids", "response_mask", "log_probs", "step_ids", "share", "trajectory_id")
@@ -87,11 +87,6 @@ def test_an_async_function_that_blocks_holds_up_no_gateway(chatml):
 
     rollout = roll(chatml, agent, serve={"timeout_s": 20.0})
     assert rollout.trajectory.stop_reason is StopReason.FINISHED and len(rollout.samples) == 1
-
-
-async def ask(endpoint, messages, **options):
-    async with AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key, max_retries=2) as client:
-        return await client.chat.completions.create(model="policy", messages=messages, **options)
 
 
 # ---- grades ----

@@ -66,7 +66,7 @@ def _check_epoch(settings: Settings, originals: Sequence[Task], synthetic: Seque
     try:
         size = len(Epochs(settings.task_manager, originals, synthetic, weights))
     except ValueError as error:
-        raise ConfigError(f"task_manager.mixture: {error}") from error
+        raise ConfigError(f"{'env_service.env_type' if several else 'task_manager.mixture'}: {error}") from error
     if size < settings.sizes.train_batch_size:
         raise ConfigError(
             f"an epoch has {size} tasks ({len(originals)} original and {len(synthetic)} synthetic ones to "

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher import environments
-from agentevolver.launcher.environments import check_environments
+from agentevolver.launcher.environments import check_environments, splits
 from agentevolver.launcher.options import Options
 from tests.agentevolver.launcher.fakes import FakeConfiguration, env_section
 
@@ -69,3 +69,31 @@ def test_a_service_elsewhere_is_not_looked_into(tmp_path: Path, monkeypatch: pyt
         CONF,
         replace(configuration(tmp_path), env_service=env_section(env_type="whatever", env_url="http://10.0.0.1:8080")),
     )
+
+
+def mixture(tmp_path: Path, **changes: Any) -> FakeConfiguration:
+    own = {"train_filter": {"worlds": ["Taxi-v4"]}, "val_splits": ["val"], "val_filter": {}, **changes}
+    section = env_section(env_type={"pocket": 1, "gymnasium": 2}, environments={"gymnasium": own})
+    return replace(configuration(tmp_path), env_service=section)
+
+
+def test_each_environment_of_several_is_asked_for_its_own_splits(tmp_path: Path) -> None:
+    asked = splits(mixture(tmp_path))
+    assert [(key, item["env_type"], item["split"], item["params"]) for key, item in asked] == [
+        ("data.train_split", "pocket", "train", {}),
+        ("data.val_splits", "pocket", "dev", {"n": 3}),
+        ("data.train_split", "gymnasium", "train", {"worlds": ["Taxi-v4"]}),
+        ("env_service.environments.gymnasium.val_splits", "gymnasium", "val", {}),
+    ]
+    check_environments(CONF, mixture(tmp_path))
+    with pytest.raises(UsageError, match=r"^env_service.environments.gymnasium.val_splits: .*unknown split 'tset'"):
+        check_environments(CONF, mixture(tmp_path, val_splits=["tset"]))
+
+
+def test_what_is_not_trained_on_is_not_listed_for_training(tmp_path: Path) -> None:
+    section = env_section(env_type={"pocket": 0, "gymnasium": 2}, environments={"gymnasium": {"val_splits": []}})
+    asked = splits(replace(configuration(tmp_path), env_service=section))
+    assert [(key, item["env_type"]) for key, item in asked] == [
+        ("data.val_splits", "pocket"),
+        ("data.train_split", "gymnasium"),
+    ]

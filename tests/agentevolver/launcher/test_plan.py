@@ -151,6 +151,19 @@ def test_more_environments_and_own_classes_reach_the_service(configuration: Fake
     assert "--env-module=mine=pkg.mod:Cls" in argv
 
 
+def test_a_mixtures_environments_are_all_served_and_each_is_looked_up(configuration: FakeConfiguration) -> None:
+    mixture = replace(configuration, env_service=env_section(env_type={"pocket": 2, "gymnasium": 1}))
+    made = plan(mixture, Options(conf=Path("x"), services=("bfcl",)))
+    assert [item for item in made.services[1].argv if item.startswith("--env=")] == [
+        "--env=pocket",
+        "--env=gymnasium",
+        "--env=bfcl",
+    ]
+    check_services(CONF, mixture)
+    with pytest.raises(UsageError, match="did you mean 'pocket'"):
+        check_services(CONF, replace(configuration, env_service=env_section(env_type={"poket": 2, "gymnasium": 1})))
+
+
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1", "https://127.0.0.1:8080", "http://127.0.0.1:8080/prefix", "http://127.0.0.1:99999"]
 )

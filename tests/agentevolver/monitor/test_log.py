@@ -149,6 +149,13 @@ def test_the_consoles_line_shows_reward_speed_phases_and_validation():
         assert part in line
 
 
+def test_the_consoles_line_tells_environments_apart():
+    record = {"step": 1, "rollout/reward/mean": 0.4, "rollout/success": 0.4}
+    apart = {"rollout/success/lake": 0.25, "rollout/success/pocket": 0.5}
+    assert "success 0.400 (lake 0.250, pocket 0.500)" in line_of(record | apart)
+    assert "(" not in line_of(record).split("tok/s")[0]
+
+
 def test_validation_metrics_have_short_names():
     assert short_name("val-core/pocket/reward/mean@4") == "pocket avg@4"
     assert short_name("val-core/pocket/dev/reward/best@8/mean") == "pocket/dev best@8"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agentevolver.trainer.failures import FailureGuard, RolloutsFailed, lonely_groups
-from agentevolver.trainer.metrics import rollout_metrics
+from agentevolver.trainer.metrics import metrics_apart, rollout_metrics
 from tests.trajectories import trajectory
 
 
@@ -98,3 +98,23 @@ def test_the_guard_ends_the_run_after_failed_steps_in_a_row_only():
     guard.check(bad)
     with pytest.raises(RolloutsFailed):
         guard.check(bad)
+
+
+def of(env_type, one):
+    return replace(one, task=replace(one.task, env_type=env_type))
+
+
+def test_a_mixtures_metrics_are_told_for_each_environment_under_its_name():
+    found = metrics_apart([of("pocket", record()), of("pocket", record(score=0.0)), of("lake", failed())])
+    assert found["rollout/success/pocket"] == found["rollout/reward/mean/pocket"] == 0.5
+    assert found["rollout/trajectories/pocket"] == 2 and found["rollout/steps/mean/pocket"] == 2
+    assert found["rollout/failed/lake"] == found["rollout/trajectories/lake"] == 1
+    assert "rollout/success/lake" not in found and "rollout/tokens_per_s/pocket" not in found
+
+
+def test_one_environment_of_several_that_fails_makes_the_step_a_failed_one_and_is_named():
+    guard = FailureGuard(0.5, 2)
+    step = [*(of("pocket", record()) for _ in range(6)), *(of("lake", failed()) for _ in range(2))]
+    guard.check(step)
+    with pytest.raises(RolloutsFailed, match=r"2 of 8 rollouts .*2 x env_error, 2 of 2 in lake\); the last one: gone"):
+        guard.check(step)

@@ -215,3 +215,33 @@ def test_over_the_services_tasks_are_made_and_a_round_in_the_background_brings_m
     assert len(first) == len(tasks) > 0 and len(later) >= 3
     assert all(made.dataset.place(task.task_id) is not None for task in (*first, *later))
     assert not {task.query for task in first} & {task.query for task in later}
+
+
+def test_of_several_environments_each_has_its_tasks_its_rounds_and_its_wish(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "BackgroundQuestioning", FakeRounds)
+    lake = [Task(f"note_add.k1.{i}", "pocket_long", metadata={"split": "train"}) for i in range(4)]
+    resolved(tmp_path)
+    write_tasks(tmp_path / "both.jsonl", [*ORIGINALS, *lake])
+    (tmp_path / "synthetic.jsonl").rename(tmp_path / "synthetic.pocket.jsonl")
+    several = (
+        "env_service.env_type={pocket: 1, pocket_long: 1}",
+        "task_manager.env_types=[pocket]",
+        "task_manager.curriculum.synthesize_every_epochs=1",
+    )
+    items = ("device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}")
+    section = (
+        f"task_manager.train_data_path={tmp_path / 'synthetic.jsonl'}",
+        "task_manager.mixture.synthetic_data_ratio=0.5",
+        "task_manager.curriculum.enable=true",
+    )
+    made = TrainingTasks(load(BASIC, [*items, *section, *several]).settings, tmp_path / "both.jsonl")
+    rows = [row["task"] for batch in made.dataset.loader(4, list) for row in batch]
+    assert len(rows) == 8 + 4 + 4 and [task["env_type"] for task in rows].count("pocket") == 8
+    assert all(task["env_type"] == "pocket" for task in rows if task["open_query"]) and list(made._background) == [
+        "pocket"
+    ]
+    metrics = made.record([record(ORIGINALS[i], 1, f"g{i}") for i in range(3)] + [record(lake[0], 0, "h")])
+    assert metrics["curriculum/known/pocket"] == 3 and metrics["curriculum/success/pocket_long"] == 0
+    made.end_step(4, steps_per_epoch=4)
+    (wish,) = made._background["pocket"].began
+    assert wish != training.profile_for("pocket", None).task_preference, "what the other environment says plays no part"

@@ -308,6 +308,12 @@ def _check_environments(settings: Settings) -> None:
     section, several = settings.task_manager, settings.env_service.is_mixture
     if not any(environment.val_splits for environment in settings.environments):
         raise ConfigError("env_service.environments: val_splits is [] for all of them, so nothing would be validated")
+    for name, own in settings.env_service.environments.items():
+        if own.native_tools is not None and settings.rollout.tool_format == "none":
+            raise ConfigError(
+                f"env_service.environments.{name}.native_tools has no effect while {place_of('rollout.tool_format')} = "
+                "none: remove it, or set that"
+            )
     for environment in settings.environments:
         if not environment.weight and not environment.val_splits:
             raise ConfigError(

@@ -77,6 +77,9 @@ class EnvironmentSettings(Section):
         None, description="in the place of data.val_splits; []: this environment is not validated on"
     )
     val_filter: dict[str, Any] | None = Field(None, description="in the place of data.val_filter")
+    native_tools: bool | None = Field(
+        None, description="false: its agents act by text, whatever tool_format says of the others"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class Environment:
     train_filter: Mapping[str, Any]
     val_splits: tuple[str, ...]
     val_filter: Mapping[str, Any]
+    native_tools: bool = True
 
     def params(self, *, validation: bool) -> dict[str, Any]:
         """Return what an episode's create is sent."""
@@ -108,7 +112,8 @@ class EnvServiceSettings(Section):
     environments: dict[str, EnvironmentSettings] = Field(
         default_factory=dict,
         description="of several environments, by name, what is different in one: env_params, val_env_params, "
-        "train_split, train_filter, val_splits, val_filter, each in the place of the key of that name",
+        "train_split, train_filter, val_splits, val_filter, each in the place of the key of that name; and "
+        "native_tools, false where its agents are to act by text although tool_format is set",
     )
     env_url: str = Field(
         "http://127.0.0.1:8080",
@@ -313,7 +318,8 @@ class Settings(Section):
         common = {
             name: getattr(service if name in EnvServiceSettings.model_fields else self.data, name)
             for name in EnvironmentSettings.model_fields
-        }
+            if name != "native_tools"
+        } | {"native_tools": True}
         found = []
         for env_type in service.env_types:
             own = service.environments.get(env_type, EnvironmentSettings())

@@ -192,6 +192,7 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
         sparse=rollout.sparse,
         unavailable_timeout_s=service.unavailable_timeout_s,
         no_think=rollout.use_qwen3,
+        by_text=frozenset(one.env_type for one in settings.environments if not one.native_tools),
     )
     template, limits = checked_template(rollout), settings.context_limits
     asked = f"environment {', '.join(service.env_types)}:"

@@ -54,6 +54,8 @@ class RolloutPolicy:
     sparse: bool
     unavailable_timeout_s: float
     no_think: bool = False
+    # Environments whose agents act by text, though others' call tools natively.
+    by_text: frozenset[str] = frozenset()
 
 
 # Puts guidance before the task of the opening messages that the environment gave. Raises nothing but cancellation.
@@ -72,6 +74,10 @@ class Means:
     summariser: Summariser | None
     graders: TaskGraders | None
     tool_use: ToolUse | None = None
+
+    def tool_use_in(self, env_type: str) -> ToolUse | None:
+        """Return how native calls are read in an environment; None where agents act by text."""
+        return None if env_type in self.policy.by_text else self.tool_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +194,7 @@ class Attempt(ABC):
 
     async def _create(self) -> dict[str, Any]:
         params = {**self.env_params, **env_params_of(self.task), "is_open_query": self.task.open_query}
-        if self.means.tool_use is not None:
+        if self.means.tool_use_in(self.task.env_type) is not None:
             params["native_tools"] = True
         create = self.means.client.create_instance(self.task.env_type, seed_of(self.task), self.instance_id, params)
         state: dict[str, Any] = await self.timed(create)
@@ -232,7 +238,7 @@ class FlowAttempt(Attempt):
             max_steps=means.policy.max_steps,
             shown=self._from_environment,
             summariser=means.summariser,
-            tool_use=means.tool_use,
+            tool_use=means.tool_use_in(task.env_type),
         )
         self._opening: list[dict[str, Any]] = []
 

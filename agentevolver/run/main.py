@@ -297,14 +297,14 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
         **env_params_of(task),
         "is_open_query": task.open_query,
     }
-    native = settings.rollout.tool_format != "none"
+    native = settings.rollout.tool_format != "none" and own.native_tools
     if native:
         params["native_tools"] = True
     try:
         state = await client.create_instance(task.env_type, seed_of(task), instance_id, params)
     except EnvRequestError as error:
         if native and NO_NATIVE_TOOLS in str(error):
-            raise ConfigError(no_tools(task.env_type)) from error
+            raise ConfigError(_no_tools(no_tools(task.env_type), settings, task.env_type)) from error
         raise ConfigError(
             f"the environment {task.env_type!r} refuses task {task.task_id!r} with {params}: {error}"
         ) from error
@@ -318,9 +318,14 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
         template = checked_template(rollout)(renderer, settings.context_limits, rollout)
         return len(renderer.opening(template.opening(opening)))
     except ToolsMissing as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(_no_tools(str(error), settings, task.env_type)) from error
     finally:
         await client.release_instance(instance_id)
+
+
+def _no_tools(problem: str, settings: Settings, env_type: str) -> str:
+    several = settings.env_service.is_mixture
+    return f"{problem}, or env_service.environments.{env_type}.native_tools to false" if several else problem
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def play(
     guide=None,
     env=None,
     engine=None,
+    by_text=frozenset(),
     **more,
 ):
     """Run one rollout; `template` and `flow` are names or what they stand for."""
@@ -99,7 +100,7 @@ def play(
         )
         return made[-1]
 
-    policy = RolloutPolicy(max_steps, 1, True, 0.0)
+    policy = RolloutPolicy(max_steps, 1, True, 0.0, by_text=by_text)
     chosen = FLOWS[flow] if isinstance(flow, str) else flow
     runner = RolloutRunner(policy, env, engine, new_context, lambda task: chosen, **more)
     rollout = asyncio.run(runner.run(TASK, "g", 0, {}, {}, guide))

@@ -16,7 +16,7 @@ from agentevolver.types import StopReason, Trajectory
 from context_manager.chat import ChatRenderer, PlainTokenizer
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
-from tests.agentevolver.flows.harness import FLOWS, play
+from tests.agentevolver.flows.harness import FLOWS, TASK, play
 from tests.real_tokenizers import build_real
 
 ROOMY = ContextLimits(30_000, 60_000, 90_000, 1_000, 400)
@@ -130,6 +130,14 @@ def test_a_call_is_one_action_and_its_answer_stands_under_its_id(qwen):
         and trajectory.steps[0].observation == "seen {'place': 'attic'}"
     )
     assert Trajectory.from_dict(json.loads(json.dumps(trajectory.to_dict()))) == trajectory
+
+
+def test_where_agents_act_by_text_a_call_is_text_although_others_call_natively(qwen):
+    played = roll(qwen, LOOK, by_text=frozenset({TASK.env_type}))
+    assert "native_tools" not in played.env.created[0]
+    assert [(action["content"], "tool_calls" in action) for action in played.env.given] == [(LOOK, False)]
+    others = roll(qwen, LOOK, by_text=frozenset({"another"}))
+    assert others.env.created[0]["native_tools"] is True and "tool_calls" in others.env.given[0]
 
 
 def test_the_prompt_shows_the_tools_and_later_prompts_hold_the_ids_that_were_sampled(qwen):

@@ -9,6 +9,8 @@ from agentevolver.config.checks import load
 from agentevolver.errors import ConfigError
 from agentevolver.run import main, questioning
 from agentevolver.types import Task
+from env_service.client import EnvRequestError
+from env_service.contract import NO_NATIVE_TOOLS
 from task_manager.dataset import TaskDataset
 
 TWO = "env_service.env_type={pocket: 2, gymnasium: 1}"
@@ -38,6 +40,8 @@ class Service:
 
     async def create_instance(self, env_type, task_id, instance_id, params):
         self.asked.append((env_type, task_id, params))
+        if "native_tools" in params and env_type == "gymnasium":
+            raise EnvRequestError(f"Walk {NO_NATIVE_TOOLS}", url="/create", status=400)
         return {"state": [{"role": "system", "content": "rules"}, {"role": "user", "content": "buy milk"}]}
 
     async def release_instance(self, _):
@@ -97,6 +101,29 @@ async def test_an_opening_has_its_environments_parameters_and_all_of_them_are_lo
     limit = settings_of(tmp_path, "data.max_prompt_length=4")
     with pytest.raises(ConfigError, match="validation tasks of pocket are longer"):
         await main.probe(limit, tasks, renderer)
+
+
+async def test_an_environment_without_native_tools_acts_by_text_where_it_is_said_to_and_else_is_refused(tmp_path):
+    class Renderer:
+        def for_tools(self, tools):
+            raise AssertionError("no tools are handed over")
+
+        def opening(self, messages):
+            return [0] * 9
+
+    native = ("actor_rollout_ref.rollout.tool_format=hermes", "env_service.env_type.pocket=0")
+    tasks = [Task("0", "gymnasium")]
+    with pytest.raises(
+        ConfigError,
+        match=r"'gymnasium' hands over no tools .*, or env_service.environments.gymnasium.native_tools to false",
+    ):
+        await main.probe(settings_of(tmp_path, *native), tasks, Renderer())
+    Service.asked.clear()
+    own = "env_service.environments.gymnasium.native_tools=false"
+    assert await main.probe(settings_of(tmp_path, *native, own), tasks, Renderer()) == 9
+    assert Service.asked == [("gymnasium", "0", {"is_open_query": False})]
+    with pytest.raises(ConfigError, match=r"gymnasium.native_tools has no effect while .*tool_format = none"):
+        settings_of(tmp_path, own)
 
 
 def test_an_epoch_that_cannot_be_shared_out_is_refused_before_anything_is_loaded(tmp_path):

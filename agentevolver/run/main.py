@@ -145,9 +145,9 @@ async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None
                 )
             ]
         except (ValueError, EnvRequestError) as error:
-            where = ", or in env_service.environments," if service.is_mixture else ""
+            own = " (env_service.environments may name its own)" if service.is_mixture else ""
             raise ConfigError(
-                f"the splits in data.train_split and data.val_splits{where} cannot be listed: {error}"
+                f"the splits in data.train_split and data.val_splits cannot be listed: {error}{own}"
             ) from error
     write_tasks(train, tasks)
     write_tasks(validation, held_out)

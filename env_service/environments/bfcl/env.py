@@ -203,6 +203,10 @@ class BfclEnv(BaseEnv):
             return self._report()
         raise ValueError(f"`what` is {what!r}; it can be: {', '.join(_INFO_KINDS)}")
 
+    def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return the functions that are on offer now."""
+        return [prompts.native_schema(doc) for doc in self._tools()]
+
     def _state(self) -> dict[str, Any]:
         """Return the state of the APIs and the last message; what an agent says to its user is prose."""
         is_finished = self._stop == "finished"

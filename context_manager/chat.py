@@ -564,6 +564,25 @@ class ChatRenderer:
         """Return the ids of an assistant message of the past: its header and `text`, not closed yet."""
         return self._pieces.header_ids + self._encode_cut(self._inert(text, by_policy=True))
 
+    def reply(self, message: Mapping[str, Any]) -> list[int]:
+        """Return the ids of an assistant message as if the policy had sampled it: text and calls as the template writes
+        them, and the token that closes the turn. Raises ChatTemplateError where the template writes no calls."""
+        content, calls = str(message.get("content") or ""), message.get("tool_calls")
+        if not calls:
+            closing = self._close[0] if self._close is not None else self.tokenizer.eos_token_id
+            return [*self._encode_cut(self._inert(content, by_policy=True)), closing]
+        rendered = self._render([_USER, {**message, "content": _MARKER}], generate=False)
+        _, found, tail = rendered.rpartition(_MARKER)
+        if not found and not content:
+            # Some templates write calls in the place of a text, and not behind it.
+            asked, rendered = self._render([_USER]), self._render([_USER, {**message, "content": ""}], generate=False)
+            found, tail = asked, rendered[len(asked) :] if rendered.startswith(asked) else ""
+        close = self._first_close(tail) if found else None
+        if close is None:
+            raise ChatTemplateError("the chat template does not write tool calls behind the text of a message")
+        called = tail[: close[0]] if content else tail[: close[0]].lstrip("\n")
+        return [*self._encode_cut(self._inert(content, by_policy=True) + called), close[1]]
+
     def _without_generation(self, rendered: str) -> str:
         generation = self._pieces.generation
         if not rendered.endswith(generation):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from agentevolver.llm.settings import OFFLINE, POLICY, LLMSettings, Role
+from agentevolver.message_logs import LogError, read_logs
 from agentevolver.types import Trajectory
-from agentevolver.utils.files import read_jsonl
 from agentevolver.utils.secrets import secret
 from experience_manager.errors import ExperienceError
 from experience_manager.experience import PERSON, Category, Experience, to_reme
@@ -166,13 +166,11 @@ def run_import(options: argparse.Namespace, configuration: Configuration) -> int
 
 
 def run_distill(options: argparse.Namespace, configuration: Configuration) -> int:
-    """Distil trajectory files into the store, with the summariser of the settings."""
+    """Distil trajectory files, or logs of other programs, into the store, with the summariser of the settings."""
     try:
-        trajectories = [Trajectory.from_dict(record) for file in options.file for record in read_jsonl(file)]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ExperienceError(
-            f"{', '.join(map(str, options.file))}: not the trajectories of a run ({type(error).__name__}: {error})"
-        ) from error
+        trajectories = read_logs(options.file, options.score)
+    except LogError as error:
+        raise ExperienceError(str(error)) from error
     filling = asyncio.run(_distill(configuration, trajectories))
     print(json.dumps(filling.metrics, indent=2))
     if filling.undistilled:

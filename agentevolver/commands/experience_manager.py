@@ -33,7 +33,7 @@ _TEXTS = {
     "check": "read the whole file and say whether it is damaged",
     "export": "write a workspace as JSONL, in ReMe's dump format",
     "import": "read JSONL in ReMe's dump format",
-    "distill": "distil trajectory files of a run",
+    "distill": "distil trajectory files of a run, or conversations that other programs recorded",
     "serve": "serve ReMe's routes over HTTP",
 }
 
@@ -160,7 +160,8 @@ def _add_changing(commands: dict[str, argparse.ArgumentParser]) -> None:
     )
     importing("--merge", action="store_true", help="join what says the same, as distillation does")
     distill = commands["distill"].add_argument
-    distill("file", type=Path, nargs="+", help="trajectories/step_<n>.jsonl of a run")
+    distill("file", type=Path, nargs="+", help="trajectories/step_<n>.jsonl of a run, or logs in OpenAI's form")
+    distill("--score", type=float, metavar="SCORE", help="the score of conversations that say none (0..1)")
 
 
 def _add_serving(commands: dict[str, argparse.ArgumentParser]) -> None:

@@ -47,6 +47,7 @@ from agentevolver.config.verl_keys import check as check_verl_keys
 from agentevolver.errors import ConfigError
 from agentevolver.flows import checked_flow
 from agentevolver.llm.settings import OFFLINE, POLICY, Role, TeacherSettings
+from agentevolver.message_logs import LogError, find_logs
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
 from experience_manager.guide import guided_count, validation_rollouts
@@ -249,6 +250,7 @@ def _typed(config: DictConfig) -> Settings:
     _check_rollout(settings.rollout)
     _check_environments(settings)
     _check_tasks(settings)
+    _check_cold_start(settings, config)
     _check_guidance(settings)
     _check_guided_training(settings, config)
     check_loss(config, boosts=settings.exp_manager.strips and settings.exp_manager.selective_boosting)
@@ -357,6 +359,22 @@ def _check_questioned(settings: Settings) -> None:
                 f"no file of synthetic tasks of {name} at {path}: set task_manager.n to 1 or more to make them, or "
                 f"leave {name} out of task_manager.env_types"
             )
+
+
+def _check_cold_start(settings: Settings, config: DictConfig) -> None:
+    """Refuse a cold start from nothing, or into adapters."""
+    files = settings.cold_start.files
+    if not files or (settings.experiment_dir / "cold_start" / "done.json").exists():
+        return
+    if OmegaConf.select(config, "actor_rollout_ref.model.lora_rank"):
+        raise ConfigError(
+            "cold_start trains the whole model, and actor_rollout_ref.model.lora_rank asks for adapters: set it to 0, "
+            "or fine-tune before and give the result as actor_rollout_ref.model.path"
+        )
+    try:
+        find_logs(files)
+    except LogError as error:
+        raise ConfigError(f"cold_start.files: {error}") from error
 
 
 def _check_tasks(settings: Settings) -> None:

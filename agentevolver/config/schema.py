@@ -229,6 +229,27 @@ class TrainerSettings(Section):
     )
 
 
+class ColdStartSettings(Section):
+    """The section `cold_start`: conversations that the policy imitates before it is trained by reinforcement."""
+
+    files: list[str] = Field(
+        default_factory=list,
+        description="files of conversations, or globs: logs in the form of OpenAI's messages, and trajectories of "
+        "runs; none: no cold start",
+    )
+    min_score: float = Field(1.0, ge=0, le=1, description="the least score of a conversation that is imitated")
+    untold_score: float | None = Field(
+        None, ge=0, le=1, description="the score of conversations that say none; null: they are refused"
+    )
+    max_per_task: int | None = Field(
+        4, ge=1, description="conversations of one task that are imitated, the shortest ones; null: all"
+    )
+    epochs: int = Field(2, ge=1, description="how often each conversation is seen")
+    batch_size: int = Field(32, ge=1, description="conversations an optimiser step")
+    lr: float = Field(1.0e-5, gt=0, description="learning rate, on a cosine down to 0")
+    warmup: float = Field(0.05, ge=0, le=1, description="share of the steps in which the learning rate rises")
+
+
 class WatchdogSettings(Section):
     """The section `watchdog`: when a phase of the run counts as stuck. Nothing is ever ended for it."""
 
@@ -296,6 +317,7 @@ class Settings(Section):
     env_service: EnvServiceSettings
     ray: RaySettings
     trainer: TrainerSettings
+    cold_start: ColdStartSettings
     watchdog: WatchdogSettings
     retention: RetentionSettings
     data: DataSettings

@@ -30,6 +30,7 @@ from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.monitor.console import Console
 from agentevolver.monitor.log import Status
 from agentevolver.rollout.tool_calls import ToolsMissing, no_tools, read_tools
+from agentevolver.run import cold_start
 from agentevolver.tools.formats import detect_format
 from agentevolver.types import Task
 from agentevolver.utils import net
@@ -102,6 +103,7 @@ def prepare(config: DictConfig, settings: Settings) -> None:
 
         synthetic = questioning.prepare(settings, originals)
         check_episodes(settings, synthetic, renderer)
+    cold_start.prepare(config, settings, renderer)
     if settings.exp_manager.enabled:
         from agentevolver.trainer.experience import prepare
 

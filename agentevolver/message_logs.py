@@ -1,0 +1,183 @@
+"""Message logs: conversations that other programs recorded in the form of OpenAI's chat API, read as trajectories.
+
+A line of a log is one conversation as a JSON object, in one of three forms:
+
+- `{"messages": [...]}`, the form of fine-tuning files, with `tools`, a score and names beside it where they are known;
+- `{"request": {"messages": [...]}, "response": {"choices": [...]}}`, a call as a proxy writes it down;
+- a trajectory's record, as a run writes them.
+
+The score stands as `score` or `reward` (a number in 0..1) or `success` (true or false).
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from agentevolver.types import Outcome, Step, StopReason, Task, Trajectory
+from agentevolver.utils.files import open_lines
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_SCORES = ("score", "reward", "success")
+# Whose environment a conversation says nothing of.
+IMPORTED = "imported"
+
+
+class LogError(ValueError):
+    """A log that is not there, or a line of one that is no conversation; says which one, and why."""
+
+
+def find_logs(patterns: Iterable[str]) -> list[Path]:
+    """Return the files that names and globs stand for, sorted, each once; raises LogError where one finds none."""
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        matches = sorted(glob.glob(pattern, recursive=True))
+        if not matches:
+            raise LogError(f"no file of conversations is called {pattern}")
+        found |= dict.fromkeys(Path(match) for match in matches)
+    return list(found)
+
+
+def read_logs(paths: Sequence[Path], untold_score: float | None = None) -> list[Trajectory]:
+    """Return the conversations of logs, in order.
+
+    Args:
+        paths: JSONL files, compressed ones too (`.gz`, as old steps of a run are); a torn last line is left out.
+        untold_score: the score of conversations that say none; None refuses them.
+
+    Raises:
+        LogError: a line is no conversation, holds anything but text, or says no score.
+    """
+    found = []
+    for path in paths:
+        with open_lines(path) as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    found.append(read_line(orjson.loads(line), f"{path.stem}-{number}", untold_score))
+                except ValueError as error:
+                    if isinstance(error, orjson.JSONDecodeError) and not line.endswith(b"\n"):
+                        break  # the writer was killed
+                    raise LogError(f"{path}, line {number}: {error}") from error
+    return found
+
+
+def read_line(record: Any, name: str, untold_score: float | None = None) -> Trajectory:
+    """Return one line's conversation; `name` is that of its rollout group. Raises ValueError."""
+    if not isinstance(record, Mapping):
+        raise ValueError("not an object")
+    if "trajectory_id" in record or "stop_reason" in record:
+        return Trajectory.from_dict(record)
+    messages, beside = _conversation(record)
+    checked = [_message(message, place) for place, message in enumerate(messages)]
+    if not any(message["role"] == "assistant" for message in checked):
+        raise ValueError("no message of the assistant's, so that there is nothing to learn from")
+    score = _score(beside, untold_score)
+    metadata = beside.get("metadata")
+    task = Task(
+        task_id=str(beside.get("task_id") or _named(checked)),
+        env_type=str(beside.get("env_type") or IMPORTED),
+        query=beside.get("query"),
+        metadata={
+            **(dict(metadata) if isinstance(metadata, Mapping) else {}),
+            **({"tools": list(beside["tools"])} if beside.get("tools") else {}),
+        },
+    )
+    outcome = Outcome(score, score >= 1.0)
+    return Trajectory(task, name, 0, checked, _steps(checked), StopReason.FINISHED, outcome)
+
+
+def _conversation(record: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The messages, and what is said beside them."""
+    request, response = record.get("request"), record.get("response")
+    if isinstance(request, Mapping) and isinstance(response, Mapping):
+        try:
+            messages = [*request["messages"], response["choices"][0]["message"]]
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError("`request` without `messages`, or `response` without `choices`") from error
+        return messages, {**record, "tools": request.get("tools")}
+    said = record.get("messages")
+    if not isinstance(said, list) or not said:
+        raise ValueError("neither `messages`, nor `request` and `response`")
+    return said, dict(record)
+
+
+def _message(message: Any, place: int) -> dict[str, Any]:
+    if not isinstance(message, Mapping) or message.get("role") not in ROLES:
+        raise ValueError(f"message {place}: an object with a role ({', '.join(ROLES)}) was expected")
+    kept = {key: message[key] for key in ("role", "content", "tool_calls", "tool_call_id", "name") if message.get(key)}
+    kept["role"] = "system" if kept["role"] == "developer" else kept["role"]
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(_text(part, place) for part in content)
+    elif content is not None and not isinstance(content, str):
+        raise ValueError(f"message {place}: `content` is neither text nor a list of parts")
+    for call in kept.get("tool_calls", ()):
+        if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
+            raise ValueError(f"message {place}: a tool call without its `function`")
+    return {**kept, "content": content or ""}
+
+
+def _text(part: Any, place: int) -> str:
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    raise ValueError(f"message {place} holds a part of the kind {kind!r}; only text can be learnt from")
+
+
+def _score(beside: Mapping[str, Any], untold: float | None) -> float:
+    for name in _SCORES:
+        value = beside.get(name)
+        if isinstance(value, int | float) and 0 <= value <= 1:
+            return float(value)
+        if value is not None:
+            raise ValueError(f"`{name}` is {value!r}, and not a number in 0..1")
+    if untold is None:
+        raise ValueError("no `score`, `reward` or `success`; say how good such conversations are, if all are alike")
+    return untold
+
+
+def _named(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The name of a task that is known by its opening alone."""
+    opening = []
+    for message in messages:
+        if message["role"] == "assistant":
+            break
+        opening.append([message["role"], message["content"]])
+    return "opening-" + hashlib.sha256(orjson.dumps(opening)).hexdigest()[:16]
+
+
+def _steps(messages: Sequence[Mapping[str, Any]]) -> list[Step]:
+    """The assistant's messages as steps, each with what was said to it before it spoke again."""
+    steps: list[tuple[str, list[str]]] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            steps.append((as_text(message), []))
+        elif steps:
+            steps[-1][1].append(message["content"])
+    return [
+        Step(index, action, "\n".join(answers), 0.0, 0, 0, False, 0.0, 0.0)
+        for index, (action, answers) in enumerate(steps)
+    ]
+
+
+def as_text(message: Mapping[str, Any]) -> str:
+    """Return an assistant's message as text, its calls in hermes' form behind what it said."""
+    calls = []
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            with suppress(ValueError, RecursionError):  # what a model wrote is kept as it is
+                arguments = json.loads(arguments or "{}")
+        said = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
+        calls.append(f"<tool_call>\n{said}\n</tool_call>")
+    return "\n".join([*([message["content"]] if message.get("content") else []), *calls])

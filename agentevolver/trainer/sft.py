@@ -1,0 +1,111 @@
+"""Supervised fine-tuning with verl's SFT trainer: one rank of a cold start (`agentevolver.run.cold_start`).
+
+`python -m agentevolver.trainer.sft --config experiments/<project>/<experiment>/config.yaml --folder FOLDER` reads
+FOLDER/episodes.jsonl and leaves the model under FOLDER/checkpoints, in Hugging Face's form. Model, engine, precision
+and attention are those of the policy that is trained afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from torch.utils.data import Dataset
+from verl.utils.device import get_device_name, get_nccl_backend, get_torch_device
+
+from agentevolver.config.checks import from_config
+from agentevolver.config.schema import Settings
+from agentevolver.utils.files import read_jsonl
+from agentevolver.utils.processes import die_with_parent
+
+EPISODES = "episodes.jsonl"
+CHECKPOINTS = "checkpoints"
+# The process that has started the ranks, and without which they end.
+PARENT = "AGENTEVOLVER_SFT_PARENT"
+
+
+class Episodes(Dataset[dict[str, torch.Tensor]]):
+    """Demonstrations as verl's SFT trainer takes them without padding: ids, positions and loss mask of one length."""
+
+    def __init__(self, parquet_files: Any, tokenizer: Any, config: Any, processor: Any = None, max_samples: int = -1):
+        self._rows = read_jsonl(Path(str(parquet_files)))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
+        ids = torch.tensor(self._rows[place]["ids"])
+        return {
+            "input_ids": ids,
+            "position_ids": torch.arange(len(ids)),
+            "loss_mask": torch.tensor(self._rows[place]["mask"]),
+        }
+
+
+def sft_config(config: DictConfig, settings: Settings, folder: Path, episodes: int) -> DictConfig:
+    """Return the configuration of verl's SFT trainer for so many episodes; `config` is the run's."""
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        sft: DictConfig = compose("sft_trainer_engine")
+    actor, wanted = config.actor_rollout_ref.actor, settings.cold_start
+    OmegaConf.set_struct(sft, False)
+    sft.model = OmegaConf.to_container(config.actor_rollout_ref.model, resolve=True)
+    sft.engine = OmegaConf.merge(OmegaConf.to_container(actor.fsdp_config, resolve=True), {"strategy": actor.strategy})
+    sft.optim = OmegaConf.merge(
+        OmegaConf.to_container(actor.optim, resolve=True),
+        {"lr": wanted.lr, "lr_warmup_steps_ratio": wanted.warmup, "lr_scheduler_type": "cosine"},
+    )
+    sft.checkpoint.save_contents, sft.checkpoint.load_contents = ["hf_model"], []
+    ranks = settings.sizes.n_gpus_per_node
+    sft.data.train_files, sft.data.val_files = str(folder / EPISODES), None
+    sft.data.custom_cls = {"path": "pkg://agentevolver.trainer.sft", "name": "Episodes"}
+    # The last, smaller batch of an epoch is left out, so that it may not be the only one.
+    sft.data.train_batch_size = max(ranks, min(wanted.batch_size, episodes) // ranks * ranks)
+    sft.data.max_token_len_per_gpu = actor.ppo_max_token_len_per_gpu
+    sft.data.num_workers = 0
+    sft.trainer.default_local_dir = str(folder / CHECKPOINTS)
+    sft.trainer.project_name, sft.trainer.experiment_name = "cold_start", folder.parent.name
+    sft.trainer.total_epochs, sft.trainer.seed = wanted.epochs, settings.data.seed
+    sft.trainer.logger, sft.trainer.resume_mode = ["file"], "disable"
+    sft.trainer.device, sft.trainer.n_gpus_per_node = config.trainer.device, ranks
+    return sft
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train as one of the ranks that RANK and WORLD_SIZE name; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m agentevolver.trainer.sft")
+    parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml")
+    parser.add_argument("--folder", type=Path, required=True, help="where episodes.jsonl is")
+    options = parser.parse_args(argv)
+    if PARENT in os.environ:
+        die_with_parent(int(os.environ[PARENT]))
+    from verl.trainer.sft_trainer import SFTTrainer
+
+    config = OmegaConf.load(options.config)
+    assert isinstance(config, DictConfig)
+    settings = from_config(config)
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    device = get_device_name()
+    # verl's own start names the CPU twice on a machine without an accelerator, which torch refuses.
+    dist.init_process_group(
+        "gloo" if device == "cpu" else f"cpu:gloo,{device}:{get_nccl_backend()}",
+        init_method=f"file://{options.folder.resolve() / 'ranks'}",
+        rank=rank,
+        world_size=ranks,
+    )
+    get_torch_device().set_device(rank)
+    episodes = len(read_jsonl(options.folder / EPISODES))
+    SFTTrainer(sft_config(config, settings, options.folder, episodes)).fit()
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Demonstrations: recorded conversations as token ids to imitate, rendered as a rollout of the policy would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from context_manager.chat import ChatRenderer
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One conversation: `ids` and `mask` have one length, and the mask is 1 on what the assistant said, the token that
+    closes its turn included."""
+
+    ids: list[int]
+    mask: list[int]
+
+
+def demonstration(renderer: ChatRenderer, messages: Sequence[Mapping[str, Any]]) -> Demonstration:
+    """Return a conversation as the policy would have seen and said it.
+
+    Each message is tokenised once, as in a rollout (`CausalTemplate`); what stands behind the assistant's last message
+    is left out.
+
+    Raises:
+        ValueError: nothing is said before the assistant speaks, it speaks twice in a row, or never.
+        ChatTemplateError: the chat template cannot be continued with such messages.
+    """
+    said = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    if not said or said[0] == 0:
+        raise ValueError("an assistant that answers somebody was expected")
+    plain = [dict(message) for message in messages]
+    ids = renderer.opening(plain[: said[0]])
+    mask = [0] * len(ids)
+    for place, following in zip(said, [*said[1:], None], strict=True):
+        sampled, calls = renderer.reply(plain[place]), plain[place].get("tool_calls") or ()
+        ids += sampled
+        mask += [1] * len(sampled)
+        if following is None:
+            break
+        if following == place + 1:
+            raise ValueError(f"messages {place} and {following} are both the assistant's")
+        closed = renderer.closes_turn(sampled, calls)
+        told = renderer.continuation(plain[place + 1 : following], closed=closed, calls=calls)
+        ids += told
+        mask += [0] * len(told)
+    return Demonstration(ids, mask)

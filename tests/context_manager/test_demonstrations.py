@@ -1,0 +1,88 @@
+"""Demonstrations: the ids of a recorded conversation are those that a rollout of it would have, for real templates."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from context_manager.chat import ChatRenderer
+from context_manager.demonstrations import demonstration
+from context_manager.settings import ContextLimits
+from context_manager.template import CausalTemplate
+from tests.real_tokenizers import FAMILIES
+from tests.real_tokenizers import build_real as tokenizer_of
+
+LIMITS = ContextLimits(10**6, 10**6, 10**6, 10**5, 10**5)
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "-", "parameters": {"type": "object", "properties": {"at": {}}}},
+}
+CALL = {"id": "c00001000", "type": "function", "function": {"name": "look", "arguments": '{"at": "the door"}'}}
+
+
+def rolled_out(renderer: ChatRenderer, messages: list[dict]) -> tuple[list[int], list[int]]:
+    """The ids and the mask of the sample of a rollout in which the policy says what the messages say."""
+    context = CausalTemplate(renderer, LIMITS)
+    first = next(place for place, message in enumerate(messages) if message["role"] == "assistant")
+    context.start(messages[:first])
+    for message in messages[first:]:
+        if message["role"] == "assistant":
+            context.next_prompt()
+            sampled = renderer.reply(message)
+            context.record(sampled, [0.0] * len(sampled), len(context.recorder.snapshots))
+            if message.get("tool_calls"):
+                context.called(message["tool_calls"])
+        else:
+            context.observe([message])
+    (sample,) = context.samples()
+    mask = [0] * len(sample.prompt_ids) + sample.response_mask
+    return [*sample.prompt_ids, *sample.response_ids], mask
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=10, deadline=None)
+@given(said=st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=4))
+def test_a_conversation_is_rendered_as_its_rollout(family, said):
+    renderer = ChatRenderer(tokenizer_of(family))
+    messages = [{"role": "user", "content": "go"}]
+    for text in said:
+        messages += [{"role": "assistant", "content": text}, {"role": "user", "content": f"so {text}"}]
+    try:
+        wanted = rolled_out(renderer, messages[:-1])
+    except ValueError as error:
+        pytest.skip(f"{family} cannot be continued: {error}")
+    made = demonstration(renderer, messages)
+    assert (made.ids, made.mask) == wanted
+
+
+@pytest.mark.parametrize("family", ["qwen2_5", "qwen3", "llama3_1"])
+def test_calls_are_said_as_the_family_says_them(family):
+    renderer = ChatRenderer(tokenizer_of(family)).for_tools([TOOL])
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": CALL["id"], "name": "look", "content": "it is open"},
+        {"role": "assistant", "content": "open"},
+    ]
+    made = demonstration(renderer, messages)
+    assert (made.ids, made.mask) == rolled_out(renderer, messages)
+    imitated = renderer.tokenizer.decode([token for token, own in zip(made.ids, made.mask, strict=True) if own])
+    assert "the door" in imitated and "open" in imitated and "it is open" not in imitated
+    whole = renderer.tokenizer.apply_chat_template(
+        [
+            messages[0],
+            {**messages[1], "tool_calls": [{**CALL, "function": {"name": "look", "arguments": {"at": "the door"}}}]},
+        ],
+        tools=[TOOL],
+        tokenize=False,
+    )
+    first = made.mask.index(1)
+    last = made.mask.index(0, first)
+    assert renderer.tokenizer.decode(made.ids[first:last]) in whole
+
+
+@pytest.mark.parametrize("roles", ["", "u", "a", "uaa"])
+def test_what_is_no_dialogue_is_refused(roles):
+    named = {"u": "user", "a": "assistant"}
+    messages = [{"role": named[role], "content": "x"} for role in roles]
+    with pytest.raises(ValueError, match="assistant"):
+        demonstration(ChatRenderer(tokenizer_of("qwen2_5")), messages)

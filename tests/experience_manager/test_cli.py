@@ -250,9 +250,9 @@ def test_settings_of_a_file_say_where_the_store_is_and_how_it_is_read(filled, tm
 
 def test_files_that_are_no_trajectories_are_named(filled, tmp_path):
     (tmp_path / "t.jsonl").write_text('{"a": 1}\n')
-    assert "t.jsonl: not the trajectories of a run" in filled("distill", tmp_path / "t.jsonl", status=1)
+    assert "t.jsonl, line 1: neither `messages`" in filled("distill", tmp_path / "t.jsonl", status=1)
     (tmp_path / "t.jsonl").write_text("nonsense\n{}\n")
-    assert "t.jsonl: not the trajectories of a run" in filled("distill", tmp_path / "t.jsonl", status=1)
+    assert "t.jsonl, line 1: " in filled("distill", tmp_path / "t.jsonl", status=1)
 
 
 def test_distilling_without_a_summariser_that_answers_says_so_and_keeps_the_store(filled, tmp_path):

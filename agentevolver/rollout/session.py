@@ -21,6 +21,7 @@ from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.flows import Answer, has_failed
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.tool_calls import ToolReply, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
+from agentevolver.tools.reply import END_THINK, THINK
 from agentevolver.tools.schema import Parsed, ToolSpec
 from agentevolver.types import Step
 from agentevolver.utils import seeds
@@ -33,6 +34,8 @@ Message = dict[str, Any]
 
 # More calls than any template needs before one prompt: a template that goes on asking would never let the policy act.
 MAX_SIDE_CALLS = 8
+# Of a prompt's end, enough to hold `<think>` and a line break in any vocabulary.
+_THOUGHT_TOKENS = 12
 
 
 class EnvClient(GradedWorld, Protocol):
@@ -88,6 +91,7 @@ class LiveSession:
     env_s: float = 0.0
     _said: Step | None = None
     _sampled: Sequence[int] = ()
+    _inside: bool = False
     _called: Parsed | None = None
     _specs: tuple[ToolSpec, ...] = ()
     _offered: list[Message] = field(default_factory=list)
@@ -119,7 +123,7 @@ class LiveSession:
         self._close_step()
         await self._keep_house()
         prompt_ids = self.context.next_prompt()
-        index, length = len(self.steps), len(prompt_ids)
+        index, length, self._inside = len(self.steps), len(prompt_ids), self._opens_thought(prompt_ids)
         generated, seconds = await self._sample(
             prompt_ids, self.context.chat, self.context.limits.max_new_tokens, self._offered
         )
@@ -160,6 +164,10 @@ class LiveSession:
         if parsed is None:
             if self.tool_use.format is None:
                 raise RuntimeError("calls of a policy are read by a tool format, and there is none")
+            if self._inside and END_THINK not in self.context.renderer.raw_text(self._sampled):
+                # A thought that was cut: what it says is no call.
+                self._said = replace(self._said, calls=0)
+                return ToolReply(text)
             parsed = self.tool_use.format.parse(self._sampled, self._specs)
         reply = check_calls(parsed, self._specs, self.tool_use, self._said.index)
         self._said = replace(self._said, calls=reply.tried, problems=reply.problems)
@@ -169,6 +177,13 @@ class LiveSession:
         if reply.calls:
             self.context.called([one.to_openai() for one in reply.calls], reply.content)
         return reply
+
+    def _opens_thought(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether a prompt ends inside a thought, so that the reply begins in it."""
+        if self.tool_use is None or self.tool_use.format is None:
+            return False
+        end = self.context.renderer.tokenizer.decode(prompt_ids[-_THOUGHT_TOKENS:], skip_special_tokens=False)
+        return end.rstrip().endswith(THINK)
 
     def _answers(self, reply: ToolReply, state: Sequence[Message]) -> list[Message]:
         if reply.is_text:

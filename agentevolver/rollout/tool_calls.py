@@ -152,15 +152,16 @@ def check_calls(parsed: Parsed, tools: Sequence[ToolSpec], use: ToolUse, turn: i
 
 
 def read_tools(info: Mapping[str, Any] | None, env_type: str) -> list[Message]:
-    """Return the tools that an environment hands over when an episode begins (`info["tools"]`), as OpenAI has them.
+    """Return the tools that an environment hands over when an episode begins (`info["tools"]`), as OpenAI has them,
+    each with a description and parameters.
 
     Raises ToolsMissing.
     """
     tools = (info or {}).get("tools")
     if not tools:
         raise ToolsMissing(no_tools(env_type))
-    specs_of(tools, env_type)
-    return [dict(tool) for tool in tools]
+    specs = specs_of(tools, env_type)
+    return [_whole(tool, spec) for tool, spec in zip(tools, specs, strict=True)]
 
 
 def no_tools(env_type: str) -> str:
@@ -183,6 +184,11 @@ def specs_of(tools: Any, env_type: str) -> tuple[ToolSpec, ...]:
     if twice:
         raise ToolsMissing(f"the environment {env_type!r} hands over two tools of the name {twice[0]!r}")
     return specs
+
+
+def _whole(tool: Mapping[str, Any], spec: ToolSpec) -> Message:
+    """Return a tool with a description and parameters, empty ones if need be: chat templates (gpt-oss') want them."""
+    return {**tool, "function": {**spec.to_openai()["function"], **tool["function"]}}
 
 
 # Episodes of an environment have the same tools, and a schema's validator is slow to make.

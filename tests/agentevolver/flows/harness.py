@@ -23,9 +23,11 @@ class ScriptedEngine:
     replies: list
     calls: list = field(default_factory=list)
     reserves: list = field(default_factory=list)
+    sampling: list = field(default_factory=list)
 
     async def generate(self, request_id, prompt_ids, sampling_params):
         number = len(self.calls)
+        self.sampling.append(sampling_params)
         ids = list(self.replies[number % len(self.replies)])[: sampling_params["max_tokens"]]
         log_probs = [-(number + i / 1000) for i in range(len(ids))]
         self.calls.append((list(prompt_ids), ids, log_probs))

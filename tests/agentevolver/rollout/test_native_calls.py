@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
 from agentevolver.rollout.policy import ChatReply
 from agentevolver.rollout.tool_calls import ToolUse
@@ -17,6 +18,7 @@ from context_manager.chat import ChatRenderer, PlainTokenizer
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.agentevolver.flows.harness import FLOWS, TASK, play
+from tests.agentevolver.tools.writing import WRITERS
 from tests.real_tokenizers import build_real
 
 ROOMY = ContextLimits(30_000, 60_000, 90_000, 1_000, 400)
@@ -34,7 +36,10 @@ TOOLS = [
             },
         },
     },
-    {"type": "function", "function": {"name": "done", "parameters": {"type": "object", "properties": {}}}},
+    {
+        "type": "function",
+        "function": {"name": "done", "description": "End it.", "parameters": {"type": "object", "properties": {}}},
+    },
 ]
 
 
@@ -326,3 +331,70 @@ def test_a_summariser_is_shown_the_calls_and_their_answers(qwen):
     )
     assert played.rollout.trajectory.stop_reason is StopReason.MAX_STEPS
     assert asked and '{"name": "look", "arguments": {"place": "attic"}}' in asked[0] and "seen {" in asked[0]
+
+
+REAL = [name for name, made in WRITERS.items() if made.real and not name.startswith("mistral")]
+
+
+# DeepSeek's template cannot be taken apart, and is refused with any context template but causal.
+@pytest.mark.parametrize(
+    ("family", "template"),
+    [*((family, "causal") for family in REAL), *((name, "reasoning") for name in REAL if name != "deepseekv3")],
+)
+def test_every_family_plays_with_its_own_calls(family, template):
+    made = WRITERS[family]
+    tokenizer = made.tokenizer()
+    use = ToolUse(tool_format(made.format, tokenizer))
+    renderer = ChatRenderer(tokenizer, {}, use.ends)
+    texts = [[("look", {"place": "attic"})], [("lok", {"place": "attic"})], [("done", {})]]
+    opened = (
+        renderer.tokenizer.decode(renderer.opening([{"role": "user", "content": "-"}])).rstrip().endswith("<think>")
+    )
+    thought = renderer.encode("Hm.</think>") if opened else []
+    replies = [[*thought, *made.ids(calls)] for calls in texts]
+    replies = [ids if renderer.ends_turn(ids) else [*ids, tokenizer.eos_token_id] for ids in replies]
+    played = play(
+        renderer, template, "react", replies, [], env=NativeEnv(), tool_use=use, limits=ROOMY, max_steps=len(replies)
+    )
+    trajectory = played.rollout.trajectory
+    assert trajectory.stop_reason is StopReason.FINISHED, trajectory.error
+    assert [step.problems for step in trajectory.steps] == [(), ("unknown_tool",), ()]
+    assert json.loads(played.env.given[0]["tool_calls"][0]["function"]["arguments"]) == {"place": "attic"}
+    assert all("look" in trajectory.steps[0].action and not step.truncated for step in trajectory.steps)
+    prompts = [prompt for prompt, _, _ in played.engine.calls]
+    assert "seen {'place': 'attic'}" in tokenizer.decode(prompts[1]) and "did you mean" in tokenizer.decode(prompts[2])
+    if template == "causal":
+        for (prompt, sampled, _), later in zip(played.engine.calls, prompts[1:], strict=False):
+            assert later[: len(prompt) + len(sampled)] == [*prompt, *sampled]
+        assert len(played.rollout.samples) == 1
+    if use.ends:
+        assert played.engine.sampling[0]["stop_token_ids"] == sorted(use.ends)
+
+
+def test_what_is_cut_inside_a_thought_that_the_prompt_opened_calls_nothing(qwen):
+    tokenizer = build_real("qwen3")
+    opened = tokenizer.chat_template.replace(
+        "{{- '<|im_start|>assistant\\n' }}", "{{- '<|im_start|>assistant\\n<think>\\n' }}"
+    )
+    assert opened != tokenizer.chat_template
+    renderer = ChatRenderer(
+        PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer.backend_tokenizer, eos_token="<|im_end|>", chat_template=opened
+        )
+    )
+    hermes = tool_format("hermes", renderer.tokenizer)
+    for template, action in (("reasoning", ""), ("causal", f"I could {LOOK}")):
+        cut, closed = renderer.encode(f"I could {LOOK}"), ids_of(renderer, f"Hm.</think>{LOOK}")[0]
+        played = play(
+            renderer,
+            template,
+            "react",
+            [cut, closed],
+            [],
+            env=NativeEnv(),
+            tool_use=ToolUse(hermes),
+            limits=ROOMY,
+            max_steps=2,
+        )
+        assert played.env.given[0] == {"role": "assistant", "content": action}, played.rollout.trajectory.error
+        assert len(played.env.given[1]["tool_calls"]) == 1

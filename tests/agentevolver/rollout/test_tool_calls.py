@@ -173,5 +173,7 @@ def test_an_environment_without_usable_tools_is_named(info, problem):
     assert "'fake'" in str(caught.value)
 
 
-def test_tools_are_handed_over_as_they_are():
-    assert read_tools({"tools": [LOOK, DONE]}, "fake") == [LOOK, DONE]
+def test_tools_are_handed_over_as_they_are_and_what_they_leave_out_is_empty():
+    strict = {**LOOK, "function": {**LOOK["function"], "strict": True}}
+    done = {"name": "done", "description": "", "parameters": {"type": "object", "properties": {}}}
+    assert read_tools({"tools": [strict, DONE]}, "fake") == [strict, {"type": "function", "function": done}]

@@ -14,7 +14,7 @@ import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -50,6 +50,11 @@ class AgentSettings(BaseModel):
         True,
         description="the user's agent acts in the environment, which grades; false: it has tools of its own, the "
         "environment only says the task, and the number that the agent returns is the grade",
+    )
+    agent_container: Literal["auto", "docker", "podman", "process"] | None = Field(
+        None,
+        description="run agent_command in the container of its task, whose tests then grade (environment of "
+        "task folders): docker, podman, or auto, whichever is there; process: none, a folder in its place",
     )
     train_agent_errors: bool = Field(
         False, description="grade and train on rollouts in which the user's agent raised or outlived agent_timeout_s"
@@ -105,6 +110,11 @@ def check_agent(settings: AgentSettings, *, template: str, flow: str, observatio
                     f"or {SECTION}.agent_command, or remove the key"
                 )
         return
+    if settings.agent_container is not None and (settings.agent_command is None or settings.agent_world):
+        raise ConfigError(
+            f"{SECTION}.agent_container = {settings.agent_container}: the task's tests grade what a program did in its "
+            f"container: set {SECTION}.agent_command, and {SECTION}.agent_world to false"
+        )
     chosen = "agent_function" if settings.agent_function is not None else "agent_command"
     for key, value, wanted in (
         ("context_template", template, ("causal", "linear")),
@@ -119,8 +129,16 @@ def check_agent(settings: AgentSettings, *, template: str, flow: str, observatio
 
 
 def check_command(settings: AgentSettings) -> None:
-    """Raise ConfigError for a program that is not there."""
-    words = settings.agent_command
+    """Raise ConfigError for a program that is not there: that of the agent, or of the containers it runs in."""
+    words, container = settings.agent_command, settings.agent_container
+    if container not in (None, "process"):
+        programs = ("docker", "podman") if container == "auto" else (str(container),)
+        if not any(map(shutil.which, programs)):
+            raise ConfigError(
+                f"{SECTION}.agent_container = {container}: no {' or '.join(programs)} in PATH: install one, or write "
+                "process, which isolates nothing"
+            )
+        return
     if words is not None and shutil.which(words[0]) is None:
         raise ConfigError(
             f"{SECTION}.agent_command: no program {words[0]!r} in PATH ({os.environ.get('PATH', '')}): install it, or "

@@ -38,7 +38,14 @@ class Result:
 
 
 class AgentFailed(Exception):
-    """The agent raised, ended with an error, or returned what is no result; the message says what and where."""
+    """The agent raised, ended with an error, or returned what is no result; the message says what and where.
+
+    `result` is what can be said of the rollout all the same.
+    """
+
+    def __init__(self, message: str, result: Result | None = None) -> None:
+        super().__init__(message)
+        self.result = result or Result()
 
 
 class Agent(Protocol):

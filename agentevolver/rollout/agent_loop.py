@@ -29,6 +29,7 @@ from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
 from agentevolver.rollout.agent import Agent, FunctionAgent
 from agentevolver.rollout.command import CommandAgent
+from agentevolver.rollout.container import ContainerAgent, engine_of
 from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
@@ -220,11 +221,14 @@ def make_serving(settings: Settings, renderer: ChatRenderer) -> Serving | None:
     rollout = settings.rollout
     if not rollout.is_served:
         return None
-    agent: Agent = (
-        FunctionAgent(agent_function(rollout.agent_function))
-        if rollout.agent_function is not None
-        else CommandAgent(rollout.agent_command or ())
-    )
+    agent: Agent
+    if rollout.agent_function is not None:
+        agent = FunctionAgent(agent_function(rollout.agent_function))
+    elif rollout.agent_container is not None:
+        engine = engine_of(rollout.agent_container)
+        agent = ContainerAgent(rollout.agent_command or (), engine, rollout.agent_timeout_s)
+    else:
+        agent = CommandAgent(rollout.agent_command or ())
     return Serving(
         agent,
         renderer,

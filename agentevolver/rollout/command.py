@@ -53,59 +53,82 @@ class CommandAgent:
         AgentFailed for an exit code other than 0, with the end of what it printed."""
         folder = Path(tempfile.mkdtemp(prefix="agent-"))
         try:
-            words, environ = _prepared(self.words, task, endpoint, world, folder)
-            code, printed, flooded = await _run(words, environ, folder, self.output_bytes)
+            told = folder / "task.json"
+            told.write_bytes(task_file(task, world))
+            words = filled(self.words, task, endpoint, world, str(told))
+            environ = {**inherited(os.environ), **variables(endpoint, world, str(told))}
+            environ |= {"HOME": str(folder), "TMPDIR": str(folder)}
+            ran = await run_program(words, environ, folder, self.output_bytes)
         finally:
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, True))
-        if flooded:
-            raise AgentFailed(f"the program printed more than {self.output_bytes} bytes and was ended")
-        if code != 0:
-            tail = masked_text(printed.decode("utf-8", "replace").replace(endpoint.api_key, "***").strip())
-            raise AgentFailed(f"the program ended with code {code}; it printed at last: {tail or 'nothing'}")
+        ran.check(endpoint, self.output_bytes)
         return Result()
 
 
-def _prepared(
-    words: Sequence[str], task: Task, endpoint: Endpoint, world: LiveWorld | None, folder: Path
-) -> tuple[list[str], dict[str, str]]:
-    """Return the words and the variables of a rollout's program, whose task lies in its folder."""
-    root = endpoint.root_url
-    told = folder / "task.json"
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a program ended: its code, the end of what it printed, and whether that was too much."""
+
+    code: int
+    printed: bytes
+    flooded: bool = False
+
+    @property
+    def tail(self) -> str:
+        """The end of what it printed, as text without secrets."""
+        return masked_text(self.printed.decode("utf-8", "replace").strip())
+
+    def check(self, endpoint: Endpoint, output_bytes: int = OUTPUT_BYTES) -> None:
+        """Raise AgentFailed unless it ended well."""
+        if self.flooded:
+            raise AgentFailed(f"the program printed more than {output_bytes} bytes and was ended")
+        if self.code != 0:
+            tail = self.tail.replace(endpoint.api_key, "***")
+            raise AgentFailed(f"the program ended with code {self.code}; it printed at last: {tail or 'nothing'}")
+
+
+def task_file(task: Task, world: LiveWorld | None) -> bytes:
+    """Return the task as JSON, with its opening and its tools."""
     opening = [] if world is None else world.messages
-    told.write_bytes(
-        orjson.dumps({**task.to_dict(), "messages": opening, "tools": [] if world is None else world.tools})
-    )
-    query = task.query or (str(opening[-1]["content"]) if opening else "")
-    filled = {
+    return orjson.dumps({**task.to_dict(), "messages": opening, "tools": [] if world is None else world.tools})
+
+
+def filled(words: Sequence[str], task: Task, endpoint: Endpoint, world: LiveWorld | None, told: str) -> list[str]:
+    """Return a command for one rollout, whose task lies in the file `told`."""
+    query = task.query or (str(world.messages[-1]["content"]) if world is not None and world.messages else "")
+    values = {
         "query": query.replace("\0", ""),
         "base_url": endpoint.base_url,
-        "anthropic_base_url": root,
+        "anthropic_base_url": endpoint.root_url,
         "api_key": endpoint.api_key,
         "model": endpoint.model,
-        "mcp_url": f"{root}/mcp",
-        "task_file": str(told),
+        "mcp_url": f"{endpoint.root_url}/mcp",
+        "task_file": told,
     }
-    environ = {
-        **_inherited(os.environ),
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
+    return [word.format(**values) for word in words]
+
+
+def variables(endpoint: Endpoint, world: LiveWorld | None, told: str) -> dict[str, str]:
+    """Return the variables that tell a program where everything is."""
+    root = endpoint.root_url
+    found = {
         "OPENAI_BASE_URL": endpoint.base_url,
         "OPENAI_API_BASE": endpoint.base_url,
         "OPENAI_API_KEY": endpoint.api_key,
         "ANTHROPIC_BASE_URL": root,
         "ANTHROPIC_API_KEY": endpoint.api_key,
         "AGENTEVOLVER_MODEL": endpoint.model,
-        "AGENTEVOLVER_TASK": str(told),
-        "AGENTEVOLVER_WORLD_URL": f"{root}/world",
-        "AGENTEVOLVER_MCP_URL": f"{root}/mcp",
+        "AGENTEVOLVER_TASK": told,
         "AGENTEVOLVER_RESULT_URL": f"{root}/result",
     }
+    if world is not None:
+        found |= {"AGENTEVOLVER_WORLD_URL": f"{root}/world", "AGENTEVOLVER_MCP_URL": f"{root}/mcp"}
     for name in ("NO_PROXY", "no_proxy"):
-        environ[name] = ",".join(filter(None, (environ.get(name), LOOPBACK, "localhost")))
-    return lifeline.command([word.format(**filled) for word in words]), environ
+        found[name] = ",".join(filter(None, (os.environ.get(name), LOOPBACK, "localhost")))
+    return found
 
 
-def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a program of the user's may see."""
     hidden = {*secrets_in(environ), SECRETS}
     return {
@@ -113,16 +136,18 @@ def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-async def _run(words: list[str], environ: dict[str, str], folder: Path, most: int) -> tuple[int, bytes, bool]:
-    """Run a program; returns its code, the end of what it printed, and whether that was too much."""
+async def run_program(
+    words: Sequence[str], environ: Mapping[str, str], folder: Path, output_bytes: int = OUTPUT_BYTES
+) -> Ran:
+    """Run a program on a lifeline: it ends with all that it has started when this is cancelled, or printed too much."""
     loop = asyncio.get_running_loop()
     process = subprocess.Popen(
-        words,
+        lifeline.command(words),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=folder,
-        env=environ,
+        env=dict(environ),
         start_new_session=True,
     )
     assert process.stdin is not None and process.stdout is not None
@@ -131,7 +156,7 @@ async def _run(words: list[str], environ: dict[str, str], folder: Path, most: in
     tail, size = b"", 0
     try:
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
-        while size <= most and (part := await reader.read(65536)):
+        while size <= output_bytes and (part := await reader.read(65536)):
             tail, size = (tail + part)[-TAIL_BYTES:], size + len(part)
     finally:
         # The pipe is the lifeline: with it go the program and all that it has started.
@@ -140,7 +165,7 @@ async def _run(words: list[str], environ: dict[str, str], folder: Path, most: in
         if transport is not None:
             transport.close()
         await asyncio.shield(asyncio.to_thread(_reap, process))
-    return process.returncode, tail, size > most
+    return Ran(process.returncode, tail, size > output_bytes)
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:

@@ -200,7 +200,9 @@ class ServedAttempt(Attempt):
         """Let the agent play until it is done."""
         opening = self.opening(state)
         self._world = world = self._made_world(opening, state.get("info") or {})
-        task = self.task if self.task.query is not None else replace(self.task, query=_query(state, opening))
+        query = self.task.query if self.task.query is not None else _query(state, opening)
+        info = {**self.task.metadata, "info": state.get("info") or {}}
+        task = replace(self.task, query=query, metadata=info)
         server = await self._serving.server()
         endpoint = server.open(self._rollout, routes(world, self._take))
         failure, timed_out = "", False
@@ -213,8 +215,10 @@ class ServedAttempt(Attempt):
                 f"the agent was not done after {self._serving.timeout_s:g} s "
                 "(actor_rollout_ref.rollout.agent_timeout_s)"
             )
+        except OSError as error:
+            failure = f"the agent could not be started: {error}"
         except AgentFailed as error:
-            failure = f"the agent failed: {error}"
+            failure, self._result = f"the agent failed: {error}", error.result
         finally:
             server.close(endpoint)
             self.injection = self._rollout.injection

@@ -53,6 +53,9 @@ def test_verl_is_given_its_own_section_alone():
         (["agent=a:b", "context_template=reasoning"], "context_template = reasoning has no effect beside"),
         (["agent=a:b", "agent_flow=planner_executor"], "agent_flow = planner_executor has no effect beside"),
         (["agent_command=[a]", "observation_role=tool"], r"observation_role = tool .* beside .*agent_command"),
+        (["agent=a:b", "agent_container=auto"], "agent_container = auto: .*set .*agent_command, and .*agent_world"),
+        (["agent_command=[a]", "agent_container=process"], "agent_container = process: .*agent_world to false"),
+        (["agent_container=process"], "agent_container is read where an agent of your own plays alone"),
         (["agent=a:b", "agent_timeout_s=0"], "agent_timeout_s: input should be greater than 0"),
     ],
 )
@@ -118,3 +121,11 @@ def test_a_program_that_is_not_there_is_refused():
     check_command(rollout("agent_command=[sh,-c,'exit 0']"))
     with pytest.raises(ConfigError, match="no program 'no-such-program' in PATH"):
         check_command(rollout("agent_command=[no-such-program]"))
+
+
+def test_a_container_engine_that_is_not_there_is_refused(monkeypatch):
+    settings = rollout("agent_command=[no-such-program]", "agent_world=false", "agent_container=auto")
+    check_command(settings.model_copy(update={"agent_command": ["sh"], "agent_container": "process"}))
+    monkeypatch.setattr("agentevolver.config.agent.shutil.which", lambda name: None)
+    with pytest.raises(ConfigError, match="agent_container = auto: no docker or podman in PATH"):
+        check_command(settings)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from agentevolver.rollout.command import CommandAgent
-from agentevolver.types import Outcome, StopReason
+from agentevolver.types import Outcome, StopReason, Task
 from agentevolver.utils import lifeline
 from tests.agentevolver.rollout.agents import TASK, EchoEnv, SeededEngine, roll, runner, serving
 
@@ -30,7 +30,7 @@ def send(url, body=None, key="AGENTEVOLVER_NONE"):
 def say(messages):
     url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
     return send(url, {"model": "policy", "messages": messages})["choices"][0]["message"]["content"]
-world, result = os.environ["AGENTEVOLVER_WORLD_URL"], os.environ["AGENTEVOLVER_RESULT_URL"]
+world, result = os.environ.get("AGENTEVOLVER_WORLD_URL"), os.environ["AGENTEVOLVER_RESULT_URL"]
 task = json.load(open(os.environ["AGENTEVOLVER_TASK"]))
 """
 REACT = """
@@ -174,6 +174,13 @@ def test_a_program_that_cannot_start_is_an_agent_error(chatml, tmp_path):
     rollout = roll(chatml, CommandAgent(["/no/such/program"]))
     assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
     assert "/no/such/program: No such file" in rollout.trajectory.error
+
+
+def test_a_command_line_that_is_too_long_is_an_agent_error(chatml):
+    task = Task("t", "fake", query="x" * 3_000_000, open_query=True)
+    rollout = roll(chatml, CommandAgent(["true", "{query}"]), task=task)
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
+    assert "could not be started" in rollout.trajectory.error
 
 
 FAMILY = """

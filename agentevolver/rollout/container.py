@@ -1,0 +1,281 @@
+"""The user's agent in the container of its task, as harbor lays tasks out: the agent works there, then the task's own
+tests run there and say the grade.
+
+A task is a folder: `instruction.md`, `environment/` (a Dockerfile and what it copies), `tests/test.sh`, which writes a
+number to `/logs/verifier/reward.txt`, and `task.toml` with the seconds that the tests may take
+(`[verifier] timeout_sec`) and an image that is there already (`[environment] docker_image`).
+
+The container shares this machine's network, since the gateway listens on loopback alone. Where there is no engine, a
+process in a folder of its own takes its place (`process`): for tasks that need nothing of their image, and trusted
+agents; the paths `/app`, `/tests` and `/logs` are those folders in the texts of such a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import tomllib
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentevolver.gateway.server import Endpoint
+from agentevolver.rollout.agent import AgentFailed, Result
+from agentevolver.rollout.command import Ran, filled, inherited, run_program, task_file, variables
+from agentevolver.rollout.world import LiveWorld
+from agentevolver.types import Task
+from task_manager.graders.base import GradingError
+
+REWARD = "/logs/verifier/reward.txt"
+TASK_FILE = "/logs/task.json"
+_PATHS = ("/app", "/tests", "/logs")
+_TESTS_S, _BUILD_S = 900.0, 1800.0
+# Longer than any agent and its tests: a container whose worker has died ends by itself.
+_SPARE_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFolder:
+    """A task as a folder; `tests_s`: seconds that its tests may take; `image`: one that is there already."""
+
+    path: Path
+    tests_s: float = _TESTS_S
+    image: str | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> TaskFolder:
+        """Read a task's folder. Raises GradingError for one that has no tests or whose task.toml cannot be read."""
+        if not (path / "tests" / "test.sh").is_file():
+            raise GradingError(f"{path}: no tests/test.sh, so nobody can grade the task")
+        told: dict[str, Any] = {}
+        try:
+            if (path / "task.toml").is_file():
+                told = tomllib.loads((path / "task.toml").read_text(encoding="utf-8"))
+            seconds = float(told.get("verifier", {}).get("timeout_sec", _TESTS_S))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise GradingError(f"{path / 'task.toml'}: {error}") from error
+        return cls(path, seconds, told.get("environment", {}).get("docker_image"))
+
+
+class Box(ABC):
+    """Where one rollout's agent works: a container, or what stands in its place."""
+
+    @abstractmethod
+    async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
+        """Run a program to its end."""
+
+    @abstractmethod
+    async def put(self, source: Path, target: str) -> None:
+        """Copy a file or folder into it, under an absolute path that is not there yet."""
+
+    @abstractmethod
+    async def read(self, path: str) -> str | None:
+        """Return a file's text, None if there is none."""
+
+
+class ContainerEngine(ABC):
+    """Makes boxes."""
+
+    @abstractmethod
+    def box(self, task: TaskFolder, seconds: float) -> contextlib.AbstractAsyncContextManager[Box]:
+        """Open a task's box; it is gone with all that runs in it when the block ends."""
+
+
+@dataclass(slots=True)
+class ContainerAgent:
+    """An agent that works in the container of its task.
+
+    Args:
+        words: the command, run in the container; `{query}` and the like are filled in.
+        engine: who makes containers.
+        timeout_s: seconds that agent and tests may take.
+    """
+
+    words: Sequence[str]
+    engine: ContainerEngine
+    timeout_s: float
+
+    async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
+        """Run the agent, then the task's tests. Raises AgentFailed for an agent that ended with an error, with what
+        the tests said of it; GradingError where the tests say nothing."""
+        folder = TaskFolder.read(Path(str(task.metadata.get("info", {}).get("folder", ""))))
+        with tempfile.TemporaryDirectory(prefix="task-") as place:
+            told = Path(place) / "task.json"
+            told.write_bytes(task_file(task, world))
+            async with self.engine.box(folder, self.timeout_s + _SPARE_S) as box:
+                await box.put(told, TASK_FILE)
+                words = filled(self.words, task, endpoint, world, TASK_FILE)
+                ran = await box.run(words, variables(endpoint, world, TASK_FILE))
+                await box.put(folder.path / "tests", "/tests")
+                result = await _graded(box, folder)
+        try:
+            ran.check(endpoint)
+        except AgentFailed as error:
+            raise AgentFailed(str(error), result) from error
+        return result
+
+
+async def _graded(box: Box, folder: TaskFolder) -> Result:
+    try:
+        async with asyncio.timeout(folder.tests_s):
+            ran = await box.run(["bash", "/tests/test.sh"], {})
+    except TimeoutError as error:
+        raise GradingError(f"{folder.path}: tests/test.sh was not done after {folder.tests_s:g} s") from error
+    text = await box.read(REWARD)
+    try:
+        score = float((text or "").strip())
+        if not 0.0 <= score <= 1.0:
+            raise ValueError("not in 0..1")
+    except ValueError as error:
+        raise GradingError(
+            f"{folder.path}: tests/test.sh ended with code {ran.code} and wrote {text!r} to {REWARD}, expected a "
+            f"number in 0..1; it printed at last: {ran.tail or 'nothing'}"
+        ) from error
+    return Result(score, f"tests/test.sh ended with code {ran.code}")
+
+
+# ---- a process in a container's place ----
+
+
+class ProcessEngine(ContainerEngine):
+    """No container: a process in a folder."""
+
+    @asynccontextmanager
+    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[Box]:
+        """Open a folder with what the task's environment holds."""
+        root = Path(tempfile.mkdtemp(prefix="box-"))
+        try:
+            box = _Folder(root)
+            ignored = shutil.ignore_patterns("Dockerfile", "docker-compose*")
+            if (task.path / "environment").is_dir():
+                await asyncio.to_thread(shutil.copytree, task.path / "environment", root / "app", ignore=ignored)
+            for name in ("app", "logs/verifier", "home"):
+                (root / name).mkdir(parents=True, exist_ok=True)
+            yield box
+        finally:
+            await asyncio.shield(asyncio.to_thread(shutil.rmtree, root, True))
+
+
+@dataclass(slots=True)
+class _Folder(Box):
+    root: Path
+
+    async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
+        own = {name: self._here(value) for name, value in environ.items()}
+        home = str(self.root / "home")
+        every = {**inherited(os.environ), **own, "HOME": home, "TMPDIR": home}
+        return await run_program([self._here(word) for word in words], every, self.root / "app")
+
+    async def put(self, source: Path, target: str) -> None:
+        await asyncio.to_thread(self._put, source, self.root / target.lstrip("/"))
+
+    def _put(self, source: Path, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_file():
+            shutil.copy(source, target)
+            return
+        shutil.copytree(source, target)
+        for path in target.rglob("*"):
+            with contextlib.suppress(UnicodeDecodeError):
+                if path.is_file():
+                    path.write_text(self._here(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+    async def read(self, path: str) -> str | None:
+        with contextlib.suppress(FileNotFoundError):
+            return (self.root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace")
+        return None
+
+    def _here(self, text: str) -> str:
+        """Return a text in which a container's paths are those below the folder."""
+        for path in _PATHS:
+            text = text.replace(f"{path}/", f"{self.root}{path}/")
+        return text
+
+
+# ---- docker, podman ----
+
+
+@dataclass(slots=True)
+class CommandEngine(ContainerEngine):
+    """A container engine that is spoken to as docker is.
+
+    Args:
+        program: `docker` or `podman`.
+    """
+
+    program: str
+    _building: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def box(self, task: TaskFolder, seconds: float) -> AsyncIterator[Box]:
+        """Start a container of the task's image, which is built where it is not there yet."""
+        image = task.image or await self._built(task.path / "environment")
+        name = f"agentevolver-{uuid.uuid4().hex[:16]}"
+        try:
+            start = ["run", "-d", "--rm", "--network", "host", "--name", name, "--entrypoint", "sleep", image]
+            await self.call(*start, str(int(seconds)))
+            box = _Container(self, name)
+            await self.call("exec", "-u", "0", name, "mkdir", "-p", "/logs/verifier")
+            yield box
+        finally:
+            with contextlib.suppress(GradingError):
+                await asyncio.shield(self.call("rm", "-f", name))
+
+    async def call(self, *words: str, seconds: float = 120.0) -> str:
+        """Run a command of the engine's; returns what it printed. Raises GradingError where it fails."""
+        ran = await self.ran(*words, seconds=seconds)
+        if ran.code != 0:
+            raise GradingError(f"{self.program} {words[0]} ended with code {ran.code}: {ran.tail or 'nothing said'}")
+        return ran.printed.decode("utf-8", "replace")
+
+    async def ran(self, *words: str, seconds: float | None = None) -> Ran:
+        """Run a command of the engine's to its end."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await run_program([self.program, *words], os.environ, Path("/"))
+        except TimeoutError as error:
+            raise GradingError(f"{self.program} {words[0]} was not done after {seconds:g} s") from error
+
+    async def _built(self, folder: Path) -> str:
+        if not (folder / "Dockerfile").is_file():
+            raise GradingError(f"{folder}: no Dockerfile, and task.toml names no docker_image")
+        tag = f"agentevolver-task:{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+        async with self._building.setdefault(tag, asyncio.Lock()):
+            await self.call("build", "-q", "-t", tag, str(folder), seconds=_BUILD_S)
+        return tag
+
+
+@dataclass(slots=True)
+class _Container(Box):
+    engine: CommandEngine
+    name: str
+
+    async def run(self, words: Sequence[str], environ: Mapping[str, str]) -> Ran:
+        told = [item for name, value in environ.items() for item in ("-e", f"{name}={value}")]
+        return await self.engine.ran("exec", *told, self.name, *words)
+
+    async def put(self, source: Path, target: str) -> None:
+        await self.engine.call("cp", str(source), f"{self.name}:{target}")
+
+    async def read(self, path: str) -> str | None:
+        ran = await self.engine.ran("exec", self.name, "cat", path, seconds=60.0)
+        return ran.printed.decode("utf-8", "replace") if ran.code == 0 else None
+
+
+def engine_of(name: str) -> ContainerEngine:
+    """Return the engine of a name; `auto` is docker, else podman. Raises ValueError where its program is not there."""
+    if name == "process":
+        return ProcessEngine()
+    programs = ("docker", "podman") if name == "auto" else (name,)
+    found = next((program for program in programs if shutil.which(program)), None)
+    if found is None:
+        raise ValueError(f"no {' or '.join(programs)} in PATH")
+    return CommandEngine(found)

@@ -1,0 +1,1 @@
+"""Tasks that are folders, each with a container of its own."""

@@ -1,0 +1,68 @@
+"""Tasks that are folders, as harbor lays them out: an agent works in a container of each, not through `step`.
+
+`root/<split>/<task>/instruction.md` says what is to be done. The environment lists the tasks and hands their words and
+folders over; who acts and who grades is said by `actor_rollout_ref.rollout.agent_container`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+
+INSTRUCTION = "instruction.md"
+_ELSEWHERE = (
+    "a task of this environment is worked on in its container: set actor_rollout_ref.rollout.agent_container, and "
+    "agent_world to false"
+)
+
+
+class TaskFoldersEnv(BaseEnv):
+    """One task's words; `root` is the folder of all tasks (in `env_params` and, for listing them, in
+    `data.train_filter` and `data.val_filter`)."""
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
+    call_timeout_s: ClassVar[float] = 10.0
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Find the task; raises ValueError for one that is not there."""
+        super().__init__(task_id, instance_id, params)
+        root = _root(self.params)
+        self.folder = (root / task_id).resolve()
+        if not self.folder.is_relative_to(root) or not (self.folder / INSTRUCTION).is_file():
+            raise ValueError(f"no task {task_id!r} in {root}: there is no {task_id}/{INSTRUCTION}")
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Return what is to be done, and in `info` the task's folder."""
+        if {**self.params, **(params or {})}.get("is_open_query"):
+            raise ValueError("there is nothing to explore here: no tasks can be made of task folders")
+        text = (self.folder / INSTRUCTION).read_text(encoding="utf-8").strip()
+        return {"state": [{"role": "user", "content": text}], "info": {"query": text, "folder": str(self.folder)}}
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Refuse."""
+        raise ValueError(_ELSEWHERE)
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Refuse."""
+        raise ValueError(_ELSEWHERE)
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return `<split>/<task>` of every task of a split."""
+        root = _root(params or {})
+        folder = root / split
+        if not folder.is_dir():
+            raise ValueError(f"no split {split!r}: {folder} is no folder")
+        return sorted(f"{split}/{path.parent.name}" for path in folder.glob(f"*/{INSTRUCTION}"))
+
+
+def _root(params: dict[str, Any]) -> Path:
+    root = params.get("root")
+    if not isinstance(root, str) or not Path(root).is_dir():
+        raise ValueError(
+            f"root = {root!r} is no folder: say where the tasks are, in env_service.env_params.root, "
+            "data.train_filter.root and data.val_filter.root"
+        )
+    return Path(root).resolve()

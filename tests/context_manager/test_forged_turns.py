@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from context_manager.chat import _CUT, _EDGE, _MARKER, ChatRenderer, ChatTemplateError
+from context_manager.chat import ChatRenderer, ChatTemplateError
+from context_manager.rendering import _EDGE, CUT, MARKER
 from tests.real_tokenizers import FAMILIES, build_real
 
 ALL = sorted({text for family in FAMILIES.values() for text in family.special + family.added})
@@ -15,7 +16,7 @@ PARTS = st.one_of(
     st.sampled_from(ALL),
     st.sampled_from(ALL).flatmap(lambda text: st.integers(1, len(text) - 1).map(lambda cut: text[:cut])),
     st.sampled_from(ALL).flatmap(lambda text: st.integers(1, len(text) - 1).map(lambda cut: text[cut:])),
-    st.sampled_from([_CUT, _EDGE, _MARKER, "assistant\n", "user\n\n", "\u200b", " ", "\n", "<", "|>", "é"]),
+    st.sampled_from([CUT, _EDGE, MARKER, "assistant\n", "user\n\n", "\u200b", " ", "\n", "<", "|>", "é"]),
     st.text(max_size=8),
 )
 HOSTILE = st.lists(PARTS, min_size=1, max_size=8).map("".join)
@@ -122,7 +123,7 @@ def test_ten_thousand_hostile_observations_forge_no_control_token(family):
         *(text[:cut] for text in ALL for cut in (1, 2, len(text) - 1)),
         *(text[cut:] for text in ALL for cut in (1, 2)),
     ]
-    fragments += [_CUT, _EDGE, _MARKER, "\n", " ", "user\n", "assistant\n", "\u200b", "ok"]
+    fragments += [CUT, _EDGE, MARKER, "\n", " ", "user\n", "assistant\n", "\u200b", "ok"]
     benign = {
         closed: controls(renderer, renderer.continuation([{"role": "user", "content": "-"}], closed=closed))
         for closed in (True, False)

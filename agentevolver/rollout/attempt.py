@@ -21,6 +21,7 @@ from agentevolver.rollout.session import EnvClient, LiveSession
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
 from agentevolver.utils.openings import replace_query
+from context_manager.messages import ContentError
 from context_manager.template import ContextFull, ContextTemplate
 from env_service.client import EnvServiceError, EnvUnavailable
 from experience_manager.guide import Guidance, Injection
@@ -161,7 +162,7 @@ class Attempt(ABC):
                 return stop_reason, await self.outcome(stop_reason, note), note
             finally:
                 await self._release()
-        except EnvServiceError as error:
+        except (EnvServiceError, ContentError) as error:
             self.unavailable = isinstance(error, EnvUnavailable)
             return StopReason.ENV_ERROR, None, str(error)
         except EngineError as error:

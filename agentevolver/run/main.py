@@ -38,6 +38,7 @@ from agentevolver.utils.openings import replace_query
 from agentevolver.utils.secrets import adopt_secrets
 from context_manager.chat import ChatRenderer, ChatTemplateError
 from context_manager.exactness import check_template
+from context_manager.messages import ContentError, text_of
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
 from env_service.contract import NO_NATIVE_TOOLS
@@ -311,7 +312,7 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
             f"the environment {task.env_type!r} refuses task {task.task_id!r} with {params}: {error}"
         ) from error
     try:
-        opening = [dict(message) for message in state["state"]]
+        opening = [{**message, "content": text_of(message)} for message in state["state"]]
         if task.query is not None:
             opening = replace_query(opening, task.query, state.get("info"))
         rollout = settings.rollout
@@ -321,6 +322,8 @@ async def _opening_length(client: AsyncEnvClient, settings: Settings, task: Task
         return len(renderer.opening(template.opening(opening)))
     except ToolsMissing as error:
         raise ConfigError(_no_tools(str(error), settings, task.env_type)) from error
+    except ContentError as error:
+        raise ConfigError(f"the environment {task.env_type!r}, task {task.task_id!r}: {error}") from error
     finally:
         await client.release_instance(instance_id)
 

@@ -188,6 +188,13 @@ def test_an_engine_that_keeps_failing_is_an_llm_error(chatml):
     assert env.open == set() and env.actions == [], "nothing was executed that the policy did not say"
 
 
+def test_an_environment_that_shows_an_image_fails_by_name(chatml):
+    env = FakeEnv(says=[{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "x"}}])
+    rollout = roll(chatml, env)
+    assert rollout.trajectory.stop_reason is StopReason.ENV_ERROR and rollout.samples == [] and env.open == set()
+    assert "a content part of the type image_url" in rollout.trajectory.error
+
+
 @pytest.mark.parametrize("score", [2.0, -0.1, float("nan"), None, "1"])
 def test_a_grade_that_is_no_number_in_the_unit_interval_is_an_environment_error(chatml, score):
     rollout = roll(chatml, FakeEnv(score=score))

@@ -150,6 +150,7 @@ def test_openings_are_measured_before_tasks_are_made_for_money(monkeypatch, tmp_
     seen = []
     monkeypatch.setattr(main, "list_tasks", lambda *_: (own, held_out))
     monkeypatch.setattr(main, "make_renderer", lambda _: None)
+    monkeypatch.setattr(main, "check_chat_template", lambda *_: None)
     monkeypatch.setattr(
         main, "check_episodes", lambda _, tasks, __: seen.append([(t.open_query, t.query) for t in tasks])
     )
@@ -190,6 +191,19 @@ async def test_a_tool_format_in_an_environment_without_native_tools_is_refused(m
     with pytest.raises(ConfigError, match=r"the environment '.*' hands over no tools .*tool_format to none") as caught:
         await measured("actor_rollout_ref.rollout.tool_format=hermes")
     assert "\n" not in str(caught.value)
+
+
+async def test_an_opening_with_an_image_is_refused_before_anything_starts(measured, monkeypatch):
+    create = OneOpening.create_instance
+
+    async def shows(self, *call):
+        state = await create(self, *call)
+        state["state"][1]["content"] = [{"type": "image_url", "image_url": {"url": "x"}}]
+        return state
+
+    monkeypatch.setattr(OneOpening, "create_instance", shows)
+    with pytest.raises(ConfigError, match=r"'pocket', task 'note_add.k1.1': .* content part of the type image_url"):
+        await measured()
 
 
 class TestTheChatTemplate:

@@ -129,11 +129,11 @@ class ChatRenderer(Replies):
         if not calls:
             closing = self._close[0] if self._close is not None else self.tokenizer.eos_token_id
             return [*self._encode_cut(self._inert(content, by_policy=True)), closing]
-        rendered = self._render([_USER, {**message, "content": _MARKER}], generate=False)
-        _, found, tail = rendered.rpartition(_MARKER)
+        rendered = self._render([USER, {**message, "content": MARKER}], generate=False)
+        _, found, tail = rendered.rpartition(MARKER)
         if not found and not content:
             # Some templates write calls in the place of a text, and not behind it.
-            asked, rendered = self._render([_USER]), self._render([_USER, {**message, "content": ""}], generate=False)
+            asked, rendered = self._render([USER]), self._render([USER, {**message, "content": ""}], generate=False)
             found, tail = asked, rendered[len(asked) :] if rendered.startswith(asked) else ""
         close = self._first_close(tail) if found else None
         if close is None:

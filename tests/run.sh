@@ -65,6 +65,7 @@ run() {
         e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;
         examples)
             appworld
+            agents
             "$bin/python" -m pytest -q -m examples --durations=0 "${@:2}"
             ;;
         chaos) "$bin/python" -m pytest -q -m "e2e and chaos" --durations=0 "${@:2}" ;;

@@ -174,7 +174,7 @@ def environment(episodes: Sequence[Episode], home: Path) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
-        "PYTHONPATH": str(SCRIPTS),
+        "PYTHONPATH": f"{SCRIPTS}:{HERE.parents[1]}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "EPISODES": json.dumps([asdict(episode) for episode in episodes]),
         **{name: nowhere for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")},

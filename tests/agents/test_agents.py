@@ -54,6 +54,16 @@ async def test_an_agent_is_one_chain_and_one_sample(script: str, arguments: tupl
         episode.check_told()
 
 
+def to_the_end(task_id: str) -> list[str]:
+    """The calls of the solution alone, for an agent that stops when the world is over."""
+    return [hermes(call) for call in solution(task_id)]
+
+
+async def test_the_agent_of_the_example_stops_where_the_world_does(tmp_path: Path) -> None:
+    for episode in await play("example_agent", folder=tmp_path, replies=to_the_end):
+        episode.check_samples(1)
+
+
 def finishing(task_id: str) -> list[str]:
     """As `solving`, for an agent that ends with a call of its own."""
     return [*map(hermes, solution(task_id)), hermes(("final_answer", {"answer": "done"}))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,12 @@ from typing import Any
 
 import pytest
 
+from agentevolver.builtin.seed.demonstrator import Habits
+from agentevolver.builtin.seed.policy import Recipe
+from agentevolver.builtin.seed.policy import build as build_policy
+from agentevolver.builtin.seed.syntax import HERMES
 from agentevolver.utils.files import read_jsonl
+from tests.agents.playing import VENV, need_agents
 from tests.e2e.runs import ROOT, Launched
 from tests.e2e.tiny_model import build
 from tests.env_service import tiny_world
@@ -57,11 +63,12 @@ class Case:
     paid: bool = False
     room: int | None = None
     needs: str = ""
+    hermes: bool = False
     splits: tuple[str, ...] = field(default=("dev",))
 
     def overrides(self, model: Path) -> list[str]:
         """Return the example's own command line, but for folders and ports."""
-        made = [f"actor_rollout_ref.model.path={model}"] if self.model else []
+        made = [f"actor_rollout_ref.model.path={model}"] if self.model or self.hermes else []
         if self.room is not None:
             made += [
                 f"{ROLLOUT}max_model_len={self.room}",
@@ -77,6 +84,9 @@ class Case:
 ALL = frozenset({"questioning", "navigating", "labels"})
 CASES = {
     "basic": Case(FEW_TASKS),
+    "gateway": Case(FEW_TASKS),
+    "native_tools": Case(FEW_TASKS, hermes=True),
+    "openai_agents": Case(FEW_TASKS, hermes=True, needs="openai-agents"),
     "questioning": Case((*FEW_TASKS, *FEW_EXPLORATIONS), frozenset({"questioning"})),
     "attributing": Case(FEW_TASKS, frozenset({"labels"})),
     "navigating": Case(
@@ -118,6 +128,24 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("tiny"), texts)
 
 
+@pytest.fixture(scope="module")
+def hermes_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy of hermes' syntax that has learnt next to nothing: enough to begin a call."""
+    folder = tmp_path_factory.mktemp("hermes")
+    build_policy(folder, 0, Recipe(steps=40), Habits(), "of a test", splits=(), syntax=HERMES)
+    return folder
+
+
+def agents_package(folder: Path) -> dict[str, str]:
+    """Return the variables under which this Python imports the openai-agents of the agents' venv, and nothing else of
+    it."""
+    need_agents()
+    site = next((VENV / "lib").glob("python3.*")) / "site-packages"
+    for name in ("agents", "griffe", *(path.name for path in site.glob("openai_agents-*.dist-info"))):
+        (folder / name).symlink_to(site / name)
+    return {"PYTHONPATH": f"{folder}:{ROOT}"}
+
+
 def bfcl_is_there() -> bool:
     return bool(os.environ.get("BFCL_ROOT")) or importlib.util.find_spec("bfcl_eval") is not None
 
@@ -131,6 +159,8 @@ def paid_model() -> Iterator[str]:
 
 def world(needs: str) -> dict[str, str]:
     """Return the variables that name an environment's installation; skips where there is none."""
+    if needs == "openai-agents":
+        return agents_package(Path(tempfile.mkdtemp(prefix="agents")))
     if needs == "bfcl" and not bfcl_is_there():
         pytest.skip("bfcl-eval is not installed (see env_service/environments/bfcl/README.md)")
     if needs != "appworld":
@@ -148,6 +178,8 @@ def counts(address: str) -> dict[str, int]:
 @pytest.mark.parametrize("name", [name for name in CASES if (ROOT / "examples" / f"{name}.yaml").exists()])
 def test_the_example_takes_two_steps(name: str, tmp_path: Path, model: Path, request: pytest.FixtureRequest) -> None:
     case = CASES[name]
+    if case.hermes:
+        model = request.getfixturevalue("hermes_policy")
     env = world(case.needs)
     if case.paid:
         env |= {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{request.getfixturevalue('paid_model')}/v1"}

@@ -186,6 +186,8 @@ def build(
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed, syntax=syntax), syntax=syntax)
     model = make_model(tokenizer, recipe)
+    if syntax is not COMPACT:
+        inherit(model, tokenizer)
     loss = train(model, tokenizer, recipe, demonstrations(tokenizer, recipe, habits, seed, syntax))
     seconds = time.process_time()
     out.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# An agent of openai-agents from nothing: installs what is missing, builds the policy that calls tools in hermes' format (once,
+# minutes of one core), then trains. Arguments go to the launcher:
+#   bash examples/run_openai_agents.sh --dry-run
+#   bash examples/run_openai_agents.sh trainer.total_training_steps=10
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+bash "$root/install.sh"
+cd "$root"
+.venv/bin/python -c "import agents" 2>/dev/null || .venv/bin/python -m pip install --quiet "openai-agents>=0.24"
+policy=$root/experiments/seed_hermes
+[[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.builtin.seed.policy --syntax hermes --splits dev --out "$policy"
+exec .venv/bin/python launcher.py --conf examples/openai_agents.yaml "actor_rollout_ref.model.path=$policy" "$@"

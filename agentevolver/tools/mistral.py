@@ -30,7 +30,7 @@ class MistralFormat(TaggedFormat):
             BadCall, BadJson: there is none, or a broken one.
         """
         at = skip_space(text, at)
-        if text.startswith("[", at):
+        if text.startswith("[", at) and not text.startswith(self.inner, at):
             return _listed(text, at + 1)
         named = _NAME.match(text, at)
         if named is None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 THINK, END_THINK = "<think>", "</think>"
+# A backtick alone: three of them are a block of code, in which some families write calls.
+_QUOTED = re.compile(r"(?<!`)`\Z")
 
 
 class ReplyTokenizer(Protocol):
@@ -77,6 +79,6 @@ class ReplyReader:
         text = "".join(parts)
         if self._spelled is not None:
             found = [Mark(*tag.span(), tag[0]) for tag in self._spelled.finditer(text)]
-            marks += [mark for mark in found if text[mark.start - 1 : mark.start] != "`"]
+            marks += [mark for mark in found if not _QUOTED.search(text, max(0, mark.start - 2), mark.start)]
             marks.sort(key=lambda mark: mark.start)
         return Reply(text, tuple(marks))

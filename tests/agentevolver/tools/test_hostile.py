@@ -1,0 +1,165 @@
+"""Whatever a policy writes, a format answers, soon, and gives away nothing that a tool could not be given."""
+
+import random
+import time
+
+import pytest
+
+from agentevolver.tools.formats import TOOL_FORMATS, tool_format
+from agentevolver.tools.reply import END_THINK, THINK
+from agentevolver.tools.schema import ToolSpec
+from agentevolver.tools.tagged import MAX_PROBLEMS, TaggedFormat
+from tests.agentevolver.tools.replies import WEATHER, Letters
+from tests.agentevolver.tools.writing import writer
+
+# verl's, whose parsers are slow.
+WRAPPED = ("deepseek_v4",)
+OWN = [name for name in TOOL_FORMATS if name not in WRAPPED]
+SHELL = ToolSpec("python", parameters={"type": "object", "properties": {"code": {"type": "string"}}})
+SCRAPS = [
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    ":",
+    ",",
+    ";",
+    "\\",
+    "\n",
+    " ",
+    "`",
+    "<",
+    ">",
+    "=",
+    "(",
+    ")",
+    ".call(",
+    "```",
+    "```json",
+    "\x00",
+    "\ufffd",
+    "é",
+    "😀",
+    '{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+    '{"name": "f", "parameters": {}}',
+    '{"city": "Oslo"}',
+    '"name"',
+    '"arguments"',
+    '"parameters"',
+    "null",
+    "NaN",
+    "-1e999",
+    "9" * 30,
+    "get_weather",
+    "functions.",
+    "to=functions.f",
+    "analysis",
+    "commentary json",
+    "final",
+    "<function=get_weather>",
+    "</function>",
+    "<parameter=city>",
+    "</parameter>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "city",
+    '<invoke name="get_weather">',
+    "</invoke>",
+    '<parameter name="city">',
+    "[ARGS]",
+    "[CALL_ID]",
+    "\\ud800",
+    "[[[[[[[[",
+    '{"a":' * 70,
+    THINK,
+    END_THINK,
+    "[THINK]",
+    "[/THINK]",
+]
+
+
+def tags_of(name):
+    """What the format looks for."""
+    reader = tool_format(name, Letters())._reader
+    return sorted(reader._tags)
+
+
+def parse(name, text):
+    return tool_format(name, Letters()).parse(list(map(ord, text)), (WEATHER, SHELL))
+
+
+def check(parsed, text):
+    assert len(parsed.problems) <= MAX_PROBLEMS and all(0 < len(problem) < 400 for problem in parsed.problems)
+    assert len(parsed.content) <= len(text)
+    for call in parsed.calls:
+        arguments = call.decoded()
+        assert call.name.strip() and isinstance(arguments, dict)
+        call.to_openai("c00001000")["function"]["arguments"].encode()
+        WEATHER.problem(arguments)
+
+
+def reply(draw, name, pieces):
+    good = writer(name).text([("get_weather", {"city": "Oslo"})], "") if draw.random() < 0.3 else ""
+    parts = draw.choices(pieces, k=draw.randint(0, 25))
+    parts.insert(draw.randint(0, len(parts)), good)
+    text = "".join(parts)
+    cut = draw.randint(0, len(text)) if draw.random() < 0.2 else len(text)
+    return text[:cut]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_ten_thousand_hostile_replies_are_answered(name):
+    draw = random.Random(name)
+    tags = tags_of(name)
+    pieces = SCRAPS + tags * (1 + len(SCRAPS) // len(tags))
+    form = tool_format(name, Letters())
+    calls = problems = 0
+    for _ in range(10_000):
+        text = reply(draw, name, pieces)
+        parsed = form.parse(list(map(ord, text)), (WEATHER, SHELL))
+        check(parsed, text)
+        calls += len(parsed.calls)
+        problems += len(parsed.problems)
+        if isinstance(form, TaggedFormat) and not any(tag in text for tag in (*form.thinks, *form.thought_ends)):
+            meant = form.opening in text and f"`{form.opening}" not in text
+            assert not meant or parsed.calls or parsed.problems
+    assert calls > 40 and problems > 400
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_hostile_replies_are_answered_by_parsers_of_others(name):
+    draw = random.Random(name)
+    tags = tags_of(name)
+    for _ in range(300):
+        text = reply(draw, name, SCRAPS + tags * 5)
+        check(parse(name, text), text)
+
+
+SIZE = 100_000
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_as_much_of_anything_as_fits_a_context_is_answered_soon(name):
+    """What takes the square of its length takes minutes here."""
+    tags = tags_of(name)
+    opening = writer(name).text([("get_weather", {"city": "Oslo"})], "").partition("Oslo")[0]
+    units = [*tags, *(tag + other for tag in tags[:3] for other in tags[:3]), "[", '{"a":', " ", "\\", '"', "9"]
+    units += [opening, opening + "</parameter> ", opening + "</arg_value> ", opening + '"', opening + "\n" * 100]
+    form = tool_format(name, Letters())
+    for unit in units:
+        for text in (unit * (SIZE // len(unit)), opening + unit * (SIZE // len(unit)) + tags[0]):
+            ids = list(map(ord, text))
+            began = time.process_time()
+            parsed = form.parse(ids, (WEATHER, SHELL))
+            took = time.process_time() - began
+            assert took < 1, f"{took:.1f} s for {unit[:60]!r}"
+            assert len(parsed.problems) <= MAX_PROBLEMS and sum(map(len, parsed.problems)) < 4_000
+
+
+def test_a_call_that_is_too_long_for_a_parser_of_others_is_a_problem():
+    text = writer("deepseek_v4").text([("get_weather", {"city": "a" * 40_000})], "")
+    (problem,) = parse("deepseek_v4", text).problems
+    assert "longer than 32768 characters" in problem

@@ -252,16 +252,17 @@ class ServedAttempt(Attempt):
         if not self._serving.world:
             return None
         means, renderer = self.means, self._serving.renderer
+        tool_use = means.tool_use_in(self.task.env_type)
         return LiveWorld(
             means.client,
             self.instance_id,
             opening,
-            read_tools(info, self.task.env_type) if means.tool_use is not None else [],
+            read_tools(info, self.task.env_type) if tool_use is not None else [],
             means.policy.max_steps,
             lambda text: renderer.clip(text, self._serving.limits.max_observation_tokens),
             lambda: self._rollout.calls,
             self.task.env_type,
-            means.tool_use,
+            tool_use,
         )
 
     def _take(self, result: Result) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from agentevolver.gateway.request import Message, arguments_of
+from agentevolver.gateway.toolbox import Toolbox
 from context_manager.reasoning import STYLES, without_thought
 from context_manager.samples import Opening
 
@@ -46,9 +47,8 @@ class Turn:
     """One call: its sampled ids are `ids[start:end]` of its chain. `asked` is how many messages its request had,
     `calls` are the tool calls of the reply (OpenAI's form), `closed` says that the ids hold the turn's closing token.
 
-    `number` counts the calls of the rollout; `text` is the reply as it was sampled, `observation` what was said after
-    it (None: nothing yet); `finished` is a time of `time.perf_counter`, `seconds` and `waited` are what the engine and
-    then the agent took.
+    `number` counts the calls of the rollout; `observation` is what was said after it (None: nothing yet); `finished` is
+    a time of `time.perf_counter`, `seconds` and `waited` are what the engine and then the agent took.
     """
 
     number: int
@@ -58,7 +58,6 @@ class Turn:
     calls: list[dict[str, Any]]
     closed: bool
     log_probs: array[float]
-    text: str
     truncated: bool
     seconds: float
     finished: float
@@ -74,7 +73,7 @@ class Chain:
     puts in another's place. `busy`: a call that goes on from the end of it waits for its reply.
     """
 
-    tools: bytes
+    tools: Toolbox
     opening: Opening | None = None
     ids: array[int] = field(default_factory=lambda: array("i"))
     keys: list[Key] = field(default_factory=list)
@@ -127,7 +126,7 @@ def common(keys: Sequence[Key], others: Sequence[Key]) -> int:
     return count
 
 
-def find(chains: Sequence[Chain], keys: Sequence[Key], tools: bytes) -> Match | None:
+def find(chains: Sequence[Chain], keys: Sequence[Key], tools: Toolbox) -> Match | None:
     """Return the call that a request goes on from, None if there is none.
 
     Of calls with as many messages in common, one at the end of a chain that nobody goes on from now is taken before
@@ -135,7 +134,7 @@ def find(chains: Sequence[Chain], keys: Sequence[Key], tools: bytes) -> Match | 
     """
     best, rank = None, (0, False)
     for chain in chains:
-        if chain.tools == tools and (found := _within(chain, keys)) is not None:
+        if chain.tools is tools and (found := _within(chain, keys)) is not None:
             asked = chain.turns[found.place].asked
             its_rank = (asked if found.again else asked + 1, found.at_end)
             if its_rank > rank:

@@ -215,7 +215,7 @@ class GatewayRollout:
         return [
             Step(
                 index,
-                turn.text,
+                chain.tools.renderer.text(chain.ids[turn.start : turn.end].tolist()),
                 turn.observation or "",
                 0.0,
                 turn.start,
@@ -224,7 +224,7 @@ class GatewayRollout:
                 round(turn.seconds, 4),
                 round(turn.waited, 4),
             )
-            for index, (_, turn) in enumerate(self._turns())
+            for index, (chain, turn) in enumerate(self._turns())
         ]
 
     def samples(self) -> list[TrainingSample]:
@@ -300,10 +300,10 @@ class GatewayRollout:
             raise _full(f"the messages have {chars} characters, the model has {self._limits.max_model_len} tokens")
         keys = [key_of(message) for message in request.messages]
         try:
-            match = find(self._chains, keys, tools.written)
+            match = find(self._chains, keys, tools)
             if match is None:
                 prompt, new, opening = self._openings.begin(request.messages, keys, tools.renderer)
-                chain = Chain(tools.written, opening)
+                chain = Chain(tools, opening)
                 return _Call(number, seed, request, keys, tools, chain, prompt, None, new, False)
             chain, turn = match.chain, match.chain.turns[match.place]
             if match.again:
@@ -382,8 +382,7 @@ class GatewayRollout:
             len(call.keys),
             tool_calls,
             renderer.closes_turn(ids, tool_calls),
-            array("d", generated.log_probs),
-            renderer.text(ids),
+            _packed(generated.log_probs),
             not ended,
             seconds,
             time.perf_counter(),
@@ -414,6 +413,12 @@ class GatewayRollout:
         chain.ids.extend(ids)
         chain.keys += [*call.keys[len(chain.keys) :], key_of(reply)]
         chain.turns.append(turn)
+
+
+def _packed(log_probs: list[float]) -> array[float]:
+    """Return log-probs as they are, in half the room where they are numbers of 32 bits, as vLLM's are."""
+    short = array("f", log_probs)
+    return short if short.tolist() == log_probs else array("d", log_probs)
 
 
 def _full(why: str) -> RequestRefused:

@@ -17,11 +17,11 @@ from context_manager.chat import ChatRenderer
 MAX_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Toolbox:
-    """A list of tools: as it is `written`, as it is read, and the renderer whose chat template is given it."""
+    """A list of tools: as it is read, and the renderer whose chat template is given it. A rollout has one object for
+    each list."""
 
-    written: bytes
     specs: tuple[ToolSpec, ...]
     renderer: ChatRenderer
     tool_format: ToolFormat | None
@@ -45,7 +45,7 @@ class Toolboxes:
     def __init__(self, renderer: ChatRenderer, tool_format: ToolFormat | None) -> None:
         self._renderer = renderer
         self._format = tool_format
-        self._made: dict[bytes, Toolbox] = {b"": Toolbox(b"", (), renderer, tool_format)}
+        self._made: dict[bytes, Toolbox] = {b"": Toolbox((), renderer, tool_format)}
 
     def of(self, tools: list[dict[str, Any]]) -> Toolbox:
         """Return the toolbox of a request's tools; raises RequestRefused."""
@@ -57,7 +57,7 @@ class Toolboxes:
                 "tools are not supported by this run: set actor_rollout_ref.rollout.tool_format to the model's own",
                 "tools",
             )
-        made = Toolbox(written, _specs(written), self._renderer.for_tools(tools), self._format)
+        made = Toolbox(_specs(written), self._renderer.for_tools(tools), self._format)
         self._made[written] = made
         return made
 

@@ -1,6 +1,6 @@
 """CPU a turn and memory an episode of the gateway, beside a plain vLLM OpenAI server on the same mock engine.
 
-    python -m benchmarks.gateway [--episodes 8] [--clients 1 32] [--kinds gateway vllm]
+    python -m benchmarks.gateway [--episodes 32] [--rounds 3] [--clients 1 32] [--kinds gateway vllm]
 
 Every server is a process of its own, whose CPU (user and system) and resident size are read from /proc; the clients are
 in this one. An episode is 20 turns with a tool call each: 100 sampled tokens a turn, 5,500 tokens at its end, every
@@ -10,7 +10,8 @@ application (`vllm.entrypoints.openai.api_server`) with a client of an engine th
 detokenises token by token, this one at once, which favours vLLM.
 
 Limits of it: one vocabulary (32,000 BPE tokens made of Python's standard library), one chat template (hermes calls), on
-loopback; nothing is said of an engine's own time.
+loopback; nothing is said of an engine's own time. On a machine that does other things too CPU times are up to twice as
+long (caches, hyperthreads); of some rounds the cheapest is told.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import aiohttp
+import uvloop
 from rich.console import Console
 from rich.table import Table
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -340,7 +342,8 @@ async def measure(served: Served, model: str, words: list[str], clients: int, ep
 def main() -> None:
     """Run the benchmark, or a server of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--episodes", type=int, default=64)
+    parser.add_argument("--episodes", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3, help="the one of the least CPU is told: other work only adds")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--kinds", nargs="+", default=["gateway", "vllm"])
     parser.add_argument("--json", type=Path)
@@ -348,7 +351,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
-        asyncio.run((serve_gateway if args.serve == "gateway" else serve_vllm)(args.folder))
+        # The loop that Ray's workers and vLLM's server have.
+        uvloop.run((serve_gateway if args.serve == "gateway" else serve_vllm)(args.folder))
         return
     columns = {
         **{"cpu_ms": "CPU ms a turn", "turns_s": "turns/s", "kept_kb": "KB kept an episode"},
@@ -366,7 +370,11 @@ def main() -> None:
             try:
                 asyncio.run(measure(served, str(folder), words, 4, 8))  # what is made once is made now
                 for clients in args.clients:
-                    found = asyncio.run(measure(served, str(folder), words, clients, args.episodes))
+                    rounds = [
+                        asyncio.run(measure(served, str(folder), words, clients, args.episodes))
+                        for _ in range(args.rounds)
+                    ]
+                    found = min(rounds, key=lambda one: one["cpu_ms"])
                     rows.append({"server": kind, "clients": clients, **found})
                     shown = [f"{found[key]:.2f}" if key in found else "" for key in columns]
                     table.add_row(kind, str(clients), *shown)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import functools
 import inspect
 import logging
 import math
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -84,7 +85,6 @@ class FunctionAgent:
 
     function: Callable[..., Any]
     grace_s: float = GRACE_S
-    _loop: _AgentLoop | None = field(default=None, repr=False)
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
         """Call the function and wait for its end."""
@@ -92,9 +92,8 @@ class FunctionAgent:
         if inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
             getattr(self.function, "__call__", None)  # noqa: B004 - whether an object's call is a coroutine function
         ):
-            self._loop = self._loop or _AgentLoop()
             hop = None if world is None else HopWorld(world, here)
-            return result_of(await self._loop.run(self.function(task, endpoint, hop), self.grace_s))
+            return result_of(await _agent_loop().run(self.function(task, endpoint, hop), self.grace_s))
         blocking = None if world is None else BlockingWorld(world, here)
         return result_of(await _in_thread(lambda: self.function(task, endpoint, blocking), self.grace_s))
 
@@ -138,6 +137,11 @@ class _AgentLoop:
                 if not await _within(ended, grace_s):
                     logger.error("an async agent goes on after its cancellation: it must not catch CancelledError")
             raise
+
+
+@functools.cache
+def _agent_loop() -> _AgentLoop:
+    return _AgentLoop()
 
 
 async def _in_thread(call: Callable[[], Any], grace_s: float) -> Any:

@@ -49,6 +49,23 @@ def test_the_built_in_flow_as_an_agent_gives_the_same_ids(chatml, seed, length, 
     same(agent, flow)
 
 
+def test_what_is_not_the_policys_is_told_not_to_think_as_in_the_flow(chatml):
+    flow, agent = (roll(chatml, one, EchoEnv(4), no_think=True) for one in (None, react))
+    assert [s.response_ids for s in agent.samples] == [s.response_ids for s in flow.samples]
+    assert "go /no_think" in chatml.decode(agent.samples[0].prompt_ids)
+
+
+@pytest.mark.parametrize("validation", [True, False])
+def test_an_opening_that_does_not_fit_is_no_failure_of_the_agents(chatml, validation):
+    limits = ContextLimits(20, 150, 170, 24, 8)
+    task = Task("t", "fake", metadata={"validation": validation})
+    flow, agent = (roll(chatml, one, task=task, limits=limits) for one in (None, react))
+    for rollout in (flow, agent):
+        assert rollout.trajectory.stop_reason is StopReason.CONTEXT_FULL and rollout.trajectory.attempts == 1
+        assert "data.max_prompt_length allows 20" in rollout.trajectory.error and not rollout.samples
+        assert (rollout.trajectory.outcome is not None) is validation
+
+
 def test_guidance_is_the_policys_alone_and_stripped_from_the_samples(chatml):
     seen = []
 
@@ -265,6 +282,14 @@ async def blocking(task, endpoint, world):
         time.sleep(0.01)
 
 
+async def stubborn(task, endpoint, world):
+    for _ in range(5):
+        try:
+            await asyncio.sleep(0.5)
+        except asyncio.CancelledError:
+            continue
+
+
 def agent_threads():
     return [thread for thread in threading.enumerate() if thread.name == "agent"]
 
@@ -276,6 +301,13 @@ def test_an_agent_that_hangs_is_ended(chatml, agent):
     assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR
     assert "not done after 0.5 s (actor_rollout_ref.rollout.agent_timeout_s)" in rollout.trajectory.error
     assert not env.open and not agent_threads()
+
+
+def test_an_agent_that_ignores_its_cancellation_holds_up_nobody(chatml, caplog):
+    env, began = EchoEnv(), time.monotonic()
+    rollout = roll(chatml, stubborn, env, serve={"timeout_s": 0.3})
+    assert rollout.trajectory.stop_reason is StopReason.AGENT_ERROR and not env.open
+    assert time.monotonic() - began < 5 and "must not catch CancelledError" in caplog.text
 
 
 def test_other_async_agents_go_on_beside_one_that_blocks(chatml):

@@ -6,12 +6,14 @@ from agentevolver.llm import LLM, LLMSettings, Role
 from agentevolver.llm import endpoint as endpoint_module
 from agentevolver.rollout.policy import LLMEngine, plain_renderer, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
+from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task
 from context_manager.registry import TEMPLATES
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.agentevolver.flows.harness import FLOWS, ScriptedEnv
 from tests.agentevolver.llm.faulty_server import FaultyServer, Said
+from tests.agentevolver.rollout.native import NativeEnv
 
 pytestmark = pytest.mark.service
 
@@ -31,13 +33,15 @@ def settings(server, **values):
     )
 
 
-async def roll(llm, template="causal", flow="react", *, options=None, steps=4, env=None, sampling=None, **more):
+async def roll(
+    llm, template="causal", flow="react", *, options=None, steps=4, env=None, sampling=None, limits=LIMITS, **more
+):
     env = env or ScriptedEnv([("user", "o" * 200, False), ("user", "err no", True)])
     runner = RolloutRunner(
         RolloutPolicy(steps, 1, True, 0.0),
         env,
         LLMEngine(llm, Role.EXPLORER),
-        lambda: TEMPLATES[template](plain_renderer(), LIMITS, options or ContextSettings()),
+        lambda: TEMPLATES[template](plain_renderer(), limits, options or ContextSettings()),
         lambda task: FLOWS[flow],
         **more,
     )
@@ -125,3 +129,30 @@ async def test_a_reply_cut_by_the_limit_is_marked_and_acted_on():
     ):
         rollout, env = await roll(llm, steps=2)
     assert [step.truncated for step in rollout.trajectory.steps] == [True, False] and env.given == ["act and", "act"]
+
+
+def calling(name, arguments):
+    function = {"name": name, "arguments": arguments}
+    return Said(
+        None,
+        finish_reason="tool_calls",
+        message={"tool_calls": [{"id": "x1", "type": "function", "function": function}]},
+    )
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+async def test_a_model_that_calls_tools_natively_is_answered_under_the_ids_of_its_calls(template):
+    script = [calling("look", '{"place": "attic"}'), calling("lok", "{}"), calling("look", "{"), calling("done", "{}")]
+    env = NativeEnv()
+    limits = ContextLimits(1_000, 2_000, 3_000, 60, 60)
+    async with FaultyServer(script) as server, LLM(settings(server)) as llm:
+        rollout, _ = await roll(llm, template, env=env, limits=limits, tool_use=ToolUse(None))
+    trajectory = rollout.trajectory
+    assert trajectory.stop_reason is StopReason.FINISHED, trajectory.error
+    assert [step.problems for step in trajectory.steps] == [(), ("unknown_tool",), ("bad_json",), ()]
+    assert len(env.given) == 2 and rollout.samples == []
+    names = [tool["function"]["name"] for request in server.requests for tool in request.body["tools"]]
+    assert names == ["look", "done"] * 4
+    *_, said, answer = server.requests[1].body["messages"]
+    assert said["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"place": "attic"}'}
+    assert answer["role"] == "tool" and answer["tool_call_id"] == said["tool_calls"][0]["id"]

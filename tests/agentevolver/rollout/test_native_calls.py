@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,29 +17,11 @@ from context_manager.chat import ChatRenderer, PlainTokenizer
 from context_manager.settings import ContextSettings
 from context_manager.template import ContextLimits
 from tests.agentevolver.flows.harness import FLOWS, TASK, play
+from tests.agentevolver.rollout.native import TOOLS, NativeEnv
 from tests.agentevolver.tools.writing import WRITERS
 from tests.real_tokenizers import build_real
 
 ROOMY = ContextLimits(30_000, 60_000, 90_000, 1_000, 400)
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "look",
-            "description": "Look at a place.",
-            "parameters": {
-                "type": "object",
-                "properties": {"place": {"type": "string"}},
-                "required": ["place"],
-                "additionalProperties": False,
-            },
-        },
-    },
-    {
-        "type": "function",
-        "function": {"name": "done", "description": "End it.", "parameters": {"type": "object", "properties": {}}},
-    },
-]
 
 
 def called(name, **arguments):
@@ -49,50 +30,6 @@ def called(name, **arguments):
 
 LOOK, LOST, MISFIT, BROKEN = called("look", place="attic"), called("lok"), called("look"), '<tool_call>{"name"'
 KINDS = {LOOK: "", LOST: "unknown_tool", MISFIT: "bad_arguments", BROKEN: "broken"}
-
-
-@dataclass
-class NativeEnv:
-    """Answers each call in order; `done` ends the episode. `later` maps a step to the tools from then on."""
-
-    later: dict = field(default_factory=dict)
-    given: list = field(default_factory=list)
-    created: list = field(default_factory=list)
-    info: dict = field(default_factory=lambda: {"tools": TOOLS})
-    graded: list = field(default_factory=list)
-
-    async def create_instance(self, env_type, task_id, instance_id=None, params=None):
-        self.created.append(params)
-        state = [{"role": "system", "content": "You live in a house."}, {"role": "user", "content": "Find the cat."}]
-        return {"state": state, "info": self.info}
-
-    async def step(self, instance_id, action, params=None, step_index=None):
-        assert step_index == len(self.given), "what the environment is given is numbered without gaps"
-        self.given.append(action)
-        calls = action.get("tool_calls", [])
-        state = [
-            {
-                "role": "tool",
-                "tool_call_id": call["id"],
-                "name": call["function"]["name"],
-                "content": f"seen {json.loads(call['function']['arguments'])}",
-            }
-            for call in calls
-        ]
-        over = any(call["function"]["name"] == "done" for call in calls)
-        info = {"tools": self.later[step_index]} if step_index in self.later else {}
-        state = state or [{"role": "user", "content": "Call a tool."}]
-        return {"state": state, "reward": float(over), "is_terminated": over, "info": info}
-
-    async def evaluate(self, instance_id, messages=None, params=None):
-        self.graded = messages
-        return 1.0
-
-    async def release_instance(self, instance_id):
-        return True
-
-    async def health(self):
-        return True
 
 
 @pytest.fixture(scope="session")

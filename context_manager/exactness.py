@@ -70,9 +70,15 @@ def check_template(
     if settings.observation_role is not None or tools is None:
         roles.append(settings.observation_role or "user")
     warnings = []
+    unseen = tools is not None and not _shows(renderer.for_tools(tools or [_TOOL]))
+    if unseen:
+        warnings.append(
+            "the chat template does not show the model its tools: a policy that was not trained on these very tools "
+            "cannot know what to call, set tool_format to none for it"
+        )
     for role in roles:
         try:
-            drift = find_drift(renderer, settings, role, tools or ())
+            drift = find_drift(renderer, settings, role, tools or (), unseen=unseen)
         except ChatTemplateError as error:
             if role != "calls and user":
                 raise
@@ -89,21 +95,27 @@ def check_template(
 
 
 def find_drift(
-    renderer: ChatRenderer, settings: ContextSettings, role: Role, tools: Sequence[Mapping[str, Any]] = ()
+    renderer: ChatRenderer,
+    settings: ContextSettings,
+    role: Role,
+    tools: Sequence[Mapping[str, Any]] = (),
+    *,
+    unseen: bool = False,
 ) -> Drift | None:
     """Return where the prompts of an episode whose environment speaks as `role` part from what the chat template
     renders of the whole conversation, None if nowhere.
 
-    The replies are those that the template itself writes, with a thought where it knows thoughts.
+    The replies are those that the template itself writes, with a thought where it knows thoughts. `unseen`: tools that
+    the template does not show are let pass.
 
     Raises:
-        ChatTemplateError: the chat template refuses the conversation, or cannot be taken apart.
+        ChatTemplateError: the chat template refuses the conversation, cannot be taken apart, or does not show tools.
     """
     calls = role.startswith("calls")
     if calls:
         tools = tools or [_TOOL]
         renderer = renderer.for_tools(tools)
-        if str(tools[0]["function"]["name"]) not in renderer.render(_OPENING):
+        if not unseen and not _shows(renderer):
             raise ChatTemplateError("the chat template does not show the model its tools: set tool_format to none")
     context = template_class(settings.context_template)(renderer, _LIMITS, settings)
     context.start(_OPENING)
@@ -124,6 +136,11 @@ def find_drift(
     drift = drift or _compare(renderer, TURNS + 1, prompt, past)
     _edit(context)
     return drift
+
+
+def _shows(renderer: ChatRenderer) -> bool:
+    """Whether the chat template writes the tools that it is given."""
+    return str(renderer.tools[0]["function"]["name"]) in renderer.render(_OPENING)
 
 
 def _exact(renderer: ChatRenderer, role: Role, tools: Sequence[Mapping[str, Any]]) -> str:

@@ -43,6 +43,7 @@ def _add_new(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_new)
     parser.add_argument("name", help="name of the environment and its package")
     parser.add_argument("--dir", default=".", help="folder to write the package into")
+    parser.add_argument("--mcp", metavar="FILE", help="tools are those of the MCP servers of this file (mcpServers)")
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -188,14 +189,20 @@ def _new(options: argparse.Namespace) -> int:
     from env_service.skeleton import SkeletonError, write_skeleton
 
     try:
-        written = write_skeleton(options.name, Path(options.dir))
-    except (SkeletonError, OSError) as error:
+        if options.mcp:
+            from env_service.environments.mcp_tools.skeleton import write_mcp_skeleton
+
+            written = write_mcp_skeleton(options.name, Path(options.mcp), Path(options.dir))
+        else:
+            written = write_skeleton(options.name, Path(options.dir))
+    except (SkeletonError, OSError, ImportError) as error:
         return _fail(str(error))
     for path in written:
         print(f"wrote {path}")
     env_class = "".join(part.capitalize() for part in options.name.split("_")) + "Env"
     module = f"--env-module {options.name}={options.name}.env:{env_class}"
-    print(f"try it: python -m env_service check {options.name} {module} --action 50")
+    action = "" if options.mcp else " --action 50"
+    print(f"try it: python -m env_service check {options.name} {module}{action}")
     print(f"train on it: python launcher.py --conf {written[0].parent / 'train.yaml'} {module}")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
@@ -186,20 +187,25 @@ class SkeletonError(Exception):
 
 def write_skeleton(name: str, folder: Path) -> list[Path]:
     """Write the package `name` into `folder` and return its files; refuses to overwrite anything."""
+    package, facts = new_package(name, folder)
+    for file_name, template in FILES.items():
+        (package / file_name).write_text(filled(template, facts), encoding="utf-8")
+    return [package / file_name for file_name in FILES]
+
+
+def new_package(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
+    """Make the folder of the package `name` and return it with what templates are filled with; raises SkeletonError if
+    that is no name, or the folder exists."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.islower():
         raise SkeletonError(f"{name!r} cannot be a package name; use lower-case letters, digits and _")
     package = folder / name
     if package.exists():
         raise SkeletonError(f"{package} exists; choose another name or remove it")
-    facts = {
-        "name": name,
-        "cls": "".join(part.capitalize() for part in name.split("_")),
-        "title": name.replace("_", " ").capitalize(),
-    }
     package.mkdir(parents=True)
-    written = []
-    for file_name, template in FILES.items():
-        path = package / file_name
-        path.write_text(Template(template).substitute(facts), encoding="utf-8")
-        written.append(path)
-    return written
+    cls = "".join(part.capitalize() for part in name.split("_"))
+    return package, {"name": name, "cls": cls, "title": name.replace("_", " ").capitalize()}
+
+
+def filled(template: str, facts: Mapping[str, str]) -> str:
+    """Return a template with its placeholders replaced."""
+    return Template(template).substitute(facts)

@@ -5,7 +5,9 @@ A class without native tools keeps these promises by having none.
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -21,8 +23,10 @@ NO_TOOL = "no_such_tool_7f3a"
 def offers_its_tools(subject: Subject) -> None:
     """With native_tools, where the class has them, info.tools of an opening lists tools with valid JSON schemas, and
     its messages say nothing of how to write a call."""
-    for params in (NATIVE, {**NATIVE, "is_open_query": True}) if _is_native(subject) else ():
-        with episode(subject, params=params) as (_, state):
+    for params in (NATIVE, {**NATIVE, "is_open_query": True}):
+        with _native_episode(subject, params) as (_, state):
+            if state is None:
+                return
             tools = state["info"]["tools"]
             expect(bool(tools), "the list is empty")
             for function in (tool["function"] for tool in tools):
@@ -47,20 +51,23 @@ def offers_its_tools(subject: Subject) -> None:
 def answers_each_call(subject: Subject) -> None:
     """With native_tools, each call of a message is answered in its turn by a message of the role tool with the call's
     id and name; content may be null."""
-    calls = [(tool["name"], json.dumps(least_value(tool.get("parameters", {})))) for tool in _functions(subject)]
-    if calls:
-        _call_all(subject, [*([call] for call in calls), [calls[0], (NO_TOOL, "{}"), calls[-1]]])
+
+    def every_tool(functions: list[dict[str, Any]]) -> list[list[tuple[str, str]]]:
+        calls = [(tool["name"], json.dumps(least_value(tool.get("parameters", {})))) for tool in functions]
+        return [*([call] for call in calls), [calls[0], (NO_TOOL, "{}"), calls[-1]]]
+
+    _call_all(subject, every_tool)
 
 
 def bears_any_call(subject: Subject) -> None:
     """With native_tools, a call of no tool, broken arguments and a message without a call are answered by an
     observation, never by an exception."""
-    functions = _functions(subject)
-    if not functions:
-        return
-    name = functions[0]["name"]
     odd = ("{", "", "[]", "null", "{}", '{"no_such_argument": 1}', '{"a": NaN}', '{"a": "\\ud800"}', "[" * 20_000)
-    _call_all(subject, [[(NO_TOOL, "{}")], *([(name, arguments)] for arguments in odd), *([] for _ in ODD_TEXTS)])
+
+    def odd_calls(functions: list[dict[str, Any]]) -> list[list[tuple[str, str]]]:
+        return [[(NO_TOOL, "{}")], *([(functions[0]["name"], arguments)] for arguments in odd), [], []]
+
+    _call_all(subject, odd_calls)
 
 
 def least_value(schema: Any) -> Any:
@@ -88,29 +95,29 @@ def least_value(schema: Any) -> Any:
     return {"string": "x" * max(1, schema.get("minLength", 1)), "boolean": False}.get(str(kind))
 
 
-def _is_native(subject: Subject) -> bool:
-    try:
-        with episode(subject, params=NATIVE):
-            return True
-    except Refused as error:
-        if NO_NATIVE_TOOLS in str(error):
-            return False
-        raise
+@contextlib.contextmanager
+def _native_episode(subject: Subject, params: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Open an episode with native tools; its state is None if the class has none."""
+    with contextlib.ExitStack() as stack:
+        try:
+            opened: tuple[str, dict[str, Any] | None] = stack.enter_context(episode(subject, params=params))
+        except Refused as error:
+            if NO_NATIVE_TOOLS not in str(error):
+                raise
+            opened = "", None
+        yield opened
 
 
-def _functions(subject: Subject) -> list[dict[str, Any]]:
-    """Return the tools' functions; [] if the class has no native tools."""
-    if not _is_native(subject):
-        return []
-    with episode(subject, params=NATIVE) as (_, state):
-        return [tool["function"] for tool in state["info"]["tools"]]
-
-
-def _call_all(subject: Subject, messages: list[list[tuple[str, str]]]) -> None:
-    """Send messages of calls (name, JSON text) one after the other, in as many episodes as it takes."""
-    waiting = [_calling(calls, number) for number, calls in enumerate(messages)]
-    while waiting:
-        with episode(subject, params=NATIVE) as (instance_id, _):
+def _call_all(subject: Subject, calls_of: Callable[[list[dict[str, Any]]], list[list[tuple[str, str]]]]) -> None:
+    """Send the messages of calls (name, JSON text) to make of the tools, in as many episodes as it takes."""
+    waiting: list[dict[str, Any]] | None = None
+    while waiting is None or waiting:
+        with _native_episode(subject, NATIVE) as (instance_id, state):
+            if state is None or not state["info"]["tools"]:
+                return
+            if waiting is None:
+                messages = calls_of([tool["function"] for tool in state["info"]["tools"]])
+                waiting = [_calling(calls, number) for number, calls in enumerate(messages)]
             is_over = False
             while waiting and not is_over:
                 action = waiting.pop(0)

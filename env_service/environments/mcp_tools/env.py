@@ -69,10 +69,9 @@ def _read_flags(params: dict[str, Any] | None, flags: dict[str, bool]) -> dict[s
     return {**flags, **(params or {})}
 
 
-def _load() -> tuple[Path, McpConfig, dict[str, McpTask]]:
-    path = config_path()
+def _load(path: Path) -> tuple[McpConfig, dict[str, McpTask]]:
     config = load_config(path)
-    return path, config, load_tasks(task_paths(path, config), judge=read_judge() is not None)
+    return config, load_tasks(task_paths(path, config), judge=read_judge() is not None)
 
 
 def connects_of(config: McpConfig, config_dir: Path, folder: Path) -> dict[str, Connect]:
@@ -82,7 +81,10 @@ def connects_of(config: McpConfig, config_dir: Path, folder: Path) -> dict[str, 
 
 class McpEnv(BaseEnv):
     """One request and one set of servers of its own. Parameters: `is_open_query`, `native_tools` (calls come in
-    `tool_calls` alone), `sparse`."""
+    `tool_calls` alone), `sparse`.
+
+    - `config`: the configuration of a subclass, in the place of the one that `ENV_MCP_CONFIG` names.
+    """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 120.0
@@ -90,12 +92,14 @@ class McpEnv(BaseEnv):
         0  # it would bind the servers, too, and Node.js reserves gigabytes of address space at its start
     )
     native_tools: ClassVar[bool] = True
+    config: ClassVar[Path | None] = None
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Look the task up and begin to start the servers; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
         self._flags = _read_flags(params, _FLAGS)
-        path, self._config, tasks = _load()
+        path = self.config or config_path()
+        self._config, tasks = _load(path)
         if task_id not in tasks:
             near = difflib.get_close_matches(task_id, tasks, 1)
             raise ValueError(
@@ -263,8 +267,8 @@ class McpEnv(BaseEnv):
             with contextlib.suppress(OSError):
                 shutil.rmtree(self._record.folder)
 
-    @staticmethod
-    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+    @classmethod
+    def get_query_list(cls, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
         """Return the ids of train, dev or test, in file order; takes no parameters. Raises ValueError."""
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r} of the mcp environment; use one of {', '.join(SPLITS)}")
@@ -272,4 +276,4 @@ class McpEnv(BaseEnv):
             raise ValueError(
                 f"unknown parameter {sorted(params)[0]!r}: the task list of the mcp environment takes none"
             )
-        return [task.id for task in _load()[2].values() if task.split == split]
+        return [task.id for task in _load(cls.config or config_path())[1].values() if task.split == split]

@@ -40,6 +40,7 @@ _TOKENS_OF = {
     "deepseekv3": "deepseekv3",
 }
 _HARMONY = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>", "<|return|>")
+_GEMMA4 = ("<|turn>", "<turn|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>")
 _DEEPSEEK = tuple(f"<\uff5ctool\u2581{name}\uff5c>" for name in ("call\u2581begin", "call\u2581end", "sep"))
 
 
@@ -52,6 +53,9 @@ def template_tokenizer(template: str) -> PreTrainedTokenizerFast:
     if template == "gptoss":
         eos = "<|return|>"
         tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in _HARMONY])
+    if template == "gemma4":
+        eos = "<turn|>"
+        tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in _GEMMA4])
     if template == "deepseekv3":
         tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in _DEEPSEEK])
     return PreTrainedTokenizerFast(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 
 from agentevolver.gateway.matching import Key, key_of
 from agentevolver.gateway.request import Message
@@ -36,6 +37,8 @@ class Openings:
         self._max_prompt_tokens = max_prompt_tokens
         self._plain_keys: list[Key] = []
         self._asking = asyncio.Lock()
+        # A server's requests have a context of their own, which is not this rollout's.
+        self._context = copy_context()
 
     @property
     def asked(self) -> bool:
@@ -52,7 +55,7 @@ class Openings:
                 problem = "the first call does not end with a message of the user's"
                 self.injection = Injection(opening, opening, Guidance(problem=problem))
                 return
-            injection = await self._guide(opening)
+            injection = await asyncio.create_task(_asked(self._guide, opening), context=self._context.copy())
             if injection.guided:
                 length = len(renderer.opening(self._shown_all(injection.messages)))
                 if length > self._max_prompt_tokens:
@@ -91,6 +94,10 @@ class Openings:
 
     def _shown_all(self, messages: Sequence[Message]) -> list[Message]:
         return [*messages[:-1], self.shown(messages[-1])]
+
+
+async def _asked(guide: Guide, opening: list[Message]) -> Injection:
+    return await guide(opening)
 
 
 def _common_end(ids: Sequence[int], others: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ import heapq
 import time
 from array import array
 from collections import Counter
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,6 +139,8 @@ class GatewayRollout:
         self._sample_limits = SampleLimits(
             limits.max_prompt_tokens, limits.max_response_tokens, max_samples, sample_choice
         )
+        # A server's requests have a context of their own, which is not this rollout's.
+        self._context = copy_context()
         self._draws = seeds.current()
         self._begun = 0
         self._returned: list[tuple[int, int | None]] = []
@@ -341,7 +344,8 @@ class GatewayRollout:
             sampling["stop"] = list(call.request.stop)
         if call.request.structure is not None:
             sampling["structured_outputs"] = call.request.structure
-        waiting = asyncio.ensure_future(self._engine.generate(self._request_id, list(call.prompt), sampling))
+        generating = self._engine.generate(self._request_id, list(call.prompt), sampling)
+        waiting = asyncio.get_running_loop().create_task(generating, context=self._context.copy())
         self._waiting.add(waiting)
         try:
             return await waiting

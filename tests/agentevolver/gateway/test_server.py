@@ -11,6 +11,8 @@ import pytest
 
 from agentevolver.gateway.rollout import CallLimits
 from agentevolver.gateway.server import GatewayServer, ServerLimits
+from agentevolver.utils import seeds
+from experience_manager.guide import Injection
 from tests.agentevolver.gateway.harness import ScriptedEngine, failing, rollout, user
 
 pytestmark = pytest.mark.service
@@ -216,3 +218,26 @@ async def test_stopping_answers_what_waits_and_listens_no_more(renderer, http):
     assert (await waiting)[0] == 409
     with pytest.raises(aiohttp.ClientConnectionError):
         await post(http, f"{endpoint.base_url}/chat/completions")
+
+
+async def test_what_is_done_for_a_rollout_is_done_in_its_own_context(renderer, http):
+    """Not in that of whoever started the server, nor in that of the request."""
+    seen = []
+
+    class Engine(ScriptedEngine):
+        async def generate(self, *arguments):
+            seen.append(seeds.current().run_seed)
+            return await super().generate(*arguments)
+
+    async def guide(opening):
+        seen.append(seeds.current().run_seed)
+        return Injection(opening, opening)
+
+    with seeds.drawing(1, "another"):
+        server = GatewayServer()
+        await server.start()
+    with seeds.drawing(2, "ours"):
+        endpoint = server.open(rollout(renderer, Engine(), guide=guide))
+    assert (await post(http, f"{endpoint.base_url}/chat/completions"))[0] == 200
+    assert seen == [2, 2]
+    await server.stop()

@@ -61,9 +61,9 @@ def build_tokenizer(
     )
 
 
-def opening_text(messages: Sequence[Message]) -> str:
+def opening_text(messages: Sequence[Message], syntax: Syntax = COMPACT) -> str:
     """The text of the opening messages up to where the first assistant turn is sampled."""
-    return "".join(f"{TURN}{m['role']}\n{m['content']}{END}\n" for m in messages) + f"{TURN}assistant\n"
+    return f"{syntax.opened(messages)}{TURN}assistant\n"
 
 
 def open_turn(answer: Sequence[Message], syntax: Syntax = COMPACT) -> str:
@@ -80,7 +80,7 @@ def pieces(messages: Sequence[Message], syntax: Syntax = COMPACT) -> list[tuple[
     """
     turns = [(mine, list(group)) for mine, group in itertools.groupby(messages, lambda m: m["role"] == "assistant")]
     first = turns[0][1] if turns and not turns[0][0] else []
-    out = [(opening_text(first), False)]
+    out = [(opening_text(first, syntax), False)]
     for mine, group in turns[1:] if first else turns:
         if mine and len(group) > 1:
             raise ValueError(f"{len(group)} assistant messages in a row: the assistant and the world must take turns")

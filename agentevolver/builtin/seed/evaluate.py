@@ -113,7 +113,7 @@ class Sampler:
         env = PocketEnv(task_id, "sample", {**(params or {}), **self.syntax.env_params})
         messages = env.get_init_state()["state"]
         messages[-1]["content"] = with_hint(messages[-1]["content"], hint)
-        ids = self._encode(opening_text(messages))
+        ids = self._encode(opening_text(messages, self.syntax))
         return _Row(env, Rollout(task_id, ids, [False] * len(ids), [0.0] * len(ids)))
 
     def _encode(self, text: str) -> list[int]:

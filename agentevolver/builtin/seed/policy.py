@@ -57,6 +57,10 @@ class Recipe:
     other_weight: float = 0.1
 
 
+# Training steps by syntax: one that begins with the shipped policy's weights needs fewer.
+STEPS = {"compact": Recipe().steps, "hermes": 450}
+
+
 def make_model(tokenizer: Any, recipe: Recipe) -> Qwen2ForCausalLM:
     """A fresh model in fp32 whose vocabulary is exactly the tokenizer's."""
     config = Qwen2Config(
@@ -228,18 +232,17 @@ def main() -> None:
     parser.add_argument("--syntax", default="compact", choices=SYNTAXES, help="how the policy writes calls")
     parser.add_argument("--splits", nargs="*", default=["dev", "test", "hard"], help="what it is measured on")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--steps", type=int, default=Recipe().steps, help="training steps; fewer give a weaker policy, for a quick look"
-    )
+    parser.add_argument("--steps", type=int, help="training steps; fewer give a weaker policy, for a quick look")
     args = parser.parse_args()
     if args.out is None and args.syntax != COMPACT.name:
         parser.error(f"--out is needed: the shipped policy's syntax is {COMPACT.name}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
+    steps = args.steps or STEPS[args.syntax]
     chosen = "" if args.syntax == COMPACT.name else f" --syntax {args.syntax}"
-    command = f"python -m agentevolver.builtin.seed.policy --seed {args.seed} --steps {args.steps}{chosen}"
+    command = f"python -m agentevolver.builtin.seed.policy --seed {args.seed} --steps {steps}{chosen}"
     out = args.out or Path(__file__).parent / "seed_policy_files"
-    recipe, syntax = Recipe(steps=args.steps), SYNTAXES[args.syntax]
+    recipe, syntax = Recipe(steps=steps), SYNTAXES[args.syntax]
     reports = build(out, args.seed, recipe, Habits(), command, splits=args.splits, syntax=syntax)
     for name, report in reports.items():
         logger.info("%s: %s", name, report.summary())

@@ -42,7 +42,7 @@ class Syntax:
     - `turn_tokens`, `episode_tokens`: how long a reply and an episode may be when they are sampled.
     - `action`: a call as an assistant message; `said`: the text of such a message as the policy writes it; `read`:
         sampled ids as a message, given the tokenizer.
-    - `answered`: the text of what the world says, in turns of its own.
+    - `opened`: the text of the opening messages, in turns of their own; `answered`: that of what the world says.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Syntax:
     action: Callable[[Call], Message]
     said: Callable[[Message], str]
     read: Callable[[Any, list[int]], Message]
+    opened: Callable[[Sequence[Message]], str]
     answered: Callable[[Sequence[Message]], str]
     split: str = _SPLIT
     tags: tuple[str, ...] = ()
@@ -109,6 +110,12 @@ def _hermes_read(tokenizer: Any, ids: list[int]) -> Message:
     return {**message, "tool_calls": calls} if calls else message
 
 
+def _hermes_opened(messages: Sequence[Message]) -> str:
+    names = " ".join(name.replace(".", "_") for name in TOOLS)
+    first, *rest = messages
+    return _turns([{**first, "content": f"{first['content']}\ntools {names}"}, *rest])
+
+
 def _hermes_answered(messages: Sequence[Message]) -> str:
     told = [message["content"] for message in messages if message["role"] == "tool"]
     rest = [message for message in messages if message["role"] != "tool"]
@@ -116,13 +123,14 @@ def _hermes_answered(messages: Sequence[Message]) -> str:
     return (f"{TURN}user{inner}{END}\n" if told else "") + _turns(rest)
 
 
-COMPACT = Syntax("compact", _COMPACT_TEMPLATE, _compact_action, _compact_said, _compact_read, _turns)
+COMPACT = Syntax("compact", _COMPACT_TEMPLATE, _compact_action, _compact_said, _compact_read, _turns, _turns)
 HERMES = Syntax(
     "hermes",
     (Path(__file__).parent / "hermes.jinja").read_text(encoding="utf-8"),
     _hermes_action,
     _hermes_said,
     _hermes_read,
+    _hermes_opened,
     _hermes_answered,
     split=_SPLIT_QWEN,
     tags=("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),

@@ -166,15 +166,16 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     check_verl_keys(layers, config, defaults, own_places())
     settings = _typed(config)
     if settings.env_service.is_mixture:
-        _check_read_by_a_mixture(layers)
+        _check_read_by_a_mixture(layers, defaults)
     return Resolved(config, settings)
 
 
-def _check_read_by_a_mixture(layers: Sequence[Layer]) -> None:
-    """Refuse keys of verl's loader, which does not draw the epochs of several environments."""
+def _check_read_by_a_mixture(layers: Sequence[Layer], defaults: DictConfig) -> None:
+    """Refuse changes of keys of verl's loader, which does not draw the epochs of several environments."""
     for key, instead in (("shuffle", "task_manager.mixture.shuffle"), ("train_max_samples", "train_filter")):
         for layer in layers:
-            if select(layer.content, f"data.{key}") is not None:
+            default = OmegaConf.select(defaults, f"data.{key}")
+            if select(layer.content, f"data.{key}", default) != default:
                 raise ConfigError(
                     f"{layer.source}: `data.{key}` is not read where epochs are of several environments: write "
                     f"{instead}"

@@ -237,7 +237,8 @@ class ServedAttempt(Attempt):
         if refused is StopReason.LLM_ERROR:
             raise EngineError(note)
         if refused is not None and not timed_out:
-            return refused, note
+            # What an agent still had to say when its episode was over.
+            return (StopReason.FINISHED, "") if world is not None and world.terminated else (refused, note)
         if failure:
             return StopReason.AGENT_ERROR, failure
         if self._graded_by_number and self._result.score is None:

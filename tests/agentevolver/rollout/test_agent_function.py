@@ -7,7 +7,7 @@ import time
 
 import httpx
 import pytest
-from openai import OpenAI
+from openai import APIStatusError, OpenAI
 
 from agentevolver.engine import EngineError
 from agentevolver.rollout.agent import AgentFailed, Result, described, result_of
@@ -390,6 +390,22 @@ def test_calls_beyond_the_cap_end_as_max_steps(chatml):
     rollout = roll(chatml, agent, serve={"max_calls": 3, "max_samples": 2})
     assert rollout.trajectory.stop_reason is StopReason.MAX_STEPS and len(rollout.trajectory.steps) == 3
     assert len(rollout.samples) == 2 and rollout.trajectory.dropped_samples == {"over_max_samples": 1}
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_last_word_that_is_refused_makes_no_difference_once_the_episode_is_over(chatml, raises):
+    async def agent(task, endpoint, world):
+        await react(task, endpoint, world)
+        try:
+            await ask(endpoint, world.messages)
+        except APIStatusError as error:
+            assert error.status_code == 403
+            if raises:
+                raise
+
+    rollout = roll(chatml, agent, serve={"max_calls": 4})
+    assert rollout.trajectory.stop_reason is StopReason.FINISHED and rollout.trajectory.error == ""
+    assert rollout.trajectory.outcome == Outcome(1.0, True) and len(rollout.trajectory.steps) == 4
 
 
 def test_a_call_after_the_end_is_refused(chatml):

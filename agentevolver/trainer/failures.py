@@ -12,6 +12,18 @@ class RolloutsFailed(RuntimeError):
     """Too many rollouts failed for too long; the message says which way and how many."""
 
 
+def nothing_left(trajectories: Sequence[Trajectory]) -> RolloutsFailed:
+    """Return the error of a step that has no row to train on, though not all of its rollouts failed."""
+    failed = [one for one in trajectories if one.outcome is None]
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in Counter(t.stop_reason.value for t in failed).items())
+    last = next((one.error for one in reversed(failed) if one.error), "none of them failed")
+    return RolloutsFailed(
+        f"nothing is left of the step to train on: {len(failed)} of {len(trajectories)} rollouts failed "
+        f"({reasons or 'no sample fits the limits'}), and a rollout that is the last of its group is compared to none; "
+        f"the last failure: {last}"
+    )
+
+
 def lonely_groups(trajectories: Sequence[Trajectory]) -> set[str]:
     """Return the groups of which a single rollout is left: with nothing to compare it to it says nothing about its
     actions."""

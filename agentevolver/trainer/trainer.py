@@ -58,7 +58,7 @@ from agentevolver.trainer.checkpoint import (
     writing,
 )
 from agentevolver.trainer.experience import CLOSE_TIMEOUT_S, RunExperience, scout_path, warm_start_path
-from agentevolver.trainer.failures import FailureGuard, lonely_groups
+from agentevolver.trainer.failures import FailureGuard, lonely_groups, nothing_left
 from agentevolver.trainer.gateway import ForkWatch
 from agentevolver.trainer.loss import finish_metrics, selective_ppo_loss
 from agentevolver.trainer.metrics import (
@@ -345,6 +345,8 @@ class EvolverTrainer(PPOTrainer):
         self._forks.look(trajectories)
         lonely = lonely_groups(trajectories)
         withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or RowKey.of(key).group_id in lonely]
+        if len(withdrawn) == len(batch.keys):
+            raise nothing_left(trajectories)
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
         if self.settings.env_service.is_mixture:
             self._rollout_metrics |= metrics_apart(trajectories)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentevolver.trainer.failures import FailureGuard, RolloutsFailed, lonely_groups
+from agentevolver.trainer.failures import FailureGuard, RolloutsFailed, lonely_groups, nothing_left
 from agentevolver.trainer.metrics import metrics_apart, rollout_metrics
 from tests.trajectories import trajectory
 
@@ -88,6 +88,12 @@ def test_a_group_that_was_asked_for_one_rollout_is_not_lonely():
 def test_the_guard_ends_the_run_at_once_when_every_rollout_failed():
     with pytest.raises(RolloutsFailed, match=r"2 of 2 rollouts .*1 x env_error.*1 x llm_error.*the last one: no reply"):
         FailureGuard(0.5, 2).check([failed(), failed("llm_error", "no reply")])
+
+
+def test_a_step_of_which_nothing_is_left_says_why():
+    told = str(nothing_left([record(), failed("agent_error", "it raised"), record(group="h"), failed()]))
+    assert "2 of 4 rollouts failed (1 x agent_error, 1 x env_error)" in told and told.endswith("the last failure: gone")
+    assert "no sample fits the limits" in str(nothing_left([record()]))
 
 
 def test_the_guard_ends_the_run_after_failed_steps_in_a_row_only():

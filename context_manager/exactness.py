@@ -70,15 +70,14 @@ def check_template(
     if settings.observation_role is not None or tools is None:
         roles.append(settings.observation_role or "user")
     warnings = []
-    unseen = tools is not None and not _shows(renderer.for_tools(tools or [_TOOL]))
-    if unseen:
+    if tools is not None and renderer.for_tools(tools or [_TOOL]).render(_OPENING) == renderer.render(_OPENING):
         warnings.append(
             "the chat template does not show the model its tools: a policy that was not trained on these very tools "
             "cannot know what to call, set tool_format to none for it"
         )
     for role in roles:
         try:
-            drift = find_drift(renderer, settings, role, tools or (), unseen=unseen)
+            drift = find_drift(renderer, settings, role, tools or ())
         except ChatTemplateError as error:
             if role != "calls and user":
                 raise
@@ -95,28 +94,19 @@ def check_template(
 
 
 def find_drift(
-    renderer: ChatRenderer,
-    settings: ContextSettings,
-    role: Role,
-    tools: Sequence[Mapping[str, Any]] = (),
-    *,
-    unseen: bool = False,
+    renderer: ChatRenderer, settings: ContextSettings, role: Role, tools: Sequence[Mapping[str, Any]] = ()
 ) -> Drift | None:
     """Return where the prompts of an episode whose environment speaks as `role` part from what the chat template
     renders of the whole conversation, None if nowhere.
 
-    The replies are those that the template itself writes, with a thought where it knows thoughts. `unseen`: tools that
-    the template does not show are let pass.
+    The replies are those that the template itself writes, with a thought where it knows thoughts.
 
     Raises:
-        ChatTemplateError: the chat template refuses the conversation, cannot be taken apart, or does not show tools.
+        ChatTemplateError: the chat template refuses the conversation, or cannot be taken apart.
     """
     calls = role.startswith("calls")
     if calls:
-        tools = tools or [_TOOL]
-        renderer = renderer.for_tools(tools)
-        if not unseen and not _shows(renderer):
-            raise ChatTemplateError("the chat template does not show the model its tools: set tool_format to none")
+        renderer = renderer.for_tools(tools or [_TOOL])
     context = template_class(settings.context_template)(renderer, _LIMITS, settings)
     context.start(_OPENING)
     past = list(context.messages)
@@ -136,11 +126,6 @@ def find_drift(
     drift = drift or _compare(renderer, TURNS + 1, prompt, past)
     _edit(context)
     return drift
-
-
-def _shows(renderer: ChatRenderer) -> bool:
-    """Whether the chat template writes the tools that it is given."""
-    return str(renderer.tools[0]["function"]["name"]) in renderer.render(_OPENING)
 
 
 def _exact(renderer: ChatRenderer, role: Role, tools: Sequence[Mapping[str, Any]]) -> str:

@@ -112,6 +112,11 @@ def test_a_user_who_speaks_after_tools_is_warned_of_apart():
     assert "an episode would fail: the chat template refuses messages" in warning
 
 
+def test_tools_that_the_model_does_not_get_to_see_are_spoken_of():
+    first, *_ = check_template(real("deepseekv3"), settings(), [])
+    assert first.startswith("the chat template does not show the model its tools")
+
+
 def test_what_a_template_refuses_is_refused():
     with pytest.raises(ChatTemplateError, match="refuses messages of the roles user, assistant, tool"):
         check_template(real("gptoss"), settings(observation_role="tool"))

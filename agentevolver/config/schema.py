@@ -6,6 +6,7 @@ checks the models.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from agentevolver.config.agent import AgentSettings
 from agentevolver.config.devices import Device
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
-from agentevolver.tools.formats import TOOL_FORMATS
+from agentevolver.tools.formats import TOOL_FORMATS, VLLM
 from agentevolver.utils.names import one_of
 from context_manager.settings import ContextLimits, ContextSettings
 from experience_manager.settings import PRESETS, ExperienceSettings
@@ -51,8 +52,8 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     step_timeout_s: float = Field(600, gt=0, description="seconds of one model call")
     tool_format: str = Field(
         "none",
-        description="how the model writes tool calls, by name; auto: as its chat template does; none: agents act by "
-        "text",
+        description="how the model writes tool calls, by name, or vllm:NAME for a parser of vLLM's; auto: as its chat "
+        "template does; none: agents act by text",
     )
     parallel_tool_calls: bool = Field(
         True, description="several calls of a reply are carried out; false: the first alone"
@@ -62,7 +63,8 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     @field_validator("tool_format")
     @classmethod
     def _tool_format(cls, value: str) -> str:
-        return one_of(value, ("auto", "none", *TOOL_FORMATS))
+        # Which parsers vLLM has is asked when it is imported.
+        return value if re.fullmatch(rf"{VLLM}\w+", value) else one_of(value, ("auto", "none", *TOOL_FORMATS))
 
 
 class EnvironmentSettings(Section):

@@ -31,7 +31,7 @@ from agentevolver.monitor.console import Console
 from agentevolver.monitor.log import Status
 from agentevolver.rollout.tool_calls import ToolsMissing, no_tools, read_tools
 from agentevolver.run import cold_start
-from agentevolver.tools.formats import detect_format
+from agentevolver.tools.formats import VLLM, detect_format, tool_format
 from agentevolver.types import Task
 from agentevolver.utils import net
 from agentevolver.utils.openings import replace_query
@@ -232,6 +232,8 @@ def _train(config: DictConfig, settings: Settings) -> None:
     ):
         from agentevolver.trainer.run import run
 
+        if settings.rollout.tool_format.startswith(VLLM):
+            tool_format(settings.rollout.tool_format, make_renderer(config).tokenizer)
         run(for_verl(config), settings)
 
 

@@ -16,6 +16,7 @@ from agentevolver.config.schema import of_verl
 from agentevolver.errors import ConfigError
 from agentevolver.llm import Role
 from agentevolver.llm.settings import LLMSettings, TeacherSettings
+from agentevolver.tools.formats import TOOL_FORMATS
 from experience_manager.settings import ExperienceSettings
 from task_manager.settings import TaskManagerSettings
 
@@ -141,6 +142,13 @@ def test_a_wrong_override_is_one_line_that_says_what_to_change(override, message
 
 
 ENABLED = "attribution_driven_credit_assignment.enable=true"
+
+
+@pytest.mark.parametrize("name", ["auto", "none", "vllm:hermes", *TOOL_FORMATS])
+def test_a_tool_format_is_taken_by_name(name):
+    assert (
+        load(None, ["device=cpu", f"actor_rollout_ref.rollout.tool_format={name}"]).settings.rollout.tool_format == name
+    )
 
 
 def test_a_role_for_observations_has_no_place_beside_a_tool_format():

@@ -15,6 +15,7 @@ from agentevolver.types import Task
 from context_manager.chat import ChatRenderer
 from env_service.client import EnvRequestError
 from env_service.contract import NO_NATIVE_TOOLS
+from tests.chat_tokenizers import CHATML, build_tokenizer
 from tests.real_tokenizers import build_family
 from tests.tools_of_families import TOOL_FAMILIES
 
@@ -239,3 +240,12 @@ class TestTheChatTemplate:
         self.check("qwen3", "actor_rollout_ref.rollout.tool_format=hermes")
         (line,) = capsys.readouterr().err.splitlines()
         assert "answers of tools and messages of the user's after them" in line
+
+
+def test_a_format_that_the_chat_template_does_not_tell_is_refused_before_anything_is_opened(monkeypatch, tmp_path):
+    overrides = ["device=cpu", f"experiment.root={tmp_path}", "actor_rollout_ref.rollout.tool_format=auto"]
+    monkeypatch.setattr(main, "list_tasks", lambda *_: (tasks_of(1), []))
+    monkeypatch.setattr(main, "make_renderer", lambda _: ChatRenderer(build_tokenizer(CHATML, "<|im_end|>")))
+    monkeypatch.setattr(main, "check_episodes", lambda *_: pytest.fail("an episode was opened"))
+    with pytest.raises(ConfigError, match=r"tool_format.*auto.*hermes"):
+        main.prepare(OmegaConf.create(), load(None, overrides).settings)

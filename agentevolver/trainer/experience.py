@@ -238,9 +238,9 @@ class RunExperience:
         still: dict[str, list[str]] = {}
         for rolled, tasks in owed.items():
             trajectories = [
-                Trajectory.from_dict(record)
-                for record in read_jsonl(self._directory / "trajectories" / rolled)
-                if self._known_as(Task.from_dict(record["task"])) in set(tasks)
+                trajectory
+                for trajectory in map(Trajectory.from_dict, read_jsonl(self._directory / "trajectories" / rolled))
+                if self._known_as(trajectory.task) in set(tasks)
             ]
             metrics, undistilled = self._distilled(trajectories)
             self._early |= metrics

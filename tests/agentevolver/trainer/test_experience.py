@@ -189,7 +189,7 @@ def navigation_over(folder, monkeypatch, **methods):
     ready = {"__ray_ready__": lambda: None, "settled": lambda: None}
     navigation = RunExperience.__new__(RunExperience)
     navigation._directory, navigation._waits, navigation._owns_pool = folder, True, True
-    navigation._pending, navigation._early = [], {}
+    navigation._pending, navigation._early, navigation._several = [], {}, False
     navigation._actor = SimpleNamespace(**{name: Called(method) for name, method in {**ready, **methods}.items()})
     return navigation
 
@@ -231,6 +231,27 @@ def test_rollouts_whose_distillation_failed_are_distilled_again_counted_and_owed
     asked.clear()
     fill()
     assert asked == []
+
+
+def test_tasks_of_one_id_in_two_environments_are_each_rolled_out_and_owed_for_themselves(tmp_path, monkeypatch):
+    def warm_start(records):
+        return Filling({}, tuple(one.task.task_id for one in records if one.task.env_type == "lake"))
+
+    def roll_out(tasks, n):
+        return [
+            trajectory(group_id=one.env_type, rollout_id=0, task=one.to_dict(), outcome={"score": 1.0, "success": True})
+            for one in tasks
+        ]
+
+    navigation = navigation_over(
+        tmp_path, monkeypatch, warm_start=warm_start, save=lambda _: None, restore=lambda *_: True
+    )
+    navigation._rollouts, navigation._several = 1, True
+    navigation.fill("warm_start", [Task("0", "pocket"), Task("0", "lake")], roll_out, lambda *_: None)
+    known = json.loads((tmp_path / "experience" / "warm_start.json").read_text())
+    assert known["tasks"] == ["pocket/0", "lake/0"]
+    # An id is all that the experience manager tells: both are distilled once more, which joins what is there.
+    assert known["undistilled"] == {"warm_start_0.jsonl": ["pocket/0", "lake/0"]}
 
 
 def test_rollouts_that_a_lost_actor_was_to_distil_are_owed(tmp_path, monkeypatch):

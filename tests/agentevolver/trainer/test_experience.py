@@ -188,6 +188,7 @@ def navigation_over(folder, monkeypatch, **methods):
     monkeypatch.setattr("agentevolver.trainer.experience.ray.get", lambda reference, timeout=None: reference)
     ready = {"__ray_ready__": lambda: None, "settled": lambda: None}
     navigation = RunExperience.__new__(RunExperience)
+    navigation._several = False
     navigation._directory, navigation._waits, navigation._owns_pool = folder, True, True
     navigation._pending, navigation._early, navigation._several = [], {}, False
     navigation._actor = SimpleNamespace(**{name: Called(method) for name, method in {**ready, **methods}.items()})

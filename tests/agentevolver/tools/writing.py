@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mistral_common.protocol.instruct.messages import AssistantMessage
@@ -19,48 +19,29 @@ from mistral_common.tokens.tokenizers import instruct
 from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy, TokenizerVersion
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from tests.real_tokenizers import FAMILIES, build_real, package_file, real_template
+from tests.real_tokenizers import FAMILIES, Family, build_family, package_file
+from tests.tools_of_families import TOOL_FAMILIES
 
 Call = tuple[str, Mapping[str, Any]]
-# Template -> the family whose control tokens are its own.
-_TOKENS_OF = {
-    "qwen2_5": "qwen2_5",
-    "qwen3": "qwen3",
-    "qwen3_instruct_2507": "qwen3",
-    "qwen3_5_think": "qwen3",
-    "qwen3_5_nothink": "qwen3",
-    "qwen3_6": "qwen3",
-    "nemotron_3_nano": "qwen3",
-    "llama3_1": "llama3_1",
-    "llama3_2": "llama3_1",
-    "glm4moe": "glm4moe",
-    "deepseekv3": "deepseekv3",
-}
-_HARMONY = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>", "<|return|>")
-_GEMMA4 = ("<|turn>", "<turn|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>")
 _DEEPSEEK = tuple(f"<\uff5ctool\u2581{name}\uff5c>" for name in ("call\u2581begin", "call\u2581end", "sep"))
+_GEMMA4 = ("<|turn>", "<turn|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>")
+_QWEN3, _DEEPSEEK_V3 = FAMILIES["qwen3"], FAMILIES["deepseekv3"]
+_FAMILIES = {
+    **TOOL_FAMILIES,
+    "qwen3_6": replace(_QWEN3, template="qwen3_6"),
+    "nemotron_3_nano": replace(_QWEN3, template="nemotron_3_nano"),
+    "gemma4": Family("gemma4", "<turn|>", ("<pad>", *_GEMMA4)),
+    "deepseekv3": replace(_DEEPSEEK_V3, added=(*_DEEPSEEK_V3.added, *_DEEPSEEK)),
+}
 
 
 @functools.cache
 def template_tokenizer(template: str) -> PreTrainedTokenizerFast:
-    """Return the real template over the family's control tokens and bytes."""
-    family = FAMILIES[_TOKENS_OF.get(template, "phi3_5")]
-    tokenizer = Tokenizer.from_str(build_real(_TOKENS_OF.get(template, "phi3_5")).backend_tokenizer.to_str())
-    eos = family.eos
-    if template == "gptoss":
-        eos = "<|return|>"
-        tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in _HARMONY])
-    if template == "gemma4":
-        eos = "<turn|>"
-        tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in _GEMMA4])
-    if template == "deepseekv3":
-        tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in _DEEPSEEK])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=eos, pad_token=family.special[0], chat_template=real_template(template)
-    )
+    """Return a real template over the family's control tokens and bytes."""
+    return build_family(_FAMILIES[template])
 
 
 @dataclass(frozen=True)
@@ -116,7 +97,7 @@ def by_template(template: str, calls: Sequence[Call], words: str, *, as_text: bo
     return whole[len(prompt) :].removesuffix("\n")
 
 
-def _single(template: str, joint: str, *, prompt: str = "") -> Callable[[Sequence[Call], str], str]:
+def _single(template: str, joint: str) -> Callable[[Sequence[Call], str], str]:
     """A template that writes one call a message: several are joined as the family's documents say."""
 
     def text(calls: Sequence[Call], words: str) -> str:

@@ -64,7 +64,7 @@ class RolloutSettings(ContextSettings, FlowSettings, AgentSettings, Section):
     @classmethod
     def _tool_format(cls, value: str) -> str:
         # Which parsers vLLM has is asked when it is imported.
-        return value if re.fullmatch(rf"{VLLM}\w+", value) else one_of(value, ("auto", "none", *TOOL_FORMATS))
+        return value if re.fullmatch(rf"{VLLM}[\w-]+", value) else one_of(value, ("auto", "none", *TOOL_FORMATS))
 
 
 class EnvironmentSettings(Section):

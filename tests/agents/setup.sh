@@ -34,11 +34,6 @@ if ! suits "$python"; then
     echo "setup.sh: $python is $("$python" --version 2>&1); requirements/agents.lock is for Python 3.11 and 3.12 alone. Set PYTHON." >&2
     exit 1
 fi
-if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
-    echo "setup.sh: codex, the command-line agent, comes from npm, and node or npm is not on PATH: install Node.js 16 or newer" >&2
-    exit 1
-fi
-
 if $force; then rm -rf "$venv"; fi
 if ! cmp -s "$lock" "$venv/.agentevolver-lock"; then
     echo "Making $venv"
@@ -46,6 +41,12 @@ if ! cmp -s "$lock" "$venv/.agentevolver-lock"; then
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement "$lock"
     "$venv/bin/python" -I -c 'import agents, anthropic, langchain_openai, openai, pydantic_ai, smolagents' >/dev/null
     cp "$lock" "$venv/.agentevolver-lock"
+fi
+if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
+    if [[ $EUID != 0 ]] || ! command -v apt-get >/dev/null || ! { apt-get update -qq && apt-get install -y -qq nodejs npm >/dev/null; }; then
+        echo "setup.sh: codex, the command-line agent, comes from npm, and node or npm is not on PATH: install Node.js 16 or newer" >&2
+        exit 1
+    fi
 fi
 if ! cmp -s "$folder/codex/package-lock.json" "$venv/.agentevolver-codex"; then
     mkdir -p "$venv/codex"

@@ -7,7 +7,9 @@ set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 bash "$root/install.sh"
 cd "$root"
-.venv/bin/python -c "import agents" 2>/dev/null || .venv/bin/python -m pip install --quiet "openai-agents>=0.24"
+# Without what it depends on, which is there: its pins would replace some of those that this project was tested with.
+.venv/bin/python -c "import agents" 2>/dev/null ||
+    .venv/bin/python -m pip install --quiet --no-deps $(grep -oE '^(openai-agents|griffelib)==[0-9.]+' requirements/agents.lock)
 policy=$root/experiments/seed_hermes
 [[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.builtin.seed.policy --syntax hermes --splits dev --out "$policy"
 exec .venv/bin/python launcher.py --conf examples/openai_agents.yaml "actor_rollout_ref.model.path=$policy" "$@"

@@ -369,7 +369,7 @@ class GatewayRollout:
     def _record(self, call: _Call, generated: Generated, seconds: float, room: int) -> Completion:
         """Freeze a reply on its chain, and return it."""
         ids, renderer, stop = generated.ids, call.tools.renderer, call.request.stop
-        parsed = call.tools.read(ids, may_call=call.request.may_call)
+        parsed = call.tools.read(call.prompt, ids, may_call=call.request.may_call)
         content, stopped_by = parsed.content, None
         ended = renderer.ends_turn(ids) or len(ids) < room
         if cut := [(place, text) for text in stop if (place := content.find(text)) >= 0]:

@@ -11,6 +11,7 @@ import orjson
 
 from agentevolver.gateway.request import invalid
 from agentevolver.tools.formats import ToolFormat
+from agentevolver.tools.reply import END_THINK, begins_in_thought
 from agentevolver.tools.schema import Parsed, ToolSpec
 from context_manager.chat import ChatRenderer
 
@@ -26,9 +27,12 @@ class Toolbox:
     renderer: ChatRenderer
     tool_format: ToolFormat | None
 
-    def read(self, ids: Sequence[int], *, may_call: bool) -> Parsed:
-        """Return a reply's text and calls. What was meant as a call and is none stays in the text."""
+    def read(self, prompt_ids: Sequence[int], ids: Sequence[int], *, may_call: bool) -> Parsed:
+        """Return a reply's text and calls. What was meant as a call and is none stays in the text, and what stands in
+        a thought that the prompt opened and that was cut is no call."""
         if self.tool_format is None or not self.specs or not may_call:
+            return Parsed(self.renderer.text(ids))
+        if begins_in_thought(self.renderer.tokenizer, prompt_ids) and END_THINK not in self.renderer.raw_text(ids):
             return Parsed(self.renderer.text(ids))
         parsed = self.tool_format.parse(ids, self.specs)
         return parsed if parsed.calls else Parsed(self.renderer.text(ids), (), parsed.problems)

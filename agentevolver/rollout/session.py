@@ -21,7 +21,7 @@ from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.flows import Answer, has_failed
 from agentevolver.rollout.policy import ChatEngine, Summariser
 from agentevolver.rollout.tool_calls import ToolReply, ToolsMissing, ToolUse, check_calls, read_tools, specs_of
-from agentevolver.tools.reply import END_THINK, THINK
+from agentevolver.tools.reply import END_THINK, begins_in_thought
 from agentevolver.tools.schema import Parsed, ToolSpec
 from agentevolver.types import Step
 from agentevolver.utils import seeds
@@ -34,8 +34,6 @@ Message = dict[str, Any]
 
 # More calls than any template needs before one prompt: a template that goes on asking would never let the policy act.
 MAX_SIDE_CALLS = 8
-# Of a prompt's end, enough to hold `<think>` and a line break in any vocabulary.
-_THOUGHT_TOKENS = 12
 
 
 class EnvClient(GradedWorld, Protocol):
@@ -182,8 +180,7 @@ class LiveSession:
         """Whether a prompt ends inside a thought, so that the reply begins in it."""
         if self.tool_use is None or self.tool_use.format is None:
             return False
-        end = self.context.renderer.tokenizer.decode(prompt_ids[-_THOUGHT_TOKENS:], skip_special_tokens=False)
-        return end.rstrip().endswith(THINK)
+        return begins_in_thought(self.context.renderer.tokenizer, prompt_ids)
 
     def _answers(self, reply: ToolReply, state: Sequence[Message]) -> list[Message]:
         if reply.is_text:

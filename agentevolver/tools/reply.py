@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 THINK, END_THINK = "<think>", "</think>"
+# Of a prompt's end, enough to hold `<think>` and a line break in any vocabulary.
+_OPENING_TOKENS = 12
 # A backtick alone: three of them are a block of code, in which some families write calls.
 _QUOTED = re.compile(r"(?<!`)`\Z")
 
@@ -82,3 +84,9 @@ class ReplyReader:
             marks += [mark for mark in found if not _QUOTED.search(text, max(0, mark.start - 2), mark.start)]
             marks.sort(key=lambda mark: mark.start)
         return Reply(text, tuple(marks))
+
+
+def begins_in_thought(tokenizer: ReplyTokenizer, prompt_ids: Sequence[int]) -> bool:
+    """Whether a prompt ends with an opened thought, so that the reply begins in it."""
+    end = tokenizer.decode(prompt_ids[-_OPENING_TOKENS:], skip_special_tokens=False)
+    return end.rstrip().endswith(THINK)

@@ -1,5 +1,6 @@
 """Native tool calls through the gateway, with the real templates and formats."""
 
+import copy
 import json
 
 import openai
@@ -113,3 +114,22 @@ async def test_responses_call_tools_plain_streamed_and_by_id(qwen, played, serve
         with pytest.raises(openai.BadRequestError, match="no response of this rollout"):
             await client.responses.create(model="policy", previous_response_id="resp_x", input="a")
     assert played.chains == 1 and len(played.samples()) == 1
+
+
+async def test_what_is_cut_inside_a_thought_that_the_prompt_opened_calls_nothing(qwen, server):
+    thinking = copy.deepcopy(qwen)
+    thinking.chat_template = qwen.chat_template.replace(
+        "<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n<think>\\n' }}"
+    )
+    assert thinking.chat_template != qwen.chat_template
+    cut = qwen.encode(f"I could {CALL % 'a'} or", add_special_tokens=False)
+    engine = ScriptedEngine([cut, *ids(qwen, f"Hm.</think>{CALL % 'b'}")])
+    played = rollout(ChatRenderer(thinking), engine, tool_format("hermes", thinking))
+    endpoint = server.open(played)
+    async with openai.AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint.api_key) as client:
+        said = [
+            (await client.chat.completions.create(model="policy", messages=[user(text)], tools=[SEARCH])).choices[0]
+            for text in ("find it", "find that")
+        ]
+    assert said[0].message.tool_calls is None and "I could" in said[0].message.content
+    assert [call.function.name for call in said[1].message.tool_calls] == ["search"]

@@ -1,0 +1,319 @@
+"""What only the whole of a configuration can refuse: keys that are right each by itself, and not together."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.config.agent import check_agent
+from agentevolver.config.loss_modes import check_loss
+from agentevolver.config.schema import (
+    TEACHER_ENVIRONMENTS,
+    TEACHER_NOTES,
+    RolloutSettings,
+    Settings,
+    SizeSettings,
+    place_of,
+)
+from agentevolver.errors import ConfigError
+from agentevolver.flows import checked_flow
+from agentevolver.llm.settings import OFFLINE, POLICY, Role
+from agentevolver.message_logs import LogError, find_logs
+from agentevolver.utils.secrets import secret
+from context_manager.registry import checked_template
+from experience_manager.guide import guided_count, validation_rollouts
+from task_manager.settings import WITHOUT_JUDGE, file_of
+
+# Roles that are asked to make tasks, and nothing else.
+MAKING = (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER)
+
+
+def check_settings(settings: Settings, config: DictConfig) -> None:
+    """Refuse settings that do not go together, or would have no effect; `config` is the tree they were read from.
+
+    Raises:
+        ConfigError: with one line that says what to change.
+    """
+    _check_rollout(settings.rollout)
+    _check_environments(settings)
+    _check_tasks(settings)
+    _check_cold_start(settings, config)
+    _check_guidance(settings)
+    _check_guided_training(settings, config)
+    check_loss(config, boosts=settings.exp_manager.strips and settings.exp_manager.selective_boosting)
+    _check_roles(settings)
+    if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
+        raise ConfigError(
+            "algorithm.use_kl_in_reward = true: attribution reads the outcome alone, a penalty in the reward would be "
+            "lost; use "
+            "actor_rollout_ref.actor.use_kl_loss"
+        )
+
+
+def _check_rollout(rollout: RolloutSettings) -> None:
+    """Refuse keys that the chosen template or flow would not read; a class of the user's own says itself which ones it
+    reads."""
+    if rollout.sample_choice is not None and rollout.max_samples_per_trajectory is None:
+        raise ConfigError(
+            f"{place_of('rollout.sample_choice')} has no effect without max_samples_per_trajectory: set that, or "
+            "remove it"
+        )
+    if rollout.tool_format != "none" and rollout.observation_role is not None:
+        raise ConfigError(
+            f"{place_of('rollout.observation_role')} = {rollout.observation_role}: with tool_format = "
+            f"{rollout.tool_format} a tool's answer is of the role tool and all else of the user's: remove one of the "
+            "keys"
+        )
+    if ":" not in rollout.context_template:
+        checked_template(rollout)
+    if ":" not in rollout.agent_flow:
+        checked_flow(rollout)
+    check_agent(
+        rollout, template=rollout.context_template, flow=rollout.agent_flow, observation_role=rollout.observation_role
+    )
+
+
+def _check_environments(settings: Settings) -> None:
+    """Refuse environments that nothing would be done with, and questions about ones that are not trained on."""
+    section, several = settings.task_manager, settings.env_service.is_mixture
+    if not any(environment.val_splits for environment in settings.environments):
+        raise ConfigError("env_service.environments: val_splits is [] for all of them, so nothing would be validated")
+    for name, own in settings.env_service.environments.items():
+        if own.native_tools is not None and settings.rollout.tool_format == "none":
+            raise ConfigError(
+                f"env_service.environments.{name}.native_tools has no effect while {place_of('rollout.tool_format')} = "
+                "none: remove it, or set that"
+            )
+    for environment in settings.environments:
+        if not environment.weight and not environment.val_splits:
+            raise ConfigError(
+                f"env_service.env_type.{environment.env_type} = 0, and it has no val_splits: give it one of them, or "
+                "remove it"
+            )
+    if section.env_types is None:
+        return
+    if not several or not section.mixture.needs_synthetic:
+        why = "there are no synthetic tasks" if several else "env_service.env_type names one environment"
+        raise ConfigError(f"task_manager.env_types has no effect: {why}; remove it")
+    trained = [environment.env_type for environment in settings.environments if environment.weight > 0]
+    for name in section.env_types:
+        if name not in trained:
+            raise ConfigError(
+                f"task_manager.env_types: {name} is not trained on; environments that are: {', '.join(trained)}"
+            )
+
+
+def _check_questioned(settings: Settings) -> None:
+    """Refuse, of several environments, tasks that would not be there, and what fits one environment alone."""
+    section = settings.task_manager
+    for environment in settings.environments:
+        name = environment.env_type
+        if name not in settings.questioned and environment.weight > 0 and not section.mixture.use_original_tasks:
+            raise ConfigError(
+                f"task_manager.mixture.use_original_tasks = false leaves nothing of {name}, which "
+                "task_manager.env_types does not name: name it there, or give it the weight 0"
+            )
+    if len(settings.questioned) > 1:
+        for key in ("env_profile", "action_format"):
+            if (value := getattr(section, key)) is not None:
+                raise ConfigError(
+                    f"task_manager.{key} = {value} is one environment's, and tasks are made for "
+                    f"{', '.join(settings.questioned)}: remove it, or name one in task_manager.env_types"
+                )
+    for name in settings.questioned if section.n == 0 else ():
+        if not (path := file_of(section.train_data_path, name)).exists():
+            raise ConfigError(
+                f"task_manager.mixture.synthetic_data_ratio = {section.mixture.synthetic_data_ratio:g}, but there is "
+                f"no file of synthetic tasks of {name} at {path}: set task_manager.n to 1 or more to make them, or "
+                f"leave {name} out of task_manager.env_types"
+            )
+
+
+def _check_cold_start(settings: Settings, config: DictConfig) -> None:
+    """Refuse a cold start from nothing, or into adapters."""
+    files = settings.cold_start.files
+    if not files or (settings.experiment_dir / "cold_start" / "done.json").exists():
+        return
+    if OmegaConf.select(config, "actor_rollout_ref.model.lora_rank"):
+        raise ConfigError(
+            "cold_start trains the whole model, and actor_rollout_ref.model.lora_rank asks for adapters: set it to 0, "
+            "or fine-tune before and give the result as actor_rollout_ref.model.path"
+        )
+    try:
+        find_logs(files)
+    except LogError as error:
+        raise ConfigError(f"cold_start.files: {error}") from error
+
+
+def _check_tasks(settings: Settings) -> None:
+    """Refuse tasks that would not be there, and graders that could not grade what is trained on."""
+    section = settings.task_manager
+    mixture, grader = section.mixture, section.grader
+    if not mixture.needs_synthetic:
+        if section.curriculum.synthesize_every_epochs > 0:
+            raise ConfigError(
+                "task_manager.curriculum.synthesize_every_epochs makes tasks that nobody trains on: set "
+                "task_manager.mixture.synthetic_data_ratio above 0"
+            )
+    elif settings.env_service.is_mixture:
+        _check_questioned(settings)
+    elif section.n == 0 and not section.train_data_path.exists():
+        raise ConfigError(
+            f"task_manager.mixture.synthetic_data_ratio = {mixture.synthetic_data_ratio:g}, but there is no file of "
+            "synthetic tasks at "
+            f"task_manager.train_data_path = {section.train_data_path}: set task_manager.n to 1 or more to make them"
+        )
+    if mixture.use_original_tasks and (
+        grader.original_grader in ("state", "state-llm") or "-gt" in grader.original_grader
+    ):
+        raise ConfigError(
+            f"task_manager.grader.original_grader = {grader.original_grader}: the environment's own tasks come "
+            "without a reference, write "
+            "env or a judge that needs none (llm, llm-binary, avg-llm)"
+        )
+    chosen = "fallback_grader" if grader.synthetic_grader == "auto" else "synthetic_grader"
+    name = getattr(grader, chosen)
+    if mixture.needs_synthetic and (name == "env" or (name in ("state", "state-llm") and chosen == "fallback_grader")):
+        raise ConfigError(
+            f"task_manager.grader.{chosen} = {name} cannot grade such tasks, name a judge (llm-binary-gt-no_constraint)"
+        )
+    if (
+        mixture.needs_synthetic
+        and name == "state-llm"
+        and not grader.fallback_grader.removeprefix("avg-").startswith("llm")
+    ):
+        raise ConfigError(
+            "task_manager.grader.synthetic_grader = state-llm asks the judge that "
+            "task_manager.grader.fallback_grader names, and that is "
+            f"{grader.fallback_grader}: name a judge (llm-binary-gt-no_constraint)"
+        )
+
+
+def _check_guidance(settings: Settings) -> None:
+    """Refuse guidance that no rollout would be given."""
+    section, sizes = settings.exp_manager, settings.sizes
+    for mode, key, n, guided in (
+        (
+            section.train_rollout_mode,
+            "rollout.n",
+            sizes.n,
+            guided_count(sizes.n, "mixed", section.rollout_ratio, section.ratio_rounding),
+        ),
+        (section.val_rollout_mode, "rollout.val_kwargs.n", sizes.val_n, validation_rollouts(section, sizes.val_n)[1]),
+    ):
+        if mode == "mixed" and guided == 0:
+            raise ConfigError(
+                f"exp_manager.rollout_ratio = {section.rollout_ratio:g} guides none of the actor_rollout_ref.{key} = "
+                f"{n} rollouts of a "
+                "task: set it higher"
+            )
+    if section.guides and not section.distils and section.backend == "embedded":
+        store = section.store or settings.experiment_dir / "experience.sqlite"
+        if not store.exists():
+            raise ConfigError(
+                f"exp_manager guides rollouts, but nothing fills the pool and there is none at {store}: set "
+                "init_exp_before_training, or "
+                "reme.enable_summarizer and reme.updated_freq, or give exp_manager.store"
+            )
+
+
+def _check_guided_training(settings: Settings, config: DictConfig) -> None:
+    """Refuse what verl would do to guided rollouts that is not meant."""
+    section = settings.exp_manager
+    if section.strips and OmegaConf.select(config, "algorithm.rollout_correction.bypass_mode"):
+        raise ConfigError(
+            "algorithm.rollout_correction.bypass_mode = true takes the log-probs of the guided prompt for those of "
+            "the one that is trained "
+            "on: set it to false, or exp_manager.train_sample_mode to allkeep"
+        )
+    if section.kl_to == "old" and not OmegaConf.select(config, "actor_rollout_ref.actor.use_kl_loss"):
+        raise ConfigError(
+            "exp_manager.kl_to = old has no effect without actor_rollout_ref.actor.use_kl_loss: set that, or remove "
+            "the key"
+        )
+    if (section.init_exp_before_training or section.scout.split) and OmegaConf.select(
+        config, "algorithm.filter_groups.enable"
+    ):
+        raise ConfigError(
+            "algorithm.filter_groups.enable = true would filter the rollouts that fill the pool too: use one of them"
+        )
+    trainer = config.trainer
+    if section.scout.split and not (trainer.test_freq > 0 or trainer.get("val_only")):
+        raise ConfigError(
+            "exp_manager.scout.split has no effect while trainer.test_freq is not above 0: there is no last validation"
+        )
+
+
+def _check_roles(settings: Settings) -> None:
+    """Refuse roles that nobody can play, before anything is started."""
+    for role in settings.roles:
+        check_role(settings, role, outside_rollouts=role in settings.roles_outside_rollouts)
+
+
+def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> None:
+    """Refuse a role that nobody can play; `outside_rollouts`: it is also asked while no policy is served.
+
+    Raises:
+        ConfigError: with one line that says what to change.
+    """
+    endpoint = settings.llm.endpoint(role)
+    notes_alone = role is Role.SUMMARISER and not outside_rollouts and not settings.exp_manager.asks_summariser
+    known = TEACHER_NOTES if notes_alone else TEACHER_ENVIRONMENTS
+    asked = _asked_about(settings, role)
+    unknown = [name for name in asked if name not in known]
+    if endpoint.base_url == OFFLINE and unknown:
+        verb = "names" if settings.env_service.is_mixture else "is"
+        made = settings.env_service.is_mixture and role in MAKING
+        hint = f", or leave {unknown[0]} out of task_manager.env_types" if made else ""
+        raise ConfigError(
+            f"llm.base_url = offline: as {role.value} the built-in teacher knows the environments {', '.join(known)} "
+            "alone, and "
+            f"env_service.env_type {verb} {unknown[0]}; name an endpoint for the role {role.value}{hint}"
+        )
+    if endpoint.base_url == POLICY and outside_rollouts:
+        raise ConfigError(
+            f"llm.roles.{role.value}.base_url = policy: the role is also asked while no policy is served (before "
+            "training, or between "
+            "rollouts), name another endpoint"
+        )
+    if endpoint.key_variable is not None and not secret(endpoint.key_variable):
+        raise ConfigError(
+            f"the role {role.value} asks {endpoint.base_url}, whose key is missing: set {endpoint.key_variable} in "
+            ".env, or "
+            "llm.api_key_env: null if it wants none"
+        )
+
+
+def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
+    """Return the environments that a role must know: who makes tasks, those that tasks are made for."""
+    grades = settings.task_manager.grader.original_grader not in WITHOUT_JUDGE
+    if settings.questioned and (role in MAKING or (role is Role.JUDGE and not grades)):
+        return settings.questioned
+    return settings.env_service.env_types
+
+
+def check_sizes(sizes: SizeSettings) -> None:
+    """Refuse combinations that would only fail after the rollouts."""
+    needed = sizes.max_prompt_length + sizes.max_response_length
+    gpus = sizes.n_gpus_per_node * sizes.nnodes
+    rollouts = sizes.train_batch_size * sizes.n
+    if needed > sizes.max_model_len:
+        raise ConfigError(
+            f"data.max_prompt_length + data.max_response_length = {needed} exceeds "
+            "actor_rollout_ref.rollout.max_model_len = "
+            f"{sizes.max_model_len}: set the latter to {needed}, or one of the former lower"
+        )
+    if sizes.response_length > sizes.max_response_length:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.response_length = {sizes.response_length} exceeds data.max_response_length = "
+            f"{sizes.max_response_length}: one reply must fit into the response"
+        )
+    if sizes.train_batch_size % sizes.ppo_mini_batch_size:
+        raise ConfigError(
+            f"data.train_batch_size = {sizes.train_batch_size} must be a multiple of "
+            "actor_rollout_ref.actor.ppo_mini_batch_size = "
+            f"{sizes.ppo_mini_batch_size}"
+        )
+    if rollouts % gpus:
+        raise ConfigError(
+            f"data.train_batch_size x actor_rollout_ref.rollout.n = {rollouts} must be a multiple of the {gpus} GPUs"
+        )

@@ -103,16 +103,41 @@ def kept(request: Request, body: Mapping[str, Any], completion: Completion) -> l
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The functions, and the kinds that the policy is not told of. Those of a namespace (an agent's MCP server, say)
+    are functions whose name begins with it."""
     found, ignored = [], []
     for i, tool in enumerate(read_of.list_of(body, "tools")):
-        kind = str(object_of(tool, f"tools[{i}]").get("type", "function"))
+        place = f"tools[{i}]"
+        kind = str(object_of(tool, place).get("type", "function"))
         if kind in _HOSTED:
             ignored.append(f"tools.{kind}")
+        elif kind == "namespace":
+            for j, function in enumerate(read_of.list_of(tool, "tools")):
+                made = read_of.tool_of(function, f"{place}.tools[{j}]")
+                made["function"]["name"] = _flat(tool.get("name"), made["function"].get("name"))
+                found.append(made)
         elif kind != "function":
-            raise invalid(f"tools[{i}]: tools of the type {kind[:40]!r} are not supported, functions are", "tools")
+            raise invalid(f"{place}: tools of the type {kind[:40]!r} are not supported, functions are", "tools")
         else:
-            found.append(read_of.tool_of(tool, f"tools[{i}]"))
+            found.append(read_of.tool_of(tool, place))
     return found, ignored
+
+
+def _flat(namespace: Any, name: Any) -> str:
+    """The name by which the policy knows a function of a namespace."""
+    if not isinstance(namespace, str) or not isinstance(name, str):
+        raise invalid("a namespace and each of its functions must have a name", "tools")
+    return f"{namespace}__{name}"
+
+
+def _namespaces(body: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Namespace and name of the functions of namespaces, by the name that the policy knows."""
+    return {
+        _flat(tool["name"], function["name"]): (tool["name"], function["name"])
+        for tool in body.get("tools") or ()
+        if tool.get("type") == "namespace"
+        for function in tool.get("tools") or ()
+    }
 
 
 def _messages(given: Any) -> list[Message]:
@@ -135,7 +160,8 @@ def _messages(given: Any) -> list[Message]:
         elif kind == "function_call":
             if not found or found[-1]["role"] != "assistant":
                 found.append({"role": "assistant", "content": ""})
-            call = read_of.call_of(item.get("name"), item.get("arguments") or "{}", item.get("call_id"), place)
+            name = item.get("name") if not item.get("namespace") else _flat(item["namespace"], item.get("name"))
+            call = read_of.call_of(name, item.get("arguments") or "{}", item.get("call_id"), place)
             found[-1].setdefault("tool_calls", []).append(call)
         elif kind == "function_call_output":
             answer = read_of.text_of(item.get("output"), f"{place}.output")
@@ -166,7 +192,7 @@ def reply(completion: Completion, reply_id: str, model: str, body: Mapping[str, 
         **_response(reply_id, model, body),
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "output": _items(completion, reply_id),
+        "output": _items(completion, reply_id, _namespaces(body)),
         "usage": {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -208,7 +234,7 @@ def response_id(reply_id: str) -> str:
     return f"resp_{reply_id}"
 
 
-def _items(completion: Completion, reply_id: str) -> list[dict[str, Any]]:
+def _items(completion: Completion, reply_id: str, namespaces: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
     thought, answer = completion.parted()
     items: list[dict[str, Any]] = []
     if thought:
@@ -221,7 +247,10 @@ def _items(completion: Completion, reply_id: str) -> list[dict[str, Any]]:
         )
     for call in completion.calls:
         function, known = call["function"], {"type": "function_call", "status": "completed", "call_id": call["id"]}
-        items.append({"id": f"fc_{reply_id}_{call['id']}", **known, **function})
+        item = {"id": f"fc_{reply_id}_{call['id']}", **known, **function}
+        if function["name"] in namespaces:
+            item["namespace"], item["name"] = namespaces[function["name"]]
+        items.append(item)
     return items
 
 

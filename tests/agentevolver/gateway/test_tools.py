@@ -6,6 +6,8 @@ import json
 import openai
 import pytest
 
+from agentevolver.gateway import responses
+from agentevolver.gateway.request import RequestRefused
 from agentevolver.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from context_manager.messages import for_template
@@ -133,3 +135,29 @@ async def test_what_is_cut_inside_a_thought_that_the_prompt_opened_calls_nothing
         ]
     assert said[0].message.tool_calls is None and "I could" in said[0].message.content
     assert [call.function.name for call in said[1].message.tool_calls] == ["search"]
+
+
+async def test_functions_of_a_namespace_are_called_by_their_own_name_again(qwen):
+    inner = {"type": "function", "name": "search", "parameters": SEARCH["function"]["parameters"]}
+    body = {
+        "tools": [{"type": "namespace", "name": "mcp__world", "tools": [inner]}, {**inner, "name": "plain"}],
+        "input": [{"role": "user", "content": "find it"}],
+    }
+    calls = [CALL.replace("search", name) % name for name in ("mcp__world__search", "plain")]
+    played = rollout(
+        ChatRenderer(qwen), ScriptedEngine(ids(qwen, "\n".join(calls), "well")), tool_format("hermes", qwen)
+    )
+    done = await played.complete(responses.read(body, played.remembered))
+    made = [item for item in responses.reply(done, "1", "m", body)["output"] if item["type"] == "function_call"]
+    assert [(item.get("namespace"), item["name"]) for item in made] == [("mcp__world", "search"), (None, "plain")]
+    answers = [{"type": "function_call_output", "call_id": item["call_id"], "output": "none"} for item in made]
+    await played.complete(responses.read({**body, "input": [*body["input"], *made, *answers]}, played.remembered))
+    assert played.chains == 1 and len(played.samples()) == 1
+
+
+@pytest.mark.parametrize(
+    "namespace", [{"name": "a", "tools": [{}]}, {"tools": "all"}, {"name": 3, "tools": [{"name": 4}]}]
+)
+def test_a_namespace_without_names_is_refused(namespace):
+    with pytest.raises(RequestRefused):
+        responses.read({"tools": [{"type": "namespace", **namespace}], "input": "find it"}, lambda _: None)

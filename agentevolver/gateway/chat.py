@@ -24,16 +24,7 @@ _READ = frozenset(
     {
         *("model", "messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "stop", "n", "stream"),
         *("stream_options", "response_format", "parallel_tool_calls", "modalities", *_UNSUPPORTED),
-        # What the agent keeps for itself.
-        *(
-            "user",
-            "metadata",
-            "store",
-            "service_tier",
-            "safety_identifier",
-            "prompt_cache_key",
-            "prompt_cache_retention",
-        ),
+        *read_of.AGENTS_OWN,
     }
 )
 

@@ -18,6 +18,11 @@ from jsonschema.exceptions import SchemaError
 Message = dict[str, Any]
 Finish = Literal["stop", "length", "tool_calls"]
 _CLOSE = "</think>"
+# What an agent of OpenAI's APIs keeps for itself, or has a meaning with the maker's own models alone.
+AGENTS_OWN = (
+    *("user", "metadata", "store", "service_tier", "safety_identifier"),
+    *("prompt_cache_key", "prompt_cache_retention"),
+)
 
 
 class RequestRefused(Exception):

@@ -32,16 +32,7 @@ _READ = frozenset(
             "text",
         ),
         *("stream", "stream_options", "parallel_tool_calls", *_UNSUPPORTED),
-        # What the agent keeps for itself, and what has a meaning with the maker's own models alone.
-        *(
-            "user",
-            "metadata",
-            "store",
-            "service_tier",
-            "safety_identifier",
-            "prompt_cache_key",
-            "prompt_cache_retention",
-        ),
+        *read_of.AGENTS_OWN,
         *("include", "truncation", "client_metadata"),
     }
 )

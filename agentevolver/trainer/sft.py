@@ -101,7 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         world_size=ranks,
     )
     get_torch_device().set_device(rank)
-    episodes = len(read_jsonl(options.folder / EPISODES))
+    with (options.folder / EPISODES).open("rb") as lines:
+        episodes = sum(1 for _ in lines)
     SFTTrainer(sft_config(config, settings, options.folder, episodes)).fit()
     dist.destroy_process_group()
     return 0

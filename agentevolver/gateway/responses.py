@@ -158,7 +158,7 @@ def _messages(given: Any) -> list[Message]:
             answer = read_of.text_of(item.get("output"), f"{place}.output")
             found.append({"role": "tool", "tool_call_id": str(item.get("call_id") or ""), "content": answer})
         elif kind == "reasoning":
-            parts = item.get("content") or item.get("summary") or []
+            parts = read_of.list_of(item, "content") or read_of.list_of(item, "summary")
             texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
             found.append({"role": "assistant", "content": "", "reasoning_content": "\n".join(texts)})
         else:

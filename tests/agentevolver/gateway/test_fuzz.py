@@ -140,3 +140,22 @@ async def test_the_bodies_are_answered(api):
 def test_a_body_with_anything_in_any_place_is_answered_or_refused(api, data):
     path = data.draw(st.sampled_from(list(places(BODIES[api]))[1:]))
     asyncio.run(answered(api, put(BODIES[api], path, data.draw(values))))
+
+
+ODD = (
+    *(None, 1, -1, 1.5, 2**64 - 1, True, False, "", "x", [], [1], [None], ["a"], [[]], [{}], {}, {"a": 1}),
+    *({"type": "function"}, {"type": "namespace"}, {"type": "namespace", "name": "a", "tools": [{"name": "b"}]}),
+    [{"type": "text", "text": 1}],
+)
+
+
+@pytest.mark.parametrize("api", BODIES)
+def test_a_body_with_each_odd_value_in_each_place_is_answered_or_refused(api):
+    failed = []
+    for path in list(places(BODIES[api]))[1:]:
+        for value in ODD:
+            try:
+                asyncio.run(answered(api, put(BODIES[api], path, value)))
+            except Exception as error:
+                failed.append((path, value, repr(error)))
+    assert not failed

@@ -112,17 +112,19 @@ class Outcome:
     """The grade of an episode: a score in 0..1, and whether that counts as success.
 
     `compared` is the verdict of a second grader, {"grader", "score", "success", "reason"}, where one was asked; it
-    counts for nothing but the metrics.
+    counts for nothing but the metrics. `facts` is what the grader found out, JSON-ready, for those who know it.
     """
 
     score: float
     success: bool
     reason: str = ""
     compared: dict[str, Any] | None = None
+    facts: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as JSON-ready data, `compared` where there is one."""
-        return {name: value for name, value in asdict(self).items() if name != "compared" or value is not None}
+        """Return the outcome as JSON-ready data, `compared` and `facts` where there are any."""
+        optional = ("compared", "facts")
+        return {name: value for name, value in asdict(self).items() if name not in optional or value is not None}
 
 
 class LabelStatus(StrEnum):

@@ -20,6 +20,7 @@ from pydantic_core import PydanticUndefined
 
 from advantage_processor.settings import AttributionSettings
 from agentevolver.config.agent import AgentSettings
+from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.devices import Device
 from agentevolver.flows import FlowSettings
 from agentevolver.llm.settings import LLMSettings, Role
@@ -328,6 +329,7 @@ class Settings(Section):
     attribution: AttributionSettings
     task_manager: TaskManagerSettings
     exp_manager: ExperienceSettings
+    coevolve: CoevolveSettings
     experiment_dir: Path = Field(description="where everything of the run is written")
     shared_files: bool = Field(
         False, description="files of the run have the modes of the umask; false: their owner alone may read them"

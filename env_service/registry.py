@@ -26,6 +26,8 @@ BUILT_IN = {
     "mcp": "env_service.environments.mcp_tools.env:McpEnv",
     "python": "env_service.environments.python_tool.env:PythonEnv",
     "gymnasium": "env_service.environments.gymnasium.env:GymnasiumEnv",
+    "calc": "env_service.environments.calc.env:CalcEnv",
+    "propose": "env_service.environments.propose.env:ProposeEnv",
 }
 ENTRY_POINT_GROUP = "agentevolver.environments"
 _SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")

@@ -1,0 +1,1 @@
+"""Chains of digits and opaque operators, worked out with a calculator."""

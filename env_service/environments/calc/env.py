@@ -1,0 +1,223 @@
+"""The world calc: work out a chain of opaque operators with a calculator that knows them.
+
+Everything an agent may write leads to an observation; what the caller asks wrongly (an unknown task or parameter, a
+step after the end) raises ValueError.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal
+
+from env_service.base import BaseEnv, InitState, Message, StepResult
+from env_service.environments.calc.actions import Action, Answer, Call, Nothing, call_of, parse
+from env_service.environments.calc.grammar import QuestionError, apply, evaluate
+from env_service.environments.calc.prompts import opening, tool_schema
+from env_service.environments.calc.tasks import question_of, task_ids
+from env_service.problem import Problem, read_problem
+from env_service.tool_calls import answer_to, structured_calls
+
+LONGEST_PROGRAM = 200
+_RUN = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class CalcParams:
+    """- `problem`: a question and its answer that somebody proposed; the task id then only names the instance.
+    - `reference`: the episode is the run of one program, `run <question>`, and nothing else.
+    - `max_steps`: messages that an episode may take; with native tools each call is one.
+    - `verbose`: a system message with the rules, for a language model.
+    - `native_tools`: calls come in `tool_calls` and nowhere else.
+    - `is_open_query`: no task.
+    - `sparse`: changes nothing, there is no partial credit.
+    """
+
+    problem: dict[str, Any] | None = None
+    reference: bool = False
+    max_steps: int = 12
+    verbose: bool = False
+    native_tools: bool = False
+    is_open_query: bool = False
+    sparse: bool = True
+
+    def updated(self, params: dict[str, Any] | None) -> CalcParams:
+        """Return a copy with `params` on top; raises ValueError."""
+        known = {f.name: dict if f.name == "problem" else type(getattr(self, f.name)) for f in fields(self)}
+        for key, value in (params or {}).items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                raise ValueError(
+                    f"unknown parameter {key!r}"
+                    + (f"; did you mean {near[0]!r}?" if near else f"; known are {sorted(known)}")
+                )
+            if type(value) is not known[key]:
+                raise ValueError(f"parameter {key}={value!r} must be of type {known[key].__name__}")
+        made = replace(self, **(params or {}))
+        if not 1 <= made.max_steps <= 1000:
+            raise ValueError(f"max_steps={made.max_steps} must be from 1 to 1000")
+        return made
+
+
+class CalcEnv(BaseEnv):
+    """One question and a calculator; see `CalcParams`."""
+
+    isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
+    call_timeout_s: ClassVar[float] = 10.0
+    explore_steps: ClassVar[str] = "max_steps"
+    native_tools: ClassVar[bool] = True
+
+    def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
+        """Look the question up, or take the proposed one; raises ValueError for an unknown task or parameter."""
+        super().__init__(task_id, instance_id, params)
+        self._settings = CalcParams().updated(params)
+        if self._settings.problem is not None:
+            self._problem = read_problem(self._settings.problem)
+        elif self._settings.reference:
+            self._problem = Problem("")
+        else:
+            question = str(question_of(task_id))
+            self._problem = Problem(question, evaluate(question))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._steps = 0
+        self._calls = 0
+        self._answer: str | None = None
+        self._ran = False
+
+    def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
+        """Return the two opening messages; `params` given here count on top of those of the constructor, but for the
+        task, and restart the episode."""
+        if {"problem", "reference"} & set(params or {}):
+            raise ValueError("`problem` and `reference` must be given when the instance is created")
+        self._settings = self._settings.updated(params)
+        self._begin()
+        chosen = self._settings
+        if chosen.reference:
+            state: list[Message] = [{"role": "user", "content": f"{_RUN} <program>"}]
+        else:
+            question = None if chosen.is_open_query else self._problem.question
+            state = opening(question, verbose=chosen.verbose, native=chosen.native_tools)
+        facts = {"max_steps": chosen.max_steps, "is_open_query": chosen.is_open_query}
+        return {
+            "state": state,
+            "info": {
+                "query": state[-1]["content"],
+                "instance_id": self.instance_id,
+                "task_id": self.task_id,
+                **facts,
+            },
+        }
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an answer was given, the steps are spent, or the program was run."""
+        return self._answer is not None or self._ran or self._steps >= self._settings.max_steps
+
+    def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
+        """Carry out the call of a message, or take its answer; with native tools all calls, each a step, in their
+        order. The reward is 0 until the end, then what `evaluate` says.
+
+        `info`: steps, calls, `refused`, `finished`, `answer`, and `stop_reason` (finished, max_steps or None). Raises
+        ValueError if the episode is over.
+        """
+        if self.is_over:
+            raise ValueError(f"the episode of task {self.task_id!r} is over; create a new instance")
+        if self._settings.reference:
+            state, refused = self._run_program(str(action.get("content") or ""))
+        elif self._settings.native_tools:
+            state, refused = self._answer_natively(action)
+        else:
+            text, refused = self._take(parse(str(action.get("content") or "")))
+            state = [{"role": "user", "content": text}]
+        return self._result(state, refused)
+
+    def _result(self, state: list[Message], refused: bool) -> StepResult:
+        finished = self._answer is not None
+        return {
+            "state": state,
+            "reward": self.evaluate() if self.is_over else 0.0,
+            "is_terminated": self.is_over,
+            "info": {
+                "steps": self._steps,
+                "calls": self._calls,
+                "refused": refused,
+                "finished": finished,
+                "answer": self._answer,
+                "stop_reason": "finished" if finished or self._ran else "max_steps" if self.is_over else None,
+            },
+        }
+
+    def _take(self, asked: Action) -> tuple[str, bool]:
+        """Carry an action out as one step; returns the observation, and whether it was refused."""
+        self._steps += 1
+        match asked:
+            case Call(first, operator, second):
+                self._calls += 1
+                return str(apply(operator, first, second)), False
+            case Answer(text):
+                self._answer = text
+                return "ok", False
+            case Nothing(reason):
+                return f"err {reason}", True
+
+    def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
+        """Answer each call of a message, those after the last step without carrying them out."""
+        calls = structured_calls(action)
+        if not calls:
+            asked = parse(str(action.get("content") or ""))
+            if isinstance(asked, Call):
+                asked = Nothing("call the tool calc, or write answer A")
+            text, refused = self._take(asked)
+            return [{"role": "user", "content": text}], refused
+        state, any_refused = list[Message](), False
+        for call in calls:
+            text, refused = "err the episode is over", True
+            if not self.is_over:
+                text, refused = self._take(call_of(call))
+            state.append(answer_to(call, text))
+            any_refused |= refused
+        return state, any_refused
+
+    def _run_program(self, text: str) -> tuple[list[Message], bool]:
+        """Run a program as the one step of a reference episode: it ends after one pass over a bounded text."""
+        self._steps += 1
+        self._ran = True
+        word, _, program = text.strip().partition(" ")
+        try:
+            if word != _RUN:
+                raise QuestionError(f"write {_RUN} <program>")
+            if len(program) > LONGEST_PROGRAM:
+                raise QuestionError(f"{len(program)} characters are more than the {LONGEST_PROGRAM} of a program")
+            self._answer = evaluate(program)
+        except QuestionError as error:
+            return [{"role": "user", "content": f"err {error}"}], True
+        return [{"role": "user", "content": self._answer}], False
+
+    def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
+        """Return 1 if the answer that ended the episode is right, else 0. Only an answer given to `step` counts; 0
+        without a task, or where nobody knows the answer."""
+        chosen = self._settings.updated(params)
+        if self._answer is None or chosen.is_open_query or chosen.reference or self._problem.answer is None:
+            return 0.0
+        return float(self._answer == self._problem.answer.strip())
+
+    def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the tool's schema under `tools`; with `what` "state" the state (`base.StateInfo`), whose facts hold
+        the calls that were carried out (of an open query none: a task that is made up there is to be solved in
+        whatever many calls)."""
+        options = dict(params or {})
+        what = options.pop("what", "tools")
+        if options or what not in ("tools", "state"):
+            raise ValueError(f"get_info of calc understands what=tools or what=state; got {params!r}")
+        if what == "tools":
+            return {"tools": [tool_schema()]}
+        facts = {} if self._settings.is_open_query else {"calls": self._calls}
+        return {"facts": facts, "answer": self._answer, "finished": self._answer is not None, "exact": True}
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the task ids of train, dev or test; `level`, `levels` and `family` narrow the list. Raises
+        ValueError."""
+        return task_ids(split, params)

@@ -1,0 +1,128 @@
+"""What a proposal may not do, told by its text: each kind has a name, for counts and for whoever reads a refusal.
+
+These checks name what is tried. They are no wall: programs run in the sandbox of their world whatever they say, and
+what a question says is text for a policy that has nothing but that sandbox.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co"}
+_ALLOWED = {"\n", "\t", "\r"}
+
+_MARKERS = re.compile(
+    r"<\|[^<>\n]{0,60}\|>"  # <|im_start|>, <|endoftext|>
+    r"|<\W?(?:begin|end)\W?of\W?\w{1,20}\W?>|<(?:start|end)_of_turn>|</?s>|<(?:bos|eos|pad|unk)>"
+    r"|\[/?INST\]|<</?SYS>>"
+    r"|</?\s*(?:tool_call|tool_response|tools?|function_call|function_response|observation|output|think|system|user"
+    r"|assistant|python|code_interpreter|interpreter)\b[^<>\n]{0,60}>",
+    re.IGNORECASE,
+)
+_FENCE = re.compile(r"```|~~~")
+_TURN = re.compile(
+    r"^[ \t#*>]*(?:(?:assistant|human|user|ai)[ \t*]*:|system[ \t*]*:[ \t]*(?:you|ignore|from now)\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ORDERS = re.compile(
+    r"\b(?:ignore|disregard|forget)\b[^.\n]{0,40}\b(?:instructions?|prompts?|messages?|rules)\b", re.IGNORECASE
+)
+
+_PATHS = re.compile(
+    r"(?<![\w/])/(?:etc|proc|home|root|var|usr|sys|dev|tmp|mnt|opt|boot|scratch)/\w"
+    r"|(?<![\w/.])\.\./|(?<!\w)~/\w|\b[A-Za-z]:\\\w|\bfile://",
+    re.IGNORECASE,
+)
+_OPENING = re.compile(
+    r"\bopen\s*\(|\bos\.(?:environ|listdir|system|popen|walk|path)\b|\b(?:listdir|read_text|read_csv|scandir)\s*\("
+)
+_READING = re.compile(
+    r"(?:^|[.!?;:,\n]\s*|\b(?:please|then|must|should|first|now|can|to)\s+)"
+    r"(?:read|open|load|list|print|show|cat|dump|return|display|write|delete|access)\s+"
+    r"(?:me\s+|out\s+)?(?:all\s+|every\s+)?(?:the\s+|a\s+|your\s+|any\s+|this\s+|each\s+)?"
+    r"(?:contents?\s+of\s+|names?\s+of\s+|local\s+|hidden\s+|system\s+|host\s+)*(?:the\s+|a\s+|all\s+)*"
+    r"(?:files?|director(?:y|ies)|file\s*system|environment\s+variables?)\b(?!\s+(?:cabinet|folder|card|drawer))",
+    re.IGNORECASE,
+)
+_MODULES = re.compile(
+    r"^[ \t]*(?:import|from)[ \t]+(?:[\w., \t]*,[ \t]*)?"
+    r"(?:os|io|pathlib|shutil|subprocess|socket|glob|tempfile|urllib|http|requests|ctypes|importlib|multiprocessing"
+    r"|fileinput|mmap|pickle|sqlite3)\b|\b__import__\s*\(",
+    re.MULTILINE,
+)
+
+_LINK = r"[ \t]*(?:is|equals|are|was|:|=)[ \t]*\$?"
+_SAYS = re.compile(r"\b(?:answer|solution)s?\b\W{0,3}" + _LINK, re.IGNORECASE)
+_BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
+_VALUE = re.compile(r"[-+]?\d")
+
+
+def hidden_character(text: str) -> str:
+    """Return the first character that a reader does not see (control, format, private use), as `U+202E`; "" if there
+    is none."""
+    for character in text:
+        if character not in _ALLOWED and unicodedata.category(character) in _HIDDEN:
+            return f"U+{ord(character):04X}"
+    return ""
+
+
+def chat_marker(text: str) -> str:
+    """Return what of a text is made to be taken for a turn of the chat or for a tool's answer, "" if nothing is."""
+    found = _MARKERS.search(unicodedata.normalize("NFKC", text))
+    return found[0] if found else ""
+
+
+def forged(text: str) -> str:
+    """Return what of a question or an answer would be taken for more than a question: a marker, a fence, the beginning
+    of another's turn, an order to forget the rules; "" if nothing would."""
+    plain = unicodedata.normalize("NFKC", text)
+    for pattern in (_MARKERS, _FENCE, _TURN, _ORDERS):
+        if found := pattern.search(plain):
+            return found[0].strip()
+    return ""
+
+
+def file_access(text: str) -> str:
+    """Return what of a question asks for files of the machine, "" if nothing does: a path, a call that opens one, an
+    order to read one. That there are files in it (`Ann files a complaint`) is no asking."""
+    plain = unicodedata.normalize("NFKC", text)
+    for pattern in (_PATHS, _OPENING, _READING):
+        if found := pattern.search(plain):
+            return found[0].strip()
+    return ""
+
+
+def program_access(program: str) -> str:
+    """Return what of a Python program asks for files, processes or the network, "" if nothing does."""
+    for pattern in (_MODULES, _OPENING):
+        if found := pattern.search(program):
+            return found[0].strip()
+    return ""
+
+
+def told_answer(question: str, answer: str | None) -> str:
+    """Return where a question tells its own answer (`Answer: 7`, a box), "" if it does not. A number that is the
+    answer's by chance is no telling."""
+    plain = unicodedata.normalize("NFKC", question)
+    wanted = _squeezed(answer)
+    for found in _BOXED.finditer(plain):
+        if _squeezed(found[1]) == wanted if wanted else _VALUE.match(found[1].strip()):
+            return found[0]
+    for found in _SAYS.finditer(plain):
+        rest = plain[found.end() : found.end() + 400]
+        if re.match(r"[^.?!\n]{0,40}\b(?:or|and)\b", rest):
+            continue  # `answer: yes or no` says how to answer
+        if _begins_with(rest, wanted) if wanted else _VALUE.match(rest):
+            return found[0].strip() + " ..."
+    return ""
+
+
+def _begins_with(rest: str, wanted: str) -> bool:
+    squeezed = _squeezed(rest)
+    after = squeezed[len(wanted) : len(wanted) + 2]
+    return squeezed.startswith(wanted) and not re.match(r"\w|[./,]\d", after)
+
+
+def _squeezed(text: str | None) -> str:
+    return re.sub(r"[\s$*]+", "", text or "").casefold()

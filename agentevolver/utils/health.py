@@ -26,6 +26,7 @@ ENVIRONMENTS = "agentevolver environment service"
 EXPERIENCE = "agentevolver experience service"
 TEACHER = "agentevolver offline teacher"
 PAGE = "agentevolver page"
+PLAYER = "agentevolver player"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from env_service.environments.python_tool.settings import GRADER_PACKAGES, metad
 from env_service.environments.python_tool.tasks import PythonTask
 
 RELATIVE_TOLERANCE = Fraction(1, 10**6)
-_LONGEST_ANSWER = 2000
+LONGEST_ANSWER = 2000
 _LONGEST_NUMBER = 400
 _LARGEST_EXPONENT = 400
 _GRADER = Path(__file__).with_name("expressions.py")
@@ -81,14 +81,14 @@ def same_number(reference: str, answer: str, tolerance: float | None = None) -> 
     return abs(wanted - given) <= RELATIVE_TOLERANCE * abs(wanted)
 
 
-def _comparable(text: str) -> str:
-    """Ignore white space beside punctuation, and collapse the rest."""
+def comparable(text: str) -> str:
+    """Return the text without what only typesets it: no white space beside punctuation, single spaces elsewhere."""
     return re.sub(r"\s*([^\w\s])\s*", r"\1", " ".join(_unwrapped(text).split()))
 
 
 def same_text(reference: str, answer: str) -> bool:
     """Whether both texts are equal but for white space and typesetting."""
-    return _comparable(reference) == _comparable(answer)
+    return comparable(reference) == comparable(answer)
 
 
 def _is_one_expression(answer: str) -> bool:
@@ -123,7 +123,7 @@ def same_expression(reference: str, answer: str) -> bool:
 
 def is_correct(task: PythonTask, answer: str) -> bool:
     """Grade an answer by the task's checker; raises ValueError for a reference that its checker cannot read."""
-    if len(answer) > _LONGEST_ANSWER:
+    if len(answer) > LONGEST_ANSWER:
         return False
     if task.checker == "exact":
         return same_text(task.answer, answer)

@@ -14,8 +14,9 @@ no number stands in for a measurement.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any
+
+import numpy as np
 
 P_HAT = "adpo_p_hat"
 
@@ -33,7 +34,7 @@ def p_hat(metadata: Mapping[str, Any]) -> float | None:
     value = metadata[P_HAT]
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)) or not 0 <= value <= 1:
         raise ValueError(f"metadata[{P_HAT!r}] is {value!r}, expected a share in 0..1 or null")
     return float(value)
 

@@ -9,10 +9,22 @@ min(p, 1 - p) + 0.05 min(calls, 4) - share. Calls are those that the executor ca
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from agentevolver.coevolve.repetition import shares
 from agentevolver.coevolve.types import Measurement
 from agentevolver.coevolve.votes import Equality, same
 from agentevolver.config.coevolve import RewardSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """A well-formed proposal: its question, the share p of episodes that solved it, and their calls as one number."""
+
+    question: str
+    p: float
+    calls: float
 
 
 def frontier_reward(settings: RewardSettings, p: float, calls: float) -> float:
@@ -28,15 +40,19 @@ def frontier_reward(settings: RewardSettings, p: float, calls: float) -> float:
     return settings.unc * (1 - 2 * abs(p - 0.5)) + settings.tool * min(calls, settings.cap)
 
 
-def proposal_reward(settings: RewardSettings, p: float, calls: float, share: float) -> float:
-    """Return the whole reward of a proposal; `share` is that of the batch which its cluster holds, in 0..1.
+def batch_rewards(settings: RewardSettings, batch: Sequence[Rated | None]) -> list[float]:
+    """Return the reward of each proposal of a whole batch, in its order; None stands for what is malformed.
 
-    What is malformed gets `settings.malformed`, and nothing else is added or taken. Raises ValueError as
-    `frontier_reward` does.
+    That gets `settings.malformed` alone. It counts in the batch's size, and is in nobody's cluster. Raises ValueError
+    as `frontier_reward` does.
     """
-    if not 0 <= share <= 1:
-        raise ValueError(f"share = {share!r} is no share of the batch")
-    return frontier_reward(settings, p, calls) - settings.repetition * share
+    parts = shares(["" if rated is None else rated.question for rated in batch])
+    return [
+        settings.malformed
+        if rated is None
+        else frontier_reward(settings, rated.p, rated.calls) - settings.repetition * part
+        for rated, part in zip(batch, parts, strict=True)
+    ]
 
 
 def calls_of(settings: RewardSettings, measurement: Measurement, equal: Equality | None = None) -> float:

@@ -89,9 +89,9 @@ class CalcEnv(BaseEnv):
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
         """Return the two opening messages; `params` given here count on top of those of the constructor, but for the
         task, and restart the episode."""
-        if {"problem", "reference"} & set(params or {}):
+        before, self._settings = self._settings, self._settings.updated(params)
+        if (before.problem, before.reference) != (self._settings.problem, self._settings.reference):
             raise ValueError("`problem` and `reference` must be given when the instance is created")
-        self._settings = self._settings.updated(params)
         self._begin()
         chosen = self._settings
         if chosen.reference:

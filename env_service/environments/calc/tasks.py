@@ -18,7 +18,7 @@ LEVELS = range(MIN_OPERANDS, MAX_OPERANDS + 1)
 SPLITS = {"train": range(32, 92), "dev": range(8), "test": range(8, 32)}
 """The numbers of each level and family."""
 
-_ID = re.compile(r"(left|right)\.(\d)\.(\d{5})")
+_ID = re.compile(r"(left|right)\.(\d)\.(\d{5})", re.ASCII)
 _N = max(numbers.stop for numbers in SPLITS.values())
 
 

@@ -16,6 +16,7 @@ from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.python_tool import prompts
 from env_service.environments.python_tool.actions import Answer, Code, Nothing, code_of, parse, parse_native
 from env_service.environments.python_tool.checkers import is_correct
+from env_service.environments.python_tool.proposed import proposed_task
 from env_service.environments.python_tool.sandbox.host import MAX_CODE_BYTES, RunResult, Sandbox
 from env_service.environments.python_tool.settings import Settings, read_settings
 from env_service.environments.python_tool.tasks import SPLITS, PythonTask, load_tasks
@@ -63,7 +64,8 @@ def _start(settings: Settings) -> Sandbox:
 
 class PythonEnv(BaseEnv):
     """One problem and one interpreter. Parameters: `is_open_query`, `native_tools` (code comes in `tool_calls` alone),
-    `stateful` (false: every run starts afresh), `sparse`."""
+    `stateful` (false: every run starts afresh), `sparse`, and `problem`: a question that somebody proposed and its
+    answer (`proposed.proposed_task`), in place of a task of the files; the task id then only names the instance."""
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "isolated"
     call_timeout_s: ClassVar[float] = 90.0
@@ -73,19 +75,24 @@ class PythonEnv(BaseEnv):
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Look the task up and start building the sandbox; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
-        self._flags = _read_flags(params, _FLAGS)
+        given = dict(params or {})
+        self._problem = given.pop("problem", None)
+        self._flags = _read_flags(given, _FLAGS)
         self._settings = read_settings()
+        self._task = self._listed(task_id) if self._problem is None else proposed_task(task_id, self._problem)
+        self._answer: str | None = None
+        self._grade: float | None = None
+        self._counts = {"steps": 0, "calls": 0, "errors": 0, "timeouts": 0, "restarts": 0}
+        self._sandbox = _start(self._settings)
+
+    def _listed(self, task_id: str) -> PythonTask:
         tasks = load_tasks(self._settings.task_files)
         if task_id not in tasks:
             near = difflib.get_close_matches(task_id, tasks, 1)
             raise ValueError(
                 f"unknown task {task_id!r} of the python environment" + (f"; did you mean {near[0]!r}?" if near else "")
             )
-        self._task: PythonTask = tasks[task_id]
-        self._answer: str | None = None
-        self._grade: float | None = None
-        self._counts = {"steps": 0, "calls": 0, "errors": 0, "timeouts": 0, "restarts": 0}
-        self._sandbox = _start(self._settings)
+        return tasks[task_id]
 
     @classmethod
     def warm_up(cls) -> None:
@@ -99,7 +106,10 @@ class PythonEnv(BaseEnv):
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
         """Return the protocol and the problem, once the sandbox stands; raises SandboxUnavailable if it cannot."""
-        self._flags = _read_flags(params, self._flags)
+        given = dict(params or {})
+        if given.pop("problem", self._problem) != self._problem:
+            raise ValueError("`problem` must be given when the instance is created")
+        self._flags = _read_flags(given, self._flags)
         self._sandbox.wait_ready()
         query = prompts.OPEN_QUERY if self._flags["is_open_query"] else self._task.question
         flags = self._flags
@@ -205,10 +215,11 @@ class PythonEnv(BaseEnv):
         """Return 1 if the answer that ended the episode is right, else 0 (there is no partial credit, so `sparse`
         changes nothing).
 
-        Only an answer given to `step` counts, never text in `messages`. 0 without a task.
+        Only an answer given to `step` counts, never text in `messages`. 0 without a task, and for a proposed problem
+        that came without its answer.
         """
         _read_flags(params, self._flags)
-        if self._answer is None or self._flags["is_open_query"]:
+        if self._answer is None or self._flags["is_open_query"] or not self._task.answer:
             return 0.0
         if self._grade is None:
             self._grade = float(is_correct(self._task, self._answer))
@@ -216,13 +227,15 @@ class PythonEnv(BaseEnv):
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the tool's schema, the limits, the packages and the counts so far; with `what` "state" the state
-        (`base.StateInfo`): the answer is all that a task leaves behind."""
+        (`base.StateInfo`): the answer is all that a task leaves behind, and `facts.calls` tells how often code was run
+        for it (not in an open query: a task that is made up there may be solved by any number of runs)."""
         options = dict(params or {})
         what = options.pop("what", "tools")
         if options or what not in ("tools", "state"):
             raise ValueError(f"get_info of the python environment knows only `what`, tools or state; got {params!r}")
         if what == "state":
-            return {"facts": {}, "answer": self._answer, "finished": self._answer is not None, "exact": True}
+            facts = {} if self._flags["is_open_query"] else {"calls": self._counts["calls"]}
+            return {"facts": facts, "answer": self._answer, "finished": self._answer is not None, "exact": True}
         return {
             "tools": [prompts.tool_schema()],
             "limits": self._settings.limits.to_dict(),

@@ -61,11 +61,12 @@ def _checked(record: Any, default_split: str) -> PythonTask:
     ):
         raise ValueError("`tolerance` must be a number of at least 0 and belongs to the numeric checker")
     if task.checker == "math-verify":
-        _demand_grader()
+        demand_grader()
     return task
 
 
-def _demand_grader() -> None:
+def demand_grader() -> None:
+    """Raise ValueError if what the checker math-verify needs is not installed."""
     missing = [name for name in GRADER_PACKAGES if not is_installed(name)]
     if missing:
         raise ValueError(f"checker 'math-verify' needs {missing[0]!r}; install math-verify[antlr4_9_3]")

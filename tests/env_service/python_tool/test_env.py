@@ -53,6 +53,66 @@ def step(env: PythonEnv, message: Message) -> tuple[str, dict[str, Any]]:
     return result["state"][0]["content"], result
 
 
+def test_a_proposed_problem_takes_the_place_of_a_task(make: Make) -> None:
+    env = make("r1.0007", {"problem": {"question": "How many digits has 2^100?", "answer": "31"}})
+    assert env.get_init_state()["state"][-1]["content"] == "How many digits has 2^100?"
+    step(env, code("print(len(str(2 ** 100)))"))
+    step(env, code("1 / 0"))
+    step(env, said("hm"))
+    step(env, said(r"\boxed{31.0}"))
+    assert env.evaluate() == 1.0
+    state = {"facts": {"calls": 2}, "answer": "31.0", "finished": True, "exact": True}
+    assert env.get_info(params={"what": "state"}) == state
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer", "grade"),
+    [
+        ({"answer": "0.5"}, "1/2", 1.0),
+        ({"answer": "0.5", "checker": "exact"}, "1/2", 0.0),
+        ({"answer": "a b"}, "a  b", 1.0),
+        ({"answer": "yes"}, "no", 0.0),
+        ({"answer": "x + 1", "checker": "math-verify"}, "1 + x", 1.0),
+        ({}, "7", 0.0),
+    ],
+)
+def test_a_proposed_problem_is_graded_by_its_checker(
+    make: Make, problem: dict[str, str], answer: str, grade: float
+) -> None:
+    if problem.get("checker") == "math-verify":
+        pytest.importorskip("math_verify")
+    env = make("r1.0007", {"problem": {"question": "What comes out?", **problem}})
+    step(env, said(f"\\boxed{{{answer}}}"))
+    assert env.evaluate() == grade
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (7, "must be an object"),
+        ({"answer": "7"}, "`question` must be"),
+        ({"question": "q", "answer": "seven", "checker": "numeric"}, "'seven' is no number"),
+        ({"question": "q", "answer": "7", "checker": "llm"}, "'llm' is not one of numeric"),
+        ({"question": "q", "level": 7}, "unknown key 'level'"),
+    ],
+)
+def test_a_wrong_problem_is_refused(problem: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        PythonEnv("r1.0007", "i", {"problem": problem})
+
+
+def test_the_problem_stays_what_it_was_at_the_start(make: Make) -> None:
+    env = make("r1.0007", {"problem": {"question": "q", "answer": "7"}})
+    with pytest.raises(ValueError, match="when the instance is created"):
+        env.get_init_state({"problem": {"question": "q", "answer": "8"}})
+
+
+def test_an_open_query_tells_no_calls(make: Make) -> None:
+    env = make(TASK, {"is_open_query": True})
+    step(env, code("1"))
+    assert env.get_info(params={"what": "state"})["facts"] == {}
+
+
 def test_the_class_can_be_hosted_and_lists_its_tasks() -> None:
     assert checked_class(PythonEnv, "spec") is PythonEnv
     assert PythonEnv.isolation == "isolated"

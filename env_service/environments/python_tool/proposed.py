@@ -1,0 +1,29 @@
+"""The task of a problem that somebody proposed, in place of one of the task files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from env_service.environments.python_tool.checkers import parse_number
+from env_service.environments.python_tool.tasks import CHECKERS, PythonTask, demand_grader
+from env_service.problem import read_problem
+
+
+def proposed_task(task_id: str, problem: Any) -> PythonTask:
+    """Return the task that the parameter `problem` of `create` describes (`env_service.problem`).
+
+    Its checker is numeric where the answer is a number, exact where not, unless one is named. Without an answer the
+    task has "" as one, and nothing is right.
+
+    Raises:
+        ValueError: the problem is none, or its checker cannot compare with such an answer or does not work here.
+    """
+    given = read_problem(problem, CHECKERS)
+    answer = given.answer or ""
+    is_number = parse_number(answer) is not None
+    checker = given.checker or ("numeric" if is_number else "exact")
+    if answer and checker == "numeric" and not is_number:
+        raise ValueError(f"parameter problem: the answer {answer[:80]!r} is no number, which the numeric checker needs")
+    if checker == "math-verify":
+        demand_grader()
+    return PythonTask(task_id, given.question, answer, checker, split="proposed", family="proposed")

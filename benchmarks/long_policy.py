@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.builtin.seed.data import Example, draw_task_id, encode
 from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
-from agentevolver.builtin.seed.policy import Recipe, batches, train
+from agentevolver.builtin.seed.training import Recipe, batches, save, train
 from env_service.base import Message
 from env_service.environments.pocket.quirks import N_SITES
 
@@ -70,9 +70,7 @@ def main() -> None:
         recipe,
         batches(chains(tokenizer, args.seed), recipe.batch, random.Random(f"long-batches-{args.seed}")),
     )
-    model.save_pretrained(args.out)
-    model.generation_config.save_pretrained(args.out)
-    tokenizer.save_pretrained(args.out)
+    save(model, tokenizer, args.out)
     logging.info("loss %.3f, written to %s", loss, args.out)
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from agentevolver.builtin.seed.demonstrator import Habits
-from agentevolver.builtin.seed.policy import Recipe
 from agentevolver.builtin.seed.policy import build as build_policy
 from agentevolver.builtin.seed.syntax import HERMES
+from agentevolver.builtin.seed.training import Recipe
 from agentevolver.utils.files import read_jsonl
 from tests.agents.playing import VENV, need_agents
 from tests.e2e.runs import ROOT, Launched

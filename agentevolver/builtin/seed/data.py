@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,11 +127,15 @@ def corpus(seed: int, n: int = 4000, syntax: Syntax = COMPACT) -> list[str]:
 
 
 def examples(tokenizer: Any, seed: int, habits: Habits, syntax: Syntax = COMPACT) -> Iterator[Example]:
-    """Demonstrations without end; the same seed and habits give the same ones."""
+    """Demonstrations of PocketWorld without end; the same seed and habits give the same ones."""
     rng = random.Random(f"seed-data-{seed}")
+    return endless(tokenizer, lambda: demonstrate(draw_task_id(rng), rng, habits, syntax), syntax)
+
+
+def endless(tokenizer: Any, show: Callable[[], Sequence[Message]], syntax: Syntax = COMPACT) -> Iterator[Example]:
+    """Training examples without end of the conversations that `show` makes one after the other."""
     while True:
-        shown = [demonstrate(draw_task_id(rng), rng, habits, syntax) for _ in range(256)]
-        yield from encode(tokenizer, shown, syntax)
+        yield from encode(tokenizer, [show() for _ in range(256)], syntax)
 
 
 def encode(tokenizer: Any, conversations: Sequence[Sequence[Message]], syntax: Syntax = COMPACT) -> Iterator[Example]:

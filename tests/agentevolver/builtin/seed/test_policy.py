@@ -13,7 +13,8 @@ from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.builtin.seed.data import examples
 from agentevolver.builtin.seed.demonstrator import Habits
 from agentevolver.builtin.seed.evaluate import evaluate
-from agentevolver.builtin.seed.policy import Recipe, batches, build, loss_of
+from agentevolver.builtin.seed.policy import build
+from agentevolver.builtin.seed.training import Recipe, batches, loss_of
 from env_service.environments.pocket.env import PocketEnv
 
 QUICK = Recipe(hidden=64, intermediate=64, layers=1, heads=2, kv_heads=1, steps=3, batch=8)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from agentevolver.builtin.seed.data import open_turn, opening_text
-from agentevolver.builtin.seed.evaluate import Sampler, evaluate
+from agentevolver.builtin.seed.evaluate import episode, evaluate
+from agentevolver.builtin.seed.sampler import Sampler
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.oracle import hint, replay
 
@@ -13,12 +14,13 @@ pytestmark = pytest.mark.service
 TASKS = PocketEnv.get_query_list("dev")[:16]
 
 
-def sample(model, tokenizer, seed=0, **options):
-    return Sampler(model, tokenizer).sample(TASKS, generator=torch.Generator().manual_seed(seed), **options)
+def sample(model, tokenizer, seed=0, hinted=False, **options):
+    episodes = [episode(task_id, hint(task_id) if hinted else "") for task_id in TASKS]
+    return Sampler(model, tokenizer).sample(episodes, generator=torch.Generator().manual_seed(seed), **options)
 
 
 def test_log_probabilities_are_those_of_a_plain_forward_pass(model, tokenizer):
-    for rollout in sample(model, tokenizer, hints=[hint(t) for t in TASKS]):
+    for rollout in sample(model, tokenizer, hinted=True):
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([rollout.ids])).logits[0]
         expected = torch.log_softmax(logits[:-1], -1).gather(1, torch.tensor(rollout.ids[1:])[:, None])[:, 0]
@@ -60,13 +62,15 @@ def test_a_seed_repeats_the_episodes_and_temperature_zero_needs_none(model, toke
 
 def test_an_endless_turn_is_cut_and_the_episode_still_ends(model, tokenizer):
     rollouts = Sampler(model, tokenizer, max_turn_tokens=1).sample(
-        TASKS[:4], generator=torch.Generator().manual_seed(0)
+        [episode(task_id) for task_id in TASKS[:4]], generator=torch.Generator().manual_seed(0)
     )
     assert all(r.stop_reason in ("finished", "max_steps") and max(map(len, r.actions)) > 0 for r in rollouts)
 
 
 def test_an_episode_that_outgrows_its_context_is_not_called_finished(model, tokenizer):
-    rollouts = Sampler(model, tokenizer, max_tokens=60).sample(TASKS, generator=torch.Generator().manual_seed(0))
+    rollouts = Sampler(model, tokenizer, max_tokens=60).sample(
+        [episode(task_id) for task_id in TASKS], generator=torch.Generator().manual_seed(0)
+    )
     assert all(len(r.ids) <= 60 for r in rollouts)
     assert {r.stop_reason for r in rollouts} >= {"context_full"}
 

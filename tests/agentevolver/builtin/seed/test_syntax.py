@@ -18,8 +18,9 @@ from agentevolver.builtin.seed.data import (
     pieces,
 )
 from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
-from agentevolver.builtin.seed.policy import Recipe, inherit, make_model
+from agentevolver.builtin.seed.policy import inherit
 from agentevolver.builtin.seed.syntax import COMPACT, HERMES, arguments
+from agentevolver.builtin.seed.training import Recipe, make_model
 from agentevolver.tools.formats import tool_format
 from context_manager.chat import ChatRenderer
 from env_service.environments.pocket.calls import Call

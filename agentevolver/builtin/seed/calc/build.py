@@ -1,0 +1,65 @@
+"""How the seed policy of calc is made: tokenizer, demonstrations, training, measurements, files."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentevolver.builtin.seed.calc.demonstrator import Habits, demonstrate
+from agentevolver.builtin.seed.calc.measure import SYNTAX, measure_executor, measure_proposer
+from agentevolver.builtin.seed.data import Example, build_tokenizer, endless
+from agentevolver.builtin.seed.training import Recipe, batches, make_model, save, train
+
+VOCAB_SIZE = 320
+RECIPE = Recipe(hidden=96, intermediate=256, layers=3, heads=3, kv_heads=3, steps=700, clean_share=0.0, batch=32)
+
+
+def corpus(seed: int, n: int = 2000) -> list[str]:
+    """Texts for the tokenizer: demonstrations and the roles of their turns."""
+    rng = random.Random(f"calc-corpus-{seed}")
+    shown = [message for _ in range(n) for message in demonstrate(rng, Habits())]
+    return [part for message in shown for part in (f"{message['role']}\n", message["content"])]
+
+
+def examples(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Example]:
+    """Demonstrations of both roles without end; the same seed and habits give the same ones."""
+    rng = random.Random(f"calc-data-{seed}")
+    return endless(tokenizer, lambda: demonstrate(rng, habits), SYNTAX)
+
+
+def build(
+    out: Path, seed: int, recipe: Recipe, habits: Habits, command: str, *, n: int = 8, proposals: int = 640
+) -> dict[str, dict[str, Any]]:
+    """Train, save to `out` and measure `n` episodes a task of dev and so many proposals; returns what was measured,
+    which build.json holds too."""
+    torch.manual_seed(seed)
+    tokenizer = build_tokenizer(corpus(seed), VOCAB_SIZE, SYNTAX)
+    model = make_model(tokenizer, recipe)
+    stream = batches(examples(tokenizer, seed, habits), recipe.batch, random.Random(f"calc-batches-{seed}"))
+    loss = train(model, tokenizer, recipe, stream)
+    seconds = time.process_time()
+    save(model, tokenizer, out)
+    measured = {
+        "executor on dev": measure_executor(model, tokenizer, n=n, seed=seed),
+        "proposer": measure_proposer(model, tokenizer, n=proposals, seed=seed),
+    }
+    facts = {
+        "command": command,
+        "seed": seed,
+        "torch": torch.__version__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "recipe": asdict(recipe),
+        "habits": asdict(habits),
+        "train_loss": round(loss, 4),
+        "train_cpu_seconds": round(seconds),
+        "sampled at temperature 1": measured,
+    }
+    (out / "build.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return measured

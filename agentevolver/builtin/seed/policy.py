@@ -8,7 +8,6 @@ measured. The same seed on the same build of torch gives the same weights.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import logging
 import random
@@ -26,7 +25,7 @@ from agentevolver.builtin.seed.data import Example, build_tokenizer, corpus, exa
 from agentevolver.builtin.seed.demonstrator import Habits
 from agentevolver.builtin.seed.evaluate import Report, evaluate
 from agentevolver.builtin.seed.syntax import COMPACT, SYNTAXES, Syntax
-from agentevolver.builtin.seed.training import Recipe, batches, make_model, save, train
+from agentevolver.builtin.seed.training import Recipe, make_model, save, staged, train
 
 logger = logging.getLogger(__name__)
 
@@ -56,11 +55,8 @@ def demonstrations(
     tokenizer: Any, recipe: Recipe, habits: Habits, seed: int, syntax: Syntax = COMPACT
 ) -> Iterator[list[Example]]:
     """The batches of the recipe: clean demonstrations first, then those of the habits, without end."""
-    rng, clean = random.Random(f"seed-batches-{seed}"), round(recipe.clean_share * recipe.steps)
-    return itertools.chain(
-        itertools.islice(batches(examples(tokenizer, seed, habits.at_first(), syntax), recipe.batch, rng), clean),
-        batches(examples(tokenizer, seed + 1, habits, syntax), recipe.batch, rng),
-    )
+    first, then = examples(tokenizer, seed, habits.at_first(), syntax), examples(tokenizer, seed + 1, habits, syntax)
+    return staged(first, then, recipe, random.Random(f"seed-batches-{seed}"))
 
 
 def build(

@@ -26,7 +26,7 @@ class Recipe:
     """Size of the model and of its training. `head_dim` is hidden / heads and must be 32 or 64, which vLLM's CPU
     attention wants.
 
-    The first `clean_share` of the steps see demonstrations with hardly any slips (`Habits.at_first`).
+    The first `clean_share` of the steps see demonstrations with hardly any slips (`Habits.at_first`, `staged`).
     `other_weight` is the loss weight of tokens the assistant did not write: a little of it teaches copying faster.
     """
 
@@ -95,6 +95,14 @@ def loss_of(model: Any, batch: list[Example], pad: int, other_weight: float) -> 
     logits = model(input_ids=ids[:, :-1], use_cache=False).logits
     losses = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view_as(weight)
     return (losses * weight).sum() / weight.sum()
+
+
+def staged(
+    first: Iterator[Example], then: Iterator[Example], recipe: Recipe, rng: random.Random
+) -> Iterator[list[Example]]:
+    """Batches without end: `first`'s for `clean_share` of the steps, then the others'."""
+    clean = round(recipe.clean_share * recipe.steps)
+    return itertools.chain(itertools.islice(batches(first, recipe.batch, rng), clean), batches(then, recipe.batch, rng))
 
 
 def train(model: Any, tokenizer: Any, recipe: Recipe, stream: Iterator[list[Example]]) -> float:

@@ -25,9 +25,7 @@ def main() -> None:
         prog="python -m agentevolver.builtin.seed.calc", description=__doc__.split("\n\n")[0]
     )
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    parser.add_argument(
-        "--narrow", action="store_true", help="a proposer that knows 2 to 4 operands alone"
-    )
+    parser.add_argument("--narrow", action="store_true", help="a proposer that knows 2 to 4 operands alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=RECIPE.steps, help="training steps")
     args = parser.parse_args()

@@ -15,10 +15,10 @@ import torch
 from agentevolver.builtin.seed.calc.demonstrator import Habits, demonstrate
 from agentevolver.builtin.seed.calc.measure import SYNTAX, measure_executor, measure_proposer
 from agentevolver.builtin.seed.data import Example, build_tokenizer, endless
-from agentevolver.builtin.seed.training import Recipe, batches, make_model, save, train
+from agentevolver.builtin.seed.training import Recipe, make_model, save, staged, train
 
 VOCAB_SIZE = 320
-RECIPE = Recipe(hidden=96, intermediate=256, layers=3, heads=3, kv_heads=3, steps=700, clean_share=0.0, batch=32)
+RECIPE = Recipe(hidden=96, intermediate=256, layers=3, heads=3, kv_heads=3, steps=900, clean_share=0.6, batch=32)
 
 
 def corpus(seed: int, n: int = 2000) -> list[str]:
@@ -42,8 +42,8 @@ def build(
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(corpus(seed), VOCAB_SIZE, SYNTAX)
     model = make_model(tokenizer, recipe)
-    stream = batches(examples(tokenizer, seed, habits), recipe.batch, random.Random(f"calc-batches-{seed}"))
-    loss = train(model, tokenizer, recipe, stream)
+    first, then = examples(tokenizer, seed, habits.at_first()), examples(tokenizer, seed + 1, habits)
+    loss = train(model, tokenizer, recipe, staged(first, then, recipe, random.Random(f"calc-batches-{seed}")))
     seconds = time.process_time()
     save(model, tokenizer, out)
     measured = {

@@ -9,7 +9,7 @@ prevails, so that a policy that has imitated it has no single mistake to unlearn
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from env_service.base import Message
 from env_service.environments.calc.env import CalcEnv
@@ -37,6 +37,11 @@ class Habits:
     proposals: float = 0.3
     worked: tuple[float, ...] = (0.24, 0.22, 0.19, 0.15, 0.11, 0.06, 0.03)
     proposed: tuple[float, ...] = WIDE
+
+    def at_first(self) -> Habits:
+        """The habits of the demonstrations to begin with: hardly any slips, and mostly the executor's, whose operands
+        have to be found."""
+        return replace(self, slip=self.slip / 5, slip_at_end=self.slip_at_end / 5, proposals=self.proposals / 3)
 
 
 def demonstrate(rng: random.Random, habits: Habits) -> list[Message]:

@@ -60,7 +60,7 @@ def put_scores(batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[T
     keys = [batch.keys[i] for i in rows]
     if not keys:
         return
-    scores = {one.trajectory_id: one.score for one in trajectories}
+    scores = {one.trajectory_id: score for one in trajectories if (score := one.score) is not None}
     old = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["rm_scores"])["rm_scores"]
     made = [torch.zeros_like(row) for row in old.unbind()]
     for key, row in zip(keys, made, strict=True):

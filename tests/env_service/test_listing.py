@@ -57,7 +57,7 @@ def test_a_class_that_cannot_be_used_is_refused_and_not_asked(body, text, tmp_pa
     assert text in problem["text"] and "\n" not in problem["text"]
 
 
-@pytest.mark.parametrize("env_type", ["pocket", "pocket_long", "bfcl", "gymnasium", "mcp", "python"])
+@pytest.mark.parametrize("env_type", ["pocket", "pocket_long", "bfcl", "gymnasium", "mcp", "python", "calc", "propose"])
 def test_the_usual_names_of_splits_are_understood_by_every_environment(env_type):
     if env_type == "bfcl":
         pytest.importorskip("bfcl_eval")

@@ -30,30 +30,43 @@ _ORDERS = re.compile(
 )
 
 _PATHS = re.compile(
-    r"(?<![\w/])/(?:etc|proc|home|root|var|usr|sys|dev|tmp|mnt|opt|boot|scratch)/\w"
-    r"|(?<![\w/.])\.\./|(?<!\w)~/\w|\b[A-Za-z]:\\\w|\bfile://",
+    r"(?<![\w/])/(?:etc|proc|home|root|var|usr|sys|dev|tmp|mnt|opt|boot|scratch)/[\w./-]+"
+    r"|(?<![\w/.])\.\./\S*|(?<!\w)~/\w\S*|\b[A-Za-z]:\\\w\S*|\bfile://\S*",
     re.IGNORECASE,
 )
 _OPENING = re.compile(
-    r"\bopen\s*\(|\bos\.(?:environ|listdir|system|popen|walk|path)\b|\b(?:listdir|read_text|read_csv|scandir)\s*\("
+    r"\bopen\s*\(\s*[rbf]?[\"']|\bos\.(?:environ|getenv|listdir|system|popen|walk|path)\b"
+    r"|\b(?:listdir|read_text|read_csv|scandir)\s*\("
+)
+_FILE = (
+    r"(?:\w+\s+)?(?:files?|director(?:y|ies)|file\s*system|environment\s+variables?)\b"
+    r"(?!\s+(?:cabinet|folder|card|drawer|transfer|size))"
 )
 _READING = re.compile(
-    r"(?:^|[.!?;:,\n]\s*|\b(?:please|then|must|should|first|now|can|to)\s+)"
-    r"(?:read|open|load|list|print|show|cat|dump|return|display|write|delete|access)\s+"
-    r"(?:me\s+|out\s+)?(?:all\s+|every\s+)?(?:the\s+|a\s+|your\s+|any\s+|this\s+|each\s+)?"
-    r"(?:contents?\s+of\s+|names?\s+of\s+|local\s+|hidden\s+|system\s+|host\s+)*(?:the\s+|a\s+|all\s+)*"
-    r"(?:files?|director(?:y|ies)|file\s*system|environment\s+variables?)\b(?!\s+(?:cabinet|folder|card|drawer))",
+    # An order at the beginning of a sentence: `Ann read the file` and `It takes 3 s to print a file` are none.
+    r"(?:^|[.!?;:\n]\s*|\b(?:please|then|task is to|and)\s+)"
+    r"(?:read|open|load|list|print|show|cat|dump|return|display|access)\s+"
+    r"(?:me\s+|out\s+|all\s+|every\s+|the\s+|a\s+|your\s+|any\s+|this\s+|each\s+|local\s+|hidden\s+){1,3}"
+    + _FILE
+    + r"|\bcontents?\s+of\s+(?:the|a|your|any|this|that|all|each)\s+"
+    + _FILE
+    + r"|\b(?:read|open|load|cat|parse|download)\b[^.\n]{0,40}?\b[\w-]+\."
+    r"(?:txt|csv|jsonl?|py|log|env|pem|key|ya?ml|parquet|db)\b"
+    r"|\b(?:working|current|home|root|parent)\s+director(?:y|ies)\b|\benvironment\s+variables?\b",
     re.IGNORECASE,
 )
 _MODULES = re.compile(
     r"^[ \t]*(?:import|from)[ \t]+(?:[\w., \t]*,[ \t]*)?"
-    r"(?:os|io|pathlib|shutil|subprocess|socket|glob|tempfile|urllib|http|requests|ctypes|importlib|multiprocessing"
-    r"|fileinput|mmap|pickle|sqlite3)\b|\b__import__\s*\(",
+    r"(?:os|pathlib|shutil|subprocess|socket|glob|tempfile|urllib|http|requests|ctypes|importlib|multiprocessing"
+    r"|fileinput|mmap|sqlite3)\b|\b__import__\s*\(|(?<![.\w])open\s*\(",
     re.MULTILINE,
 )
 
-_LINK = r"[ \t]*(?:is|equals|are|was|:|=)[ \t]*\$?"
-_SAYS = re.compile(r"\b(?:answer|solution)s?\b\W{0,3}" + _LINK, re.IGNORECASE)
+_SAYS = re.compile(
+    r"\banswers?\b(?:[ \t]+(?:to|of|for)[ \t]+(?:this|the|that|it)(?:[ \t]+\w+){0,2}?)?\W{0,3}"
+    r"(?:\bis\b|\bequals\b|\bare\b|\bwas\b|:|=)[ \t]*\$?|\bsolution[ \t]*:[ \t]*\$?",
+    re.IGNORECASE,
+)
 _BOXED = re.compile(r"\\boxed\s*\{([^{}]*)\}")
 _VALUE = re.compile(r"[-+]?\d")
 
@@ -111,17 +124,20 @@ def told_answer(question: str, answer: str | None) -> str:
             return found[0]
     for found in _SAYS.finditer(plain):
         rest = plain[found.end() : found.end() + 400]
-        if re.match(r"[^.?!\n]{0,40}\b(?:or|and)\b", rest):
-            continue  # `answer: yes or no` says how to answer
         if _begins_with(rest, wanted) if wanted else _VALUE.match(rest):
             return found[0].strip() + " ..."
     return ""
 
 
 def _begins_with(rest: str, wanted: str) -> bool:
+    """Whether a text begins with an answer as a whole, and not with a choice of several (`yes or no`)."""
     squeezed = _squeezed(rest)
-    after = squeezed[len(wanted) : len(wanted) + 2]
-    return squeezed.startswith(wanted) and not re.match(r"\w|[./,]\d", after)
+    after = squeezed[len(wanted) :]
+    if not squeezed.startswith(wanted) or re.match(r"[./,]?\d", after):
+        return False
+    if wanted[-1].isalpha() and after[:1].isalpha():  # a longer word, or words after it, which are squeezed together
+        return bool(re.match(re.escape(wanted) + r"\b(?![ \t]+or\b)", rest.strip(" \t$*").casefold()))
+    return not (wanted[-1].isalpha() and after[:1] in ("/", ","))
 
 
 def _squeezed(text: str | None) -> str:

@@ -12,7 +12,7 @@ from tests.env_service.local_hosts import serving
 pytestmark = pytest.mark.service
 
 
-@pytest.mark.parametrize("name", ["pocket_long", "python", "gymnasium", "bfcl"])
+@pytest.mark.parametrize("name", ["pocket_long", "python", "gymnasium", "bfcl", "calc"])
 async def test_a_world_answers_text_and_calls(name):
     task_id = load(BUILT_IN[name]).get_query_list("train", {})[0]
     async with serving({name: BUILT_IN[name]}) as running, AsyncEnvClient(running.url) as client:

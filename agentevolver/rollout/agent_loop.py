@@ -24,10 +24,12 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from advantage_processor.attributor import Attributor, judge_settings
 from agentevolver.config.agent import agent_function
 from agentevolver.config.schema import RolloutSettings, Settings, of_verl
+from agentevolver.engine import Engine
 from agentevolver.flows import flow_chooser
 from agentevolver.llm import LLM, Role
 from agentevolver.llm.client import PolicySource
 from agentevolver.rollout.agent import Agent, FunctionAgent
+from agentevolver.rollout.attempt import TaskGraders
 from agentevolver.rollout.command import CommandAgent
 from agentevolver.rollout.container import ContainerAgent, engine_of
 from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
@@ -86,7 +88,8 @@ class Episode(AgentLoopBase):
             # would all be the same.
             seeded = settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism"))
             engine = VerlEngine(server_manager, settings.rollout.step_timeout_s, seeded=seeded)
-            runner = make_runner(settings, engine, tokenizer, config.data.get("apply_chat_template_kwargs"))
+            template_kwargs = config.data.get("apply_chat_template_kwargs")
+            runner = make_runner(settings, engine, tokenizer, template_kwargs, served=engine.served)
             slots = asyncio.Semaphore(settings.rollout.max_env_worker)
             attributor = make_attributor(settings, engine.served)
             _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, attributor, make_guides(settings))
@@ -177,9 +180,25 @@ def stop_ids(model: str) -> tuple[int, ...]:
     return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
 
 
-def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template_kwargs: Any = None) -> RolloutRunner:
+def make_runner(
+    settings: Settings,
+    engine: Engine,
+    tokenizer: Any,
+    template_kwargs: Any = None,
+    *,
+    served: PolicySource | None = None,
+    graders: TaskGraders | None = None,
+) -> RolloutRunner:
     """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders
     and summariser.
+
+    Args:
+        settings: of the run.
+        engine: samples from the policy.
+        tokenizer: of the policy.
+        template_kwargs: further arguments of its chat template.
+        served: where the policy answers roles of language models that it plays; None: nowhere.
+        graders: grade the tasks; None: those of the configuration.
 
     Raises ConfigError for a template or flow that cannot be used.
     """
@@ -198,7 +217,9 @@ def make_runner(settings: Settings, engine: VerlEngine, tokenizer: Any, template
     template, limits = checked_template(rollout), settings.context_limits
     asked = f"environment {', '.join(service.env_types)}:"
     client: Any = Watched(AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), asked, ENV_CALLS)
-    graders, summariser = make_graders(settings, engine.served), make_summariser(settings, engine.served)
+    if graders is None:
+        graders = make_graders(settings, served)
+    summariser = make_summariser(settings, served)
     watched: Any = Watched(engine, "the policy:", ("generate",))
     return RolloutRunner(
         policy,

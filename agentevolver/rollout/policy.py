@@ -78,7 +78,7 @@ class VerlEngine:
         cached."""
         kept = {name: value for name, value in sampling_params.items() if self._seeded or name != "seed"}
         if (structure := kept.get("structured_outputs")) is not None:
-            kept["structured_outputs"] = _structured(structure)
+            kept["structured_outputs"] = structured(structure)
         try:
             call = self._server_manager.generate(request_id=request_id, prompt_ids=prompt_ids, sampling_params=kept)
             output = await asyncio.wait_for(call, self._timeout_s)
@@ -102,8 +102,8 @@ class VerlEngine:
         )
 
 
-def _structured(structure: dict[str, Any]) -> Any:
-    """Return what vLLM is to hold a reply to, of its JSON-ready form."""
+def structured(structure: dict[str, Any]) -> Any:
+    """Return what vLLM is to hold a reply to (its `StructuredOutputsParams`), of its JSON-ready form."""
     from vllm.sampling_params import StructuredOutputsParams  # seconds to import, and few agents ask for it
 
     return StructuredOutputsParams(**structure)

@@ -32,6 +32,8 @@ FREE_FORM = (
     "actor_rollout_ref.rollout.engine_kwargs",
     "actor_rollout_ref.actor.fsdp_config.mixed_precision",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision",
+    "coevolve.executor.override",
+    "coevolve.proposer.override",
     "data.apply_chat_template_kwargs",
     "data.train_filter",
     "data.val_filter",
@@ -153,6 +155,25 @@ def _seed_policy() -> str:
     from agentevolver.builtin.seed import seed_policy_path
 
     return str(seed_policy_path())
+
+
+def resolved_tree(config: DictConfig) -> dict[str, Any]:
+    """Return a configuration as a plain tree, resolved but for what comes from the environment: secrets stay there.
+
+    Raises:
+        OmegaConfBaseException: an interpolation cannot be resolved.
+    """
+    raw = OmegaConf.to_container(config, resolve=False)
+    tree: dict[str, Any] = _keep_environment(raw, OmegaConf.to_container(config, resolve=True))
+    return tree
+
+
+def _keep_environment(raw: Any, resolved: Any) -> Any:
+    if isinstance(raw, Mapping) and isinstance(resolved, Mapping):
+        return {key: _keep_environment(raw[key], value) for key, value in resolved.items()}
+    if isinstance(raw, list) and isinstance(resolved, list):
+        return [_keep_environment(*pair) for pair in zip(raw, resolved, strict=True)]
+    return raw if isinstance(raw, str) and "${oc.env:" in raw else resolved
 
 
 def merge(config: DictConfig, layer: Mapping[str, Any], source: str) -> None:

@@ -1,9 +1,7 @@
 """Checks of an experiment's folder and of the machine before a launch: each answers within seconds, a problem is one
 line that says what to do.
 
-One experiment has one configuration. Two configurations differ where a key that decides what is learned, on what, or
-how it is measured has two values. Keys that only say how long, how fast, where and how often are left out (`NEUTRAL`);
-so are keys that one of the two does not have at all (a release may add some), unless they stand where any key is taken.
+One experiment has one configuration (`agentevolver.config.changes`).
 """
 
 from __future__ import annotations
@@ -11,9 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from agentevolver.checkpoints import check_ranks, start_of
-from agentevolver.config.load import FREE_FORM
+from agentevolver.config.changes import changes, listed
 from agentevolver.errors import LaunchError, TrainingFailed, UsageError
 from agentevolver.launcher.accelerator import looks_local
 from agentevolver.launcher.records import RunRegistry
@@ -33,91 +30,10 @@ from agentevolver.utils.health import ServiceIdentity, examine, reachable
 from agentevolver.utils.net import port_is_free
 from agentevolver.utils.web.access import is_loopback
 
-# Patterns of keys that do not change what is learned; `*` also stands for dots.
-NEUTRAL = (
-    "trainer.total_training_steps",
-    "trainer.total_epochs",
-    "*.optim.total_training_steps",
-    "trainer.logger",
-    "trainer.*_freq",
-    "trainer.*_ckpt_*",
-    "trainer.max_*_ckpt_to_keep",
-    "trainer.val_before_train",
-    "trainer.val_only",
-    "trainer.resume_*",
-    "trainer.default_*_dir",
-    "trainer.*_data_dir",
-    "trainer.log_val_generations",
-    "trainer.balance_batch",
-    "trainer.dump_samples",
-    "trainer.max_failed_*",
-    "trainer.project_name",
-    "trainer.experiment_name",
-    "trainer.ray_wait_register_center_timeout",
-    "*.nnodes",
-    "*.n_gpus_per_node",
-    "experiment.*",
-    "watchdog.*",
-    "retention.*",
-    "ray.*",
-    "ray_kwargs.*",
-    "transfer_queue.*",
-    "global_profiler.*",
-    "*.profiler.*",
-    "*.prometheus.*",
-    "*.trace.*",
-    "*.nccl_timeout",
-    "device_env.*",
-    "data.dataloader_num_workers",
-    "data.train_files",
-    "data.val_files",
-    "*.checkpoint.*",
-    "*.checkpoint_engine.*",
-    "*_offload",
-    "*_max_token_len_per_gpu",
-    "*_micro_batch_size_per_gpu",
-    "*.enable_gradient_checkpointing",
-    "*.enable_activation_offload",
-    "actor_rollout_ref.rollout.gpu_memory_utilization",
-    "actor_rollout_ref.rollout.tensor_model_parallel_size",
-    "actor_rollout_ref.rollout.max_num_*",
-    "actor_rollout_ref.rollout.enforce_eager",
-    "actor_rollout_ref.rollout.free_cache_engine",
-    "actor_rollout_ref.rollout.enable_sleep_mode",
-    "actor_rollout_ref.rollout.max_env_worker",
-    "actor_rollout_ref.rollout.max_rollout_tries",
-    "actor_rollout_ref.rollout.step_timeout_s",
-    "actor_rollout_ref.rollout.agent.*",
-    "env_service.env_url",
-    "env_service.external",
-    "env_service.max_instances",
-    "env_service.pass_env",
-    "llm.teacher.url",
-    "llm.cache",
-    "llm.ledger",
-    "llm.budget.*",
-    "llm.*api_key_env",
-    "llm.*concurrency",
-    "llm.*tries",
-    "llm.*max_wait_s",
-    "llm.*price_*",
-    "llm.*_per_minute",
-    "*timeout_s",
-    "task_manager.store",
-    "task_manager.num_*_threads",
-    "task_manager.train_data_path",
-    "attribution_driven_credit_assignment.label_cache",
-    "attribution_driven_credit_assignment.llm_evaluation_log_dir",
-    "exp_manager.reme.base_url",
-    "exp_manager.reme.tries",
-    "exp_manager.distillation.concurrency",
-    "exp_manager.init_exp_only",
-    "exp_manager.encoder.batch_size",
-    "exp_manager.encoder.cache_size",
-)
 # Files that are there once something has been learned or measured; a list of the environment's tasks alone is not.
 LEARNED = (
     "metrics.jsonl",
+    "coevolve.json",
     "checkpoints/latest_checkpointed_iteration.txt",
     "trajectories/*.jsonl",
     "validation/*.jsonl",
@@ -125,39 +41,11 @@ LEARNED = (
 )
 LISTING = ("tasks/train.jsonl", "tasks/val.jsonl")
 SHOWN = 8
-_MISSING = object()
-
-
-@dataclass(frozen=True)
-class Change:
-    """A key with what it was and what it would be; None for one that is not there."""
-
-    key: str
-    before: Any
-    after: Any
-
-    def __str__(self) -> str:
-        return f"{self.key} ({_short(self.before)} -> {_short(self.after)})"
 
 
 def has_learned(folder: Path) -> bool:
     """Whether an experiment's folder holds results of a run."""
     return any(path.stat().st_size for pattern in LEARNED for path in folder.glob(pattern))
-
-
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Return the keys that decide what is learned and differ, in the order of the new configuration."""
-    old, new = dict(_leaves(before)), dict(_leaves(after))
-    found = []
-    for key in dict.fromkeys((*new, *old)):
-        if any(fnmatchcase(key, pattern) for pattern in NEUTRAL):
-            continue
-        was, will = old.get(key, _MISSING), new.get(key, _MISSING)
-        if (was is _MISSING or will is _MISSING) and not key.startswith(tuple(f"{free}." for free in FREE_FORM)):
-            continue
-        if _comparable(key, was) != _comparable(key, will):
-            found.append(Change(key, None if was is _MISSING else was, None if will is _MISSING else will))
-    return found
 
 
 def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
@@ -175,11 +63,8 @@ def problem_with(folder: Path, config: Mapping[str, Any]) -> str | None:
     differing = changes(before, config) if isinstance(before, Mapping) else []
     if not differing:
         return None
-    listed = ", ".join(map(str, differing[:SHOWN])) + (
-        f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
-    )
     return (
-        f"{folder} holds results of another configuration: {listed}; give this run a name of its own with "
+        f"{folder} holds results of another configuration: {listed(differing)}; give this run a name of its own with "
         "trainer.experiment_name=NAME, or go on there all the same with --allow-changes"
     )
 
@@ -242,30 +127,6 @@ def _known(root: Path) -> str:
 
 def _read(path: Path) -> Any:
     return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-
-
-def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _comparable(key: str, value: Any) -> Any:
-    """Return what is compared: of an address that it is one, of the shipped policy its name, of numbers their value."""
-    if isinstance(value, str) and key.rpartition(".")[2] == "base_url" and urlsplit(value).scheme in ("http", "https"):
-        return "http"
-    if isinstance(value, str) and value.endswith("/seed_policy_files"):
-        return "seed_policy_files"
-    if isinstance(value, str) and value.endswith("/agentevolver/config/agent_loops.yaml"):
-        return "agent_loops.yaml"
-    return {} if isinstance(value, Mapping) or value is _MISSING else value
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 logger = logging.getLogger(__name__)

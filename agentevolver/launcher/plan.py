@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import Resolved
 from agentevolver.config.devices import DESCRIPTIONS
-from agentevolver.config.load import one_line, paths, select
+from agentevolver.config.load import one_line, paths, resolved_tree, select
 from agentevolver.errors import ConfigError, UsageError
 from agentevolver.launcher.experiment import Presence, is_local
 from agentevolver.launcher.logs import ray_folder
@@ -230,13 +230,10 @@ def resolve_config(config: DictConfig) -> dict[str, Any]:
     Raises:
         UsageError: an interpolation that cannot be resolved.
     """
-    raw = OmegaConf.to_container(config, resolve=False)
     try:
-        resolved = OmegaConf.to_container(config, resolve=True)
+        return resolved_tree(config)
     except OmegaConfBaseException as error:
         raise UsageError(one_line(error)) from error
-    tree: dict[str, Any] = _keep_environment(raw, resolved)
-    return tree
 
 
 def as_yaml(tree: Mapping[str, Any]) -> str:
@@ -339,11 +336,3 @@ def _main_job(options: Options, folder: Path, env: Mapping[str, str]) -> JobSpec
     python = str(executable_of(env[SOCKET])) if SOCKET in env else sys.executable
     argv = (python, "-m", options.target, "--config", str(folder / "config.yaml"))
     return JobSpec(name="main", argv=argv, cwd=Path.cwd(), log=folder / "logs" / "main.log", env=shown)
-
-
-def _keep_environment(raw: Any, resolved: Any) -> Any:
-    if isinstance(raw, Mapping) and isinstance(resolved, Mapping):
-        return {key: _keep_environment(raw[key], value) for key, value in resolved.items()}
-    if isinstance(raw, list) and isinstance(resolved, list):
-        return [_keep_environment(*pair) for pair in zip(raw, resolved, strict=True)]
-    return raw if isinstance(raw, str) and "${oc.env:" in raw else resolved

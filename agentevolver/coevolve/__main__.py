@@ -1,0 +1,178 @@
+"""The main job of rounds: `python -m agentevolver.coevolve --config experiments/<project>/<experiment>/config.yaml`.
+
+The launcher starts it, beside the environment service, the Ray cluster and the player that the configuration names.
+Errors that have a cause of their own are one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.coevolve.checks import check_rounds
+from agentevolver.coevolve.driver import Driver, Parts
+from agentevolver.coevolve.labels import GateLabeller
+from agentevolver.coevolve.manifest import PROPOSE, Manifest
+from agentevolver.coevolve.measure import Measurer
+from agentevolver.coevolve.overlays import PROPOSE_ENV
+from agentevolver.coevolve.player.client import Player, PlayerClient, PlayerError
+from agentevolver.coevolve.pool import Draw
+from agentevolver.coevolve.repetition import clusters
+from agentevolver.coevolve.trainings import ChildTrainings
+from agentevolver.coevolve.types import Proposal
+from agentevolver.config.checks import from_config
+from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.run.main import list_tasks
+from agentevolver.types import Task
+from agentevolver.utils.files import write_text
+from agentevolver.utils.secrets import adopt_secrets
+from env_service.client import AsyncEnvClient, EnvServiceError
+from task_manager.tasks import env_params_of, seed_of
+
+QUESTIONS = "questions.json"
+AT_ONCE = 8
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry the rounds out; returns the exit code (2: configuration, 1: the run failed)."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agentevolver.coevolve", description="Train a proposer and an executor by turns."
+    )
+    parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml, as the launcher wrote it")
+    arguments = parser.parse_args(argv)
+    try:
+        config = OmegaConf.load(arguments.config)
+        assert isinstance(config, DictConfig)
+        settings = from_config(config)
+        if not settings.shared_files:
+            os.umask(0o077)
+        adopt_secrets()
+        folder = settings.experiment_dir.resolve()
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        logging.basicConfig(
+            filename=folder / "logs" / "driver.log",
+            level=logging.INFO,
+            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        )
+        tree: dict[str, Any] = OmegaConf.to_container(config, resolve=False)  # type: ignore[assignment]
+        check_rounds(tree, settings)
+        manifest = Manifest.open(folder, tree)
+        _, val_tasks = list_tasks(config, settings)
+        asyncio.run(carry_out(tree, settings, manifest, val_tasks))
+    except ConfigError as error:
+        print(f"configuration: {error}", file=sys.stderr)
+        return 2
+    except (EnvServiceError, PlayerError, TrainingFailed, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manifest, val_tasks: Sequence[Task]) -> None:
+    """Drive the rounds with the services of the run."""
+    service, section = settings.env_service, settings.coevolve
+    world = service.env_types[0]
+    trainings = ChildTrainings(config, show)
+    async with (
+        AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
+        PlayerClient(section.url) as player,
+    ):
+        measurer = Measurer(player, world)
+        parts = Parts(
+            trainings=trainings,
+            player=player,
+            seeds=ListedSeeds(client, settings),
+            proposer=lambda number, checkpoint: PolicyProposer(player, checkpoint),
+            labeller=lambda number, checkpoint: GateLabeller(section, client, world, measurer, checkpoint),
+            val_tasks=val_tasks,
+            questions=await questions_of(client, settings, val_tasks),
+            clusters=clusters,
+        )
+        try:
+            await Driver(config, settings, manifest, parts, show).run()
+        finally:
+            await trainings.close()
+
+
+def show(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+class PolicyProposer:
+    """A policy of its own proposes (`agentevolver.coevolve.pool.Proposer`): one episode of the world `propose` a
+    draw."""
+
+    def __init__(self, player: Player, checkpoint: str) -> None:
+        self._player = player
+        self._checkpoint = checkpoint
+
+    async def propose(self, draws: Sequence[Draw]) -> list[Proposal]:
+        """Play the draws, each by its name; raises PlayerError."""
+        return list(await asyncio.gather(*map(self._propose, draws)))
+
+    async def _propose(self, draw: Draw) -> Proposal:
+        task = Task(draw.seed, PROPOSE_ENV, metadata={"split": "train"})
+        (play,) = await self._player.play(self._checkpoint, task, 1, f"{draw.proposal_id}.draw")
+        return Proposal.from_facts(draw.proposal_id, draw.seed, play.facts)
+
+
+class ListedSeeds:
+    """Seeds of the world `propose` (`agentevolver.coevolve.stages.Seeds`): no two of a run's are the same."""
+
+    def __init__(self, client: AsyncEnvClient, settings: Settings) -> None:
+        self._client = client
+        self._section = settings.coevolve
+        self._world = settings.env_service.env_types[0]
+
+    async def __call__(self, number: int, purpose: str, count: int) -> list[str]:
+        """Return the seeds of a round's training or pool; raises EnvServiceError."""
+        section = self._section
+        training = section.proposer.steps * section.proposer.batch_size
+        offset = (number - 1) * (training + section.draws) + (0 if purpose == PROPOSE else training)
+        params: dict[str, Any] = {"world": self._world, "count": count, "offset": offset}
+        if section.proposer.levels is not None:
+            params["levels"] = list(section.proposer.levels)
+        return await self._client.get_env_profile(PROPOSE_ENV, "train", params)
+
+
+async def questions_of(client: AsyncEnvClient, settings: Settings, tasks: Sequence[Task]) -> list[str]:
+    """Return what the tasks of the evaluation ask, as their openings say it; kept beside the task files.
+
+    Raises EnvServiceError.
+    """
+    path = settings.experiment_dir / "tasks" / QUESTIONS
+    if path.exists():
+        kept: list[str] = json.loads(path.read_text(encoding="utf-8"))
+        return kept
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(task: Task) -> str:
+        own = settings.environment(task.env_type)
+        instance_id = f"question-{uuid4().hex}"
+        async with slots:
+            state = await client.create_instance(
+                task.env_type, seed_of(task), instance_id, {**own.params(validation=True), **env_params_of(task)}
+            )
+            await client.release_instance(instance_id)
+        said = [message["content"] for message in state["state"] if message["role"] == "user"]
+        return str(said[-1]) if said else ""
+
+    found = list(await asyncio.gather(*map(ask, tasks)))
+    write_text(path, json.dumps(found))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

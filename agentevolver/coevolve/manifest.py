@@ -1,0 +1,171 @@
+"""`coevolve.json`: what the rounds of an experiment have come to, written whole after every change.
+
+A stage is `running` from its beginning, `done` with its counts, metrics and checkpoint, or `skipped` with the reason.
+What is done or skipped is never begun again; what was running when the process was killed goes on. Paths within the
+experiment are relative to it, so that a folder may be moved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from omegaconf import OmegaConf
+
+from agentevolver.config.changes import changes, decisive, listed
+from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.utils.files import write_json, write_text
+
+NAME, CONFIG = "coevolve.json", "coevolve_config.yaml"
+SCHEMA = 1
+PROPOSE, POOL, LABEL, SOLVE, EVALUATE = STAGES = ("propose", "pool", "label", "solve", "evaluate")
+RUNNING, DONE, SKIPPED = "running", "done", "skipped"
+
+
+class Manifest:
+    """The manifest of an experiment; use `open` to get one.
+
+    `content` is `{schema, config_hash, state, stopped, best, rounds}`; a round is `{round, proposer, executor, stages}`
+    where proposer and executor are the checkpoints that it ended with, and a stage
+    `{state, began, ended, seconds, counts, metrics, start, checkpoint, reason}`, of which it has those that it needs.
+    """
+
+    def __init__(self, experiment: Path, content: dict[str, Any]) -> None:
+        self.experiment = experiment
+        self.content = content
+
+    @classmethod
+    def open(cls, experiment: Path, config: Mapping[str, Any]) -> Manifest:
+        """Read the manifest of an experiment, or begin it.
+
+        Args:
+            experiment: its folder.
+            config: the resolved configuration.
+
+        Raises:
+            ConfigError: the rounds were begun with a configuration that differs in what matters.
+            TrainingFailed: the manifest cannot be read, or a newer release wrote it.
+        """
+        path, snapshot, found = experiment / NAME, experiment / CONFIG, config_hash(config)
+        if not path.exists():
+            write_text(snapshot, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+            manifest = cls(experiment, {"schema": SCHEMA, "config_hash": found, "state": RUNNING, "rounds": []})
+            manifest.save()
+            return manifest
+        try:
+            content: dict[str, Any] = orjson.loads(path.read_bytes())
+            schema = int(content["schema"])
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise TrainingFailed(
+                f"{path} cannot be read ({error}): give the run a name of its own with trainer.experiment_name=NAME"
+            ) from error
+        if schema > SCHEMA:
+            raise TrainingFailed(
+                f"{path} was written by a newer release (schema {schema}, this one reads {SCHEMA}): go on with that one"
+            )
+        if content["config_hash"] != found:
+            _refuse_changes(snapshot, config)
+            content["config_hash"] = found
+            write_text(snapshot, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+        content["state"] = RUNNING
+        return cls(experiment, content)
+
+    def save(self) -> None:
+        """Write it, whole."""
+        write_json(self.experiment / NAME, self.content, indent=1)
+
+    def round(self, number: int) -> dict[str, Any]:
+        """Return a round's part; it is begun where it is not there."""
+        rounds = self.content["rounds"]
+        while len(rounds) <= number:
+            rounds.append({"round": len(rounds), "stages": {}})
+        part: dict[str, Any] = rounds[number]
+        return part
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the rounds that were begun, that of the base (0) first."""
+        return list(self.content["rounds"])
+
+    def stage(self, number: int, name: str) -> dict[str, Any]:
+        """Return a stage's part; {} where it was not begun."""
+        part: dict[str, Any] = self.round(number)["stages"].get(name, {})
+        return part
+
+    def is_over(self, number: int, name: str) -> bool:
+        """Whether a stage is done or was skipped."""
+        return self.stage(number, name).get("state") in (DONE, SKIPPED)
+
+    def begin(self, number: int, name: str, **facts: Any) -> None:
+        """Say that a stage runs; the time of its first beginning stays."""
+        known = self.stage(number, name)
+        self._put(number, name, {"state": RUNNING, "began": round(time.time(), 3), "seconds": 0.0, **facts, **known})
+
+    def spend(self, number: int, name: str, seconds: float) -> None:
+        """Add seconds to a stage that goes on."""
+        known = self.stage(number, name)
+        self._put(number, name, {**known, "seconds": round(known.get("seconds", 0.0) + seconds, 3)})
+
+    def finish(self, number: int, name: str, **facts: Any) -> None:
+        """Say that a stage is done, with its `counts`, `metrics` and `checkpoint`."""
+        known = self.stage(number, name)
+        self._put(number, name, {**known, "state": DONE, "ended": round(time.time(), 3), **facts})
+
+    def skip(self, number: int, name: str, reason: str, **facts: Any) -> None:
+        """Say that a stage has nothing to do, and why."""
+        self._put(number, name, {"state": SKIPPED, "reason": reason, **facts})
+
+    def end_round(self, number: int, proposer: str, executor: str) -> None:
+        """Note the checkpoints that a round ended with."""
+        self.round(number).update(proposer=self.relative(proposer), executor=self.relative(executor))
+        self.save()
+
+    @contextmanager
+    def timed(self, number: int, name: str) -> Iterator[None]:
+        """Count the seconds of the block to a stage, whether it ends well or not."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spend(number, name, time.monotonic() - began)
+
+    def relative(self, checkpoint: str) -> str:
+        """Return a checkpoint as it is written down."""
+        try:
+            return str(Path(checkpoint).relative_to(self.experiment))
+        except ValueError:
+            return checkpoint
+
+    def absolute(self, checkpoint: str) -> str:
+        """Return a checkpoint as it is used."""
+        path = self.experiment / checkpoint
+        return str(path) if path.exists() else checkpoint
+
+    def _put(self, number: int, name: str, part: dict[str, Any]) -> None:
+        self.round(number)["stages"][name] = part
+        self.save()
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return a hash of what decides what is learned (`agentevolver.config.changes`)."""
+    text = json.dumps(decisive(config), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _refuse_changes(snapshot: Path, config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a configuration that differs from the one that a snapshot holds. Without a snapshot nothing
+    is refused: it was removed by who wants that."""
+    if not snapshot.exists():
+        return
+    before: Any = OmegaConf.to_container(OmegaConf.load(snapshot), resolve=False)
+    differing = changes(before, config)
+    if differing:
+        raise ConfigError(
+            f"the rounds in {snapshot.parent} were begun with another configuration: {listed(differing)}; give this "
+            f"run a name of its own with trainer.experiment_name=NAME, or remove {snapshot} to go on there all the same"
+        )

@@ -321,7 +321,8 @@ class Driver:
                 manifest.content["best"] = found
                 manifest.save()
             link(self._folder / BEST, manifest.absolute(checkpoint))
-        if (last_step(self._folder) if (self._folder / METRICS).exists() else None) not in range(number, 1 << 30):
+        last = last_step(self._folder)
+        if last is None or last < number:
             append_jsonl(self._folder / METRICS, metrics_of(rounds, number))
             self._show(line_of(rounds, number, self._split))
 

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from agentevolver.config.changes import NEUTRAL, changes
 from agentevolver.config.checks import load
 from agentevolver.config.load import paths
 from agentevolver.errors import UsageError
 from agentevolver.launcher.experiment import (
-    NEUTRAL,
-    changes,
     find_experiment,
     forget_listing,
     has_learned,

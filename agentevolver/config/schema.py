@@ -230,6 +230,12 @@ class TrainerSettings(Section):
     dump_samples: bool = Field(
         False, description="write every training row's tokens and numbers to samples/step_<n>.jsonl"
     )
+    weights: Path | None = Field(
+        None,
+        description="weights that the policy begins with in the place of those of actor_rollout_ref.model.path, which "
+        "the reference policy keeps: a Hugging Face folder, or a checkpoint (global_step_N), of which nothing else is "
+        "read; a run that is resumed goes on from its own checkpoints",
+    )
 
 
 class ColdStartSettings(Section):

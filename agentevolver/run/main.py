@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         check_stages(settings)
         check_agent(settings)
+        check_weights(config, settings)
         prepare(config, settings)
         _train(config, settings)
     except ConfigError as error:
@@ -171,6 +172,16 @@ def check_agent(settings: Settings) -> None:
     if settings.rollout.agent_function is not None:
         agent_function(settings.rollout.agent_function)
     check_command(settings.rollout)
+
+
+def check_weights(config: DictConfig, settings: Settings) -> None:
+    """Look for the weights that the policy is to begin with; raises ConfigError if they are none, or another
+    model's."""
+    from agentevolver.trainer.weights import check_architecture, weights_at
+
+    if settings.trainer.weights is not None:
+        model = config.actor_rollout_ref.model
+        check_architecture(weights_at(settings.trainer.weights), model)
 
 
 def make_renderer(config: DictConfig) -> ChatRenderer:

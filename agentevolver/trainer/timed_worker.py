@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from verl.single_controller.base.decorator import Dispatch, register
-from verl.workers.engine_workers import ActorRolloutRefWorker
+
+from agentevolver.trainer.renewable_worker import RenewableWorker
 
 
-class TimedWorker(ActorRolloutRefWorker):
+class TimedWorker(RenewableWorker):
     """`update_weights` is verl's. What it does beside waking vLLM and sending is loading, offloading and waiting for
     other ranks."""
 

@@ -36,6 +36,7 @@ from agentevolver.config.schema import of_verl
 from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
 from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits, watched
 from agentevolver.rollout.rows import group_name
+from agentevolver.trainer.adopt import Adopting
 from agentevolver.trainer.batch import (
     Places,
     mask_rows,
@@ -105,6 +106,7 @@ class EvolverTrainer(PPOTrainer):
         self._retention = Retention(self.directory, self.settings.retention)
         self._places = Places(self.settings.data.seed)
         self._save_due, self._sealed_s = False, 0.0
+        self._closed = False
         self._watchdog = Watchdog(
             self.settings.watchdog, self.directory / "logs" / "watchdog.log", self.status.note, self._waits
         )
@@ -118,7 +120,7 @@ class EvolverTrainer(PPOTrainer):
         manager = getattr(self, "agent_loop_manager", None)
         return described_waits(
             manager.agent_loop_workers if manager is not None else (),
-            self._experience.actors if self._experience else (),
+            self.actors,
         )
 
     def _build_replay_buffer(self) -> ReplayBuffer:
@@ -173,11 +175,27 @@ class EvolverTrainer(PPOTrainer):
                 super().fit(agent_loop_manager)
             in_time = CLOSE_TIMEOUT_S
         finally:
-            if self._tasks is not None:
-                self._tasks.close()
-            if self._experience is not None:
-                self._experience.close(in_time)
-            self._watchdog.close()
+            self.close(in_time)
+
+    def close(self, in_time: float = 0.0) -> None:
+        """End what runs in the background, whether or not training had begun; may be called again.
+
+        Args:
+            in_time: seconds for what is being distilled to be finished.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._tasks is not None:
+            self._tasks.close()
+        if self._experience is not None:
+            self._experience.close(in_time)
+        self._watchdog.close()
+
+    @property
+    def actors(self) -> tuple[Any, ...]:
+        """Ray's actors that are there for this training alone, beside the rollout workers."""
+        return self._experience.actors if self._experience is not None else ()
 
     def _fill_pool(self, name: str, path: Path, step: int | None = None) -> None:
         if self._experience is None:
@@ -472,5 +490,5 @@ class EvolverTrainer(PPOTrainer):
 
 @register_trainer("agentevolver")
 @timed_whole
-class EvolverTrainerSync(EvolverTrainer, PPOTrainerSync):
+class EvolverTrainerSync(EvolverTrainer, Adopting, PPOTrainerSync):
     """The synchronous trainer: a step's rollouts, then its update, then the weights into vLLM."""

@@ -1,0 +1,105 @@
+"""Weights that a training begins with: where they are found, and that they are the model's."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.config.checks import load
+from agentevolver.errors import ConfigError
+from agentevolver.run.main import check_weights
+from agentevolver.trainer.weights import Weights, check_architecture, weights_at
+
+SEED = Path(seed_policy_path())
+MODEL = {"path": str(SEED)}
+BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
+
+
+def of_hugging_face(folder, **changes):
+    folder.mkdir(parents=True)
+    config = json.loads((SEED / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def checkpoint(folder, ranks=1, whole=True):
+    actor = folder / "actor"
+    of_hugging_face(actor / "huggingface")
+    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
+    if whole:
+        (actor / f"model_world_size_{ranks}_rank_0.pt").write_bytes(b"")
+    return folder
+
+
+def test_a_hugging_face_folder(tmp_path):
+    folder = of_hugging_face(tmp_path / "model")
+    found = weights_at(folder)
+    assert found == Weights("huggingface", str(folder)) and Weights(**found.to_dict()) == found
+    check_architecture(found, MODEL)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("named", ["", "actor"])
+def test_of_a_checkpoint_the_ranks_files_are_read(tmp_path, named, ranks):
+    folder = checkpoint(tmp_path / "global_step_3", ranks)
+    found = weights_at(folder / named)
+    assert found == Weights("shards", str(folder / "actor"))
+    check_architecture(found, MODEL)
+
+
+@pytest.mark.parametrize("named", ["", "actor", "actor/huggingface"])
+def test_of_a_checkpoint_without_them_what_was_exported(tmp_path, named):
+    folder = checkpoint(tmp_path / "global_step_3", whole=False)
+    assert weights_at(folder / named) == Weights("huggingface", str(folder / "actor" / "huggingface"))
+
+
+def test_what_is_no_weights_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(ConfigError, match=f"trainer.weights = {path} holds no weights"):
+            weights_at(path)
+
+
+def test_a_torn_layout_is_refused(tmp_path):
+    folder = checkpoint(tmp_path / "global_step_3")
+    (folder / "actor" / "fsdp_config.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"fsdp_config\.json cannot be read"):
+        weights_at(folder)
+
+
+def test_weights_of_another_model_are_refused_by_what_differs(tmp_path):
+    width = json.loads((SEED / "config.json").read_text())["intermediate_size"]
+    other = weights_at(of_hugging_face(tmp_path / "model", intermediate_size=2 * width))
+    with pytest.raises(ConfigError, match=f"intermediate_size is {2 * width}, not {width}"):
+        check_architecture(other, MODEL)
+
+
+def test_a_configuration_that_is_none_is_refused(tmp_path):
+    other = weights_at(of_hugging_face(tmp_path / "model", num_hidden_layers=1000))
+    with pytest.raises(ConfigError, match=r"no model's config\.json"):
+        check_architecture(other, MODEL)
+
+
+def test_what_a_folder_says_beside_its_tensors_is_no_difference(tmp_path):
+    other = weights_at(of_hugging_face(tmp_path / "model", torch_dtype="bfloat16", use_cache=False))
+    check_architecture(other, MODEL)
+
+
+def test_adapters_are_refused(tmp_path):
+    found = weights_at(of_hugging_face(tmp_path / "model"))
+    with pytest.raises(ConfigError, match="cannot be combined with LoRA"):
+        check_architecture(found, MODEL | {"lora_rank": 8})
+
+
+def test_a_run_with_weights_that_are_none_is_refused_before_anything_is_started(tmp_path):
+    resolved = load(BASIC, ["device=cpu", f"trainer.weights={tmp_path}"])
+    with pytest.raises(ConfigError, match="holds no weights"):
+        check_weights(resolved.config, resolved.settings)
+    shutil.copytree(SEED, tmp_path / "model")
+    resolved = load(BASIC, ["device=cpu", f"trainer.weights={tmp_path / 'model'}"])
+    check_weights(resolved.config, resolved.settings)
+    assert OmegaConf.select(resolved.config, "actor_rollout_ref.model.path") == str(SEED)

@@ -7,6 +7,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Gate = Literal["executed", "agree", "judge", "vote"]
+# Worlds that take a proposed problem, that a proposer has seeds for, and that run a reference program.
+WORLDS = ("calc", "python")
 
 
 class _Section(BaseModel):
@@ -42,7 +44,9 @@ class ExecutorSettings(_Section):
     k: int = Field(8, ge=2, description="episodes of the frozen executor that a proposal's reward is measured by")
     label_k: int = Field(10, ge=2, description="episodes of the frozen executor that a task of the pool is labelled by")
     eval_n: int = Field(4, ge=1, description="episodes of every task of data.val_splits in an evaluation")
-    gpus: int = Field(1, ge=1, description="GPUs of the frozen policies' server, beside those of the training")
+    gpus: int = Field(
+        1, ge=0, description="GPUs of the frozen policies' server, beside those of the training; 0: it shares theirs"
+    )
     override: dict[str, Any] = Field(
         default_factory=dict,
         description="keys of the configuration that are different while the executor is trained, by their full names",

@@ -9,6 +9,7 @@ from agentevolver.config.loss_modes import check_loss
 from agentevolver.config.schema import (
     TEACHER_ENVIRONMENTS,
     TEACHER_NOTES,
+    TEACHER_PROPOSALS,
     RolloutSettings,
     Settings,
     SizeSettings,
@@ -258,6 +259,8 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
     endpoint = settings.llm.endpoint(role)
     notes_alone = role is Role.SUMMARISER and not outside_rollouts and not settings.exp_manager.asks_summariser
     known = TEACHER_NOTES if notes_alone else TEACHER_ENVIRONMENTS
+    if role in settings.roles_of_rounds:
+        known = TEACHER_PROPOSALS
     asked = _asked_about(settings, role)
     unknown = [name for name in asked if name not in known]
     if endpoint.base_url == OFFLINE and unknown:
@@ -285,6 +288,8 @@ def check_role(settings: Settings, role: Role, *, outside_rollouts: bool) -> Non
 
 def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
     """Return the environments that a role must know: who makes tasks, those that tasks are made for."""
+    if role in settings.roles_of_rounds:
+        return settings.env_service.env_types
     grades = settings.task_manager.grader.original_grader not in WITHOUT_JUDGE
     if settings.questioned and (role in MAKING or (role is Role.JUDGE and not grades)):
         return settings.questioned

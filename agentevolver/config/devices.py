@@ -56,6 +56,33 @@ def visible_gpus() -> int:
     return max(1, count)
 
 
+def training_gpus(rounds: bool, frozen: int) -> int:
+    """Return how many of the visible GPUs a training has: all, or in rounds those that the frozen policies' server
+    leaves; at least 1.
+
+    Args:
+        rounds: `coevolve.enable`.
+        frozen: `coevolve.executor.gpus`.
+    """
+    return max(1, visible_gpus() - (frozen if rounds else 0))
+
+
+def gpus_of(frozen: int, training: int) -> tuple[str, str] | None:
+    """Return CUDA_VISIBLE_DEVICES of the training and of the frozen policies' server, which takes the last ones; None
+    where they share all of them, or there are not enough.
+
+    Args:
+        frozen: GPUs of the server; 0: it shares the training's.
+        training: GPUs of the training.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [name.strip() for name in visible.split(",")] if visible is not None else None
+    seen = names or [str(index) for index in range(len(_device_files()) or frozen + training)]
+    if not frozen or len(seen) < frozen + training:
+        return None
+    return ",".join(seen[: len(seen) - frozen]), ",".join(seen[len(seen) - frozen :])
+
+
 def attention() -> str:
     """Return the attention of the groups for GPUs: flash-attn's where that package is installed, else torch's own
     varlen kernel."""

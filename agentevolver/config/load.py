@@ -112,7 +112,7 @@ def take_agent(layer: dict[str, Any], source: str) -> None:
 def compose_defaults(device: str) -> DictConfig:
     """Return verl's defaults under ours under the device group; raises ConfigError when verl is not installed."""
     OmegaConf.register_new_resolver("seed_policy", _seed_policy, replace=True)
-    OmegaConf.register_new_resolver("visible_gpus", devices.visible_gpus, replace=True)
+    OmegaConf.register_new_resolver("training_gpus", devices.training_gpus, replace=True)
     OmegaConf.register_new_resolver("larger", max, replace=True)
     OmegaConf.register_new_resolver("attention", devices.attention, replace=True)
     OmegaConf.register_new_resolver("config_dir", lambda: str(CONFIG_DIR), replace=True)

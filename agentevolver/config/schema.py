@@ -33,6 +33,10 @@ from task_manager.settings import TaskManagerSettings
 # What the built-in teacher can play roles for; of the long variant it can only keep an agent's notes.
 TEACHER_ENVIRONMENTS = ("pocket",)
 TEACHER_NOTES = (*TEACHER_ENVIRONMENTS, "pocket_long")
+# The environment in which tasks are proposed.
+PROPOSALS = "propose"
+# Where it proposes, and judges proposals.
+TEACHER_PROPOSALS = ("calc",)
 
 
 class Section(BaseModel):
@@ -388,12 +392,30 @@ class Settings(Section):
         attributing = self.attribution.active and self.attribution.attributor == "llm"
         summarising = self.exp_manager.asks_summariser or self.rollout.summary_by == "summariser"
         own = ((attributing, Role.ATTRIBUTOR), (summarising, Role.SUMMARISER))
-        return (*(role for asked, role in own if asked), *self.task_manager.roles)
+        asked = [*(role for asked, role in own if asked), *self.task_manager.roles, *self.roles_of_rounds]
+        return tuple(dict.fromkeys(asked))
 
     @property
     def roles_outside_rollouts(self) -> tuple[Role, ...]:
         """The roles that this run asks also while no policy is served."""
-        return (*self.task_manager.making_roles, *((Role.SUMMARISER,) if self.exp_manager.asks_summariser else ()))
+        return (
+            *self.task_manager.making_roles,
+            *((Role.SUMMARISER,) if self.exp_manager.asks_summariser else ()),
+            *self.roles_of_rounds,
+        )
+
+    @property
+    def roles_of_rounds(self) -> tuple[Role, ...]:
+        """The roles that propose tasks and judge proposals, where there are rounds."""
+        section = self.coevolve
+        if not section.enable or self.env_service.env_types == (PROPOSALS,):  # a proposer's own training asks nobody
+            return ()
+        proposing: dict[str, tuple[Role, ...]] = {
+            "role": (Role.PROPOSER,),
+            "explorer": (Role.EXPLORER, Role.SYNTHESISER),
+        }
+        judging = (Role.JUDGE,) if section.gate == "judge" else ()
+        return (*proposing.get(section.proposer.by, ()), *judging)
 
     @property
     def context_limits(self) -> ContextLimits:

@@ -311,11 +311,18 @@ def check_gpus(config: DictConfig, environment: Mapping[str, str], run: Run) -> 
         LaunchError: with what to do.
     """
     found, installed, built_for = gpus(environment, run), driver(run), torch_cuda()
-    wanted = int(config.trainer.n_gpus_per_node)
+    wanted, frozen = int(config.trainer.n_gpus_per_node), frozen_gpus(config)
     if found == [] or (found is None and installed is None):
         reason = "CUDA_VISIBLE_DEVICES leaves none" if found == [] else "nvidia-smi does not answer"
         raise LaunchError(
             f"device=cuda, and no GPU is seen ({reason}): install NVIDIA's driver, or run on the CPU with device=cpu"
+        )
+    if found is not None and frozen and len(found) < wanted + frozen:
+        most = len(found) - frozen
+        instead = f"trainer.n_gpus_per_node={most}" if most > 0 else "coevolve.executor.gpus=0, and all is on one"
+        raise LaunchError(
+            f"trainer.n_gpus_per_node={wanted} and coevolve.executor.gpus={frozen} for the frozen policies are "
+            f"{wanted + frozen} GPUs, and {len(found)} can be seen: set {instead}"
         )
     if found is not None and len(found) < wanted:
         raise LaunchError(
@@ -332,7 +339,14 @@ def check_gpus(config: DictConfig, environment: Mapping[str, str], run: Run) -> 
         and (too_old := driver_problem(installed, built_for)) is not None
     ):
         raise LaunchError(too_old)
-    return None if found is None else min(gpu.memory for gpu in found[:wanted])
+    return None if found is None else min(gpu.memory for gpu in (*found[:wanted], *found[len(found) - frozen :]))
+
+
+def frozen_gpus(config: DictConfig) -> int:
+    """The GPUs that frozen policies have for themselves: none but in rounds."""
+    if not OmegaConf.select(config, "coevolve.enable"):
+        return 0
+    return int(config.coevolve.executor.gpus)
 
 
 def attention_problem(config: DictConfig) -> str | None:

@@ -77,6 +77,8 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     check_disk(configuration.experiment_dir)
     for line in _accelerator(options, configuration):
         logger.info("%s", line)
+    for line in _warnings(options, configuration):
+        logger.warning("WARNING: %s", line)
     if options.conf is not None and not options.allow_changes:
         refuse_mixing(configuration.experiment_dir, resolve_config(configuration.config))
     plan = asyncio.run(_plan(options, configuration, registry))
@@ -141,6 +143,13 @@ def _accelerator(options: Options, configuration: Resolved) -> list[str]:
     return check_accelerator(configuration.config, {**os.environ, **configuration.env})
 
 
+def _warnings(options: Options, configuration: Resolved) -> list[str]:
+    """Return what the configuration says that is allowed and likely to go wrong."""
+    from agentevolver.config.coevolve_checks import warnings
+
+    return warnings(configuration.settings) if options.conf is not None else []
+
+
 def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -> str:
     """Return the plan and the configuration. What is wrong with the machine now is said, and does not matter."""
     from agentevolver.launcher.environments import check_environments
@@ -176,6 +185,7 @@ def _dry_run(options: Options, configuration: Resolved, registry: RunRegistry) -
         plan = make_plan(options, configuration, presence, registry)
     if options.conf is not None:
         facts += _estimate(configuration)
+        facts += [f"WARNING: {line}" for line in _warnings(options, configuration)]
     lines = [*facts, *(f"as things are now, a start would fail: {obstacle}" for obstacle in obstacles)]
     shown = masked_text("\n".join([plan.describe(), *lines]))
     return f"{shown}\n\n# the resolved configuration\n{masked(plan.config)}"

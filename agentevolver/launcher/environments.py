@@ -15,7 +15,7 @@ from agentevolver.config.schema import EnvironmentSettings
 from agentevolver.errors import LaunchError, UsageError
 from agentevolver.launcher.experiment import is_local
 from agentevolver.launcher.options import Options
-from agentevolver.launcher.plan import registered_services
+from agentevolver.launcher.plan import served_names
 from env_service.registry import known_environments
 
 # Listing is a matter of seconds; what takes longer is left to the run, which lists its tasks before the engines start.
@@ -42,9 +42,7 @@ def check_environments(options: Options, configuration: Resolved) -> None:
         return
     known = known_environments(options.env_modules)
     own = {text.partition("=")[0]: f"--env-module {text}" for text in options.env_modules}
-    names = dict.fromkeys(
-        [*(service.env_types if options.conf is not None else []), *registered_services(options), *own]
-    )
+    names = dict.fromkeys([*served_names(options, configuration), *own])
     asked = splits(configuration) if options.conf is not None else []
     for problem in _problems({name: known[name] for name in names}, [item for _, item in asked]):
         named = own.get(problem["name"]) or (

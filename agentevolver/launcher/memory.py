@@ -117,6 +117,8 @@ class Demand:
         engine: what vLLM cannot do without: weights and the cache of one longest sequence.
         share: of the GPU's memory that vLLM takes.
         sleeps: whether vLLM gives its memory back while the policy learns.
+        frozen: GPUs of the frozen policies' server, in rounds; 0: it takes as large a share of these, and keeps it;
+            None: there is none.
     """
 
     learning: Mapping[str, float]
@@ -124,6 +126,12 @@ class Demand:
     engine: float
     share: float
     sleeps: bool
+    frozen: int | None = None
+
+    @property
+    def beside(self) -> float:
+        """The share of the GPU's memory that frozen policies keep beside all else."""
+        return self.share if self.frozen == 0 else 0.0
 
     @property
     def states(self) -> float:
@@ -137,16 +145,24 @@ class Demand:
         parts = ", ".join(f"{name} {_gib(size)}" for name, size in self.learning.items() if size >= GIB / 10)
         of = f" of {_gib(memory)}" if memory is not None else ""
         vllm = f" and vLLM {_gib(self.share * memory)}" if memory is not None else ""
+        server = [] if self.frozen is None else [f"    frozen policies: as much as vLLM, {_where(self.frozen)}"]
         return [
             f"memory of a GPU (an estimate): {_gib(sum(self.learning.values()))} GiB{of} while the policy learns "
             f"({parts})",
             f"    while it is rolled out: the trainer holds {_gib(self.held)}{vllm} (at least {_gib(self.engine)}: "
             "weights, one sequence)",
+            *server,
         ]
 
     def problem(self, memory: int) -> str | None:
         """Say why it cannot fit, and what to do, or None."""
-        engine = 0.0 if self.sleeps else self.share * memory
+        if self.beside and self.held + 2 * self.share * memory > memory:
+            return (
+                f"{UTILISATION}={self.share:g} is taken twice, by the training's vLLM and by the frozen policies' "
+                f"(coevolve.executor.gpus=0), while the trainer holds {_gib(self.held)} of {_gib(memory)} GiB: lower "
+                f"it to {max(0.05, (1 - self.held / memory - 0.05) / 2):.2f}, or give them a GPU of their own"
+            )
+        engine = self.beside * memory + (0.0 if self.sleeps else self.share * memory)
         if self.states + engine > memory:
             return (
                 f"the policy's states need {_gib(self.states)} GiB of a GPU's {_gib(memory)} while it learns: more "
@@ -173,18 +189,23 @@ class Demand:
 
     def warning(self, memory: int) -> str | None:
         """Say that it fits barely, or None."""
-        learning = sum(self.learning.values()) + (0.0 if self.sleeps else self.share * memory)
+        beside = self.beside * memory
+        learning = sum(self.learning.values()) + beside + (0.0 if self.sleeps else self.share * memory)
         if learning > TIGHT * memory:
             return (
                 f"memory is tight while the policy learns ({_gib(learning)} of {_gib(memory)} GiB): lower {ROOM} "
                 "if it runs out"
             )
-        if (rolling := self.held + self.share * memory) > TIGHT * memory:
+        if (rolling := self.held + beside + self.share * memory) > TIGHT * memory:
             return (
                 f"memory is tight while it is rolled out ({_gib(rolling)} of {_gib(memory)} GiB): lower "
                 f"{UTILISATION} if it runs out"
             )
         return None
+
+
+def _where(gpus: int) -> str:
+    return f"on {gpus} GPU(s) of their own" if gpus else "on the same GPUs, all the time"
 
 
 def _gib(size: float) -> str:
@@ -249,6 +270,7 @@ def demand(config: DictConfig, model: Decoder) -> Demand:
         engine=weights + length * model.kv_bytes() / parallel + ENGINE,
         share=float(read("rollout.gpu_memory_utilization", 0.5)),
         sleeps=bool(read("rollout.free_cache_engine", True)),
+        frozen=int(config.coevolve.executor.gpus) if OmegaConf.select(config, "coevolve.enable") else None,
     )
 
 

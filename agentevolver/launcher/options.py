@@ -12,6 +12,8 @@ from typing import NoReturn
 from agentevolver.errors import UsageError
 
 DEFAULT_TARGET = "agentevolver.run.main"
+# The main job where the configuration asks for rounds of proposer and executor.
+ROUNDS_TARGET = "agentevolver.coevolve"
 _WITH = "--with-"
 # The name under which --with-NAME starts the page that shows a run.
 LOGVIEW = "logview"
@@ -39,7 +41,8 @@ class Options:
     overrides: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
     env_modules: tuple[str, ...] = ()
-    target: str = DEFAULT_TARGET
+    target: str | None = None
+    """The module of the main job; None: as the configuration says (`target_of`)."""
     debug_tags: str | None = None
     kill: bool = False
     stop: str | None = None
@@ -56,10 +59,19 @@ class Options:
         """Whether a run is started, beside --kill, --stop, --status or --view."""
         return self.conf is not None or self.resume is not None or bool(self.services)
 
+    def target_of(self, *, rounds: bool) -> str:
+        """Return the module of the main job: what was asked for, else that of rounds or of one training."""
+        return self.target or (ROUNDS_TARGET if rounds else DEFAULT_TARGET)
+
+    def plays(self, *, rounds: bool) -> bool:
+        """Whether the main job has tasks played by frozen policies: that of rounds does, and one of the user's own in
+        its place may."""
+        return rounds and self.conf is not None and self.target_of(rounds=True) != DEFAULT_TARGET
+
     def arguments(self) -> list[str]:
         """Return a command line that starts the same run."""
         conf = ["--conf", str(self.conf)] if self.conf is not None else []
-        target = ["--target", self.target] if self.target != DEFAULT_TARGET else []
+        target = ["--target", self.target] if self.target is not None else []
         modules = [item for module in self.env_modules for item in ("--env-module", module)]
         return [*conf, *target, *modules, *(f"{_WITH}{name}" for name in self.services), *self.overrides]
 
@@ -100,7 +112,7 @@ def _check_stop_and_resume(options: Options) -> None:
         raise UsageError("--stop stops runs and starts none; give it alone")
     if options.resume is not None and options.conf is not None:
         raise UsageError("--resume takes the yaml that the experiment was started with; leave --conf away, or --resume")
-    if options.resume is not None and options.target != DEFAULT_TARGET:
+    if options.resume is not None and options.target is not None:
         raise UsageError("--resume runs the module that the experiment was started with; leave --target away")
     if options.allow_changes and options.conf is None and options.resume is None:
         raise UsageError(
@@ -178,9 +190,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--target",
-        default=DEFAULT_TARGET,
         metavar="MODULE",
-        help="module that is run as the main job (default: %(default)s)",
+        help=f"module that is run as the main job (default: {DEFAULT_TARGET}; with coevolve.enable {ROUNDS_TARGET})",
     )
     add(
         "--env-module",

@@ -20,8 +20,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agentevolver.config.checks import Resolved
-from agentevolver.config.devices import DESCRIPTIONS
+from agentevolver.config.devices import DESCRIPTIONS, gpus_of
 from agentevolver.config.load import one_line, paths, resolved_tree, select
+from agentevolver.config.schema import PROPOSALS
 from agentevolver.errors import ConfigError, UsageError
 from agentevolver.launcher.experiment import Presence, is_local
 from agentevolver.launcher.logs import ray_folder
@@ -35,6 +36,7 @@ from agentevolver.launcher.stack import (
     is_described,
     logview_service,
     nursery_service,
+    player_service,
     ray_head,
     teacher_service,
     user_service,
@@ -107,7 +109,7 @@ def new_run_id() -> str:
 
 def make_plan(options: Options, configuration: Resolved, presence: Presence, registry: RunRegistry) -> Plan:
     """Decide what is started, in this order: Ray, the environment service, the teacher, the user's services, the run's
-    page, the main job.
+    page, the server of frozen policies, the main job.
 
     Args:
         presence: what is to be done about the environment service of the configuration.
@@ -122,6 +124,8 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
     # Services of the user's own, and that of experience, need no cluster when they are all that is started.
     alone = options.conf is None and not registered
     env = _environment(configuration, options)
+    if options.plays(rounds=configuration.coevolve.enable) and (split := _gpus(configuration)) is not None:
+        env["CUDA_VISIBLE_DEVICES"] = split[0]
     hidden = tuple(secrets_in(os.environ, _key_variables(configuration.config)))
     kept = registry.secrets_path(run_id).resolve()
     if token := next((name for name in HUB_TOKENS if name in hidden), None):
@@ -158,13 +162,20 @@ def make_plan(options: Options, configuration: Resolved, presence: Presence, reg
             )
     if LOGVIEW in options.services:
         services.append(logview_service(folder, logs=logs, env=env))
+    if options.plays(rounds=configuration.coevolve.enable):
+        section = configuration.coevolve
+        own_gpus = _gpus(configuration)
+        played_env = env | ({"CUDA_VISIBLE_DEVICES": own_gpus[1]} if own_gpus is not None else {})
+        url, spec = player_service(section.url, folder / "config.yaml", logs=logs, env=played_env)
+        config = OmegaConf.merge(config, {"coevolve": {"url": url}})  # type: ignore[assignment]
+        services.append(spec)
     return Plan(
         run_id=run_id,
         device=configuration.device,
         experiment_dir=folder,
         config=resolve_config(config),
         services=tuple(spec if spec.name in trusted else replace(spec, withheld=hidden) for spec in services),
-        job=_main_job(options, folder, env) if options.conf is not None else None,
+        job=_main_job(options, configuration, folder, env) if options.conf is not None else None,
         temp_dir=cluster.temp_dir,
         token=cluster.token,
         dashboard=cluster.dashboard,
@@ -299,8 +310,19 @@ def registered_services(options: Options) -> list[str]:
 def served_names(options: Options, configuration: Resolved) -> tuple[str, ...]:
     """Return the environments that the service of this launch serves: the run's own, and those of `--with-NAME`."""
     registered = registered_services(options)
-    own = configuration.env_service.env_types if options.conf is not None else ()
+    own: tuple[str, ...] = ()
+    if options.conf is not None:
+        # In rounds, where proposals are made too.
+        proposals = (PROPOSALS,) if configuration.coevolve.enable else ()
+        own = (*configuration.env_service.env_types, *proposals)
     return tuple(dict.fromkeys((*own, *registered)))
+
+
+def _gpus(configuration: Resolved) -> tuple[str, str] | None:
+    """Return CUDA_VISIBLE_DEVICES of the training and of the frozen policies' server; None where nothing is split."""
+    if configuration.device == "cpu" or not configuration.coevolve.enable:
+        return None
+    return gpus_of(configuration.coevolve.executor.gpus, int(configuration.config.trainer.n_gpus_per_node))
 
 
 def _split_services(options: Options) -> tuple[list[str], list[str]]:
@@ -328,11 +350,12 @@ def _key_variables(config: DictConfig) -> set[str]:
     return {str(select(tree, path)) for path in paths(tree) if path.rpartition(".")[2] == "api_key_env"}
 
 
-def _main_job(options: Options, folder: Path, env: Mapping[str, str]) -> JobSpec:
+def _main_job(options: Options, configuration: Resolved, folder: Path, env: Mapping[str, str]) -> JobSpec:
     shown = dict(env)
     if sys.stdout.isatty():
         # Its output goes through a pipe, so it cannot see the terminal itself.
         shown |= {"FORCE_COLOR": "1", "COLUMNS": str(shutil.get_terminal_size().columns)}
     python = str(executable_of(env[SOCKET])) if SOCKET in env else sys.executable
-    argv = (python, "-m", options.target, "--config", str(folder / "config.yaml"))
+    target = options.target_of(rounds=configuration.coevolve.enable)
+    argv = (python, "-m", target, "--config", str(folder / "config.yaml"))
     return JobSpec(name="main", argv=argv, cwd=Path.cwd(), log=folder / "logs" / "main.log", env=shown)

@@ -238,6 +238,39 @@ def teacher_service(
     return settings, spec
 
 
+def player_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]) -> tuple[str, ServiceSpec]:
+    """Describe the server of frozen policies, on the first free port from its URL's on; returns its URL with that port
+    too.
+
+    Args:
+        config: where the run's configuration is written.
+
+    Raises:
+        UsageError: a service cannot be started at this URL.
+        LaunchError: no port is free there.
+    """
+    parts = urlsplit(url)
+    if _bind_options(url) is None:
+        raise UsageError(f"coevolve.url={url}: it is started here, so it must be http://127.0.0.1:PORT")
+    port = take_port_from(parts.port or 0)
+    if port is None:
+        raise LaunchError(f"no port is free from coevolve.url={url} on; set another one")
+    url = f"http://{parts.hostname}:{port}"
+    spec = ServiceSpec(
+        name="player",
+        argv=(sys.executable, "-m", "agentevolver.coevolve.player", "--config", str(config), "--port", str(port)),
+        log=logs / "player.log",
+        env=env,
+        title=f"plays tasks with frozen policies, at {url}",
+        says_who=True,
+        health_urls=(f"{url}/healthz",),
+        # It answers when vLLM has loaded the policy.
+        ready_timeout_s=900.0,
+        restarts=RESTARTS,
+    )
+    return url, spec
+
+
 def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
     """Describe the page that shows a run while it goes on, on the first free port.
 

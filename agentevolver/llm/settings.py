@@ -32,6 +32,7 @@ class Role(StrEnum):
     JUDGE = "judge"
     ATTRIBUTOR = "attributor"
     SUMMARISER = "summariser"
+    PROPOSER = "proposer"
 
 
 class _Section(BaseModel):

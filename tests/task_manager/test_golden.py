@@ -63,8 +63,12 @@ async def asked(model, cases, **options):
     return await evaluate(model, GoldenAsker(model), cases, **options)
 
 
+# What proposals are worth is measured in every round, by playing them.
+ASKED = [role for role in Role if role is not Role.PROPOSER]
+
+
 def test_every_role_has_cases_of_the_pocket_world_and_of_others():
-    for role in Role:
+    for role in ASKED:
         of = [case for case in CASES if case.role is role]
         assert len([case for case in of if case.world == "pocket"]) >= 2 and len({case.world for case in of}) >= 3, role
     assert len({case.asked for case in CASES}) == 13
@@ -251,7 +255,7 @@ def test_the_command_asks_the_offline_teacher_over_http_and_its_status_is_the_ve
         assert main(asked) == 0
         out = capsys.readouterr().out
         assert (
-            all(role.value in out for role in Role)
+            all(role.value in out for role in ASKED)
             and "cases were not asked: the built-in teacher knows the pocket world only" in out
         )
         written = json.loads((tmp_path / "q.json").read_text())

@@ -17,6 +17,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.schema import EnvServiceSettings, RaySettings
 from agentevolver.launcher.records import RunRegistry
 from agentevolver.launcher.stack import JobSpec, ServiceSpec
@@ -180,6 +181,7 @@ class FakeConfiguration:
     env: Mapping[str, str] = field(default_factory=lambda: {"OMP_NUM_THREADS": "1"})
     env_service: EnvServiceSettings = field(default_factory=env_section)
     ray: RaySettings = field(default_factory=ray_section)
+    coevolve: CoevolveSettings = field(default_factory=CoevolveSettings)
     teacher: TeacherSettings | None = None
     experience_backend: str = "embedded"
     experience_url: str = "http://127.0.0.1:8001"

@@ -66,6 +66,29 @@ def test_gpus_that_are_not_there_are_missed(gpus, environment, run, says):
     assert says in problem
 
 
+ROUNDS = ("coevolve.enable=true", "coevolve.executor.gpus=1")
+
+
+def test_frozen_policies_want_gpus_of_their_own():
+    (problem,) = texts(examine(config(SEED, SDPA, *ROUNDS, gpus=2), {}, run=node))
+    assert problem.startswith(
+        "trainer.n_gpus_per_node=2 and coevolve.executor.gpus=1 for the frozen policies are 3 GPUs"
+    )
+    assert problem.endswith("and 2 can be seen: set trainer.n_gpus_per_node=1")
+    (problem,) = texts(examine(config(SEED, SDPA, *ROUNDS), {"CUDA_VISIBLE_DEVICES": "0"}, run=node))
+    assert problem.endswith("and 1 can be seen: set coevolve.executor.gpus=0, and all is on one")
+    report = examine(config(SEED, SDPA, *ROUNDS), {}, run=node)
+    assert texts(report) == [] and "frozen policies: as much as vLLM, on 1 GPU(s) of their own" in report.lines[2]
+
+
+def test_a_gpu_that_is_shared_with_frozen_policies_is_counted_twice():
+    shared = ("coevolve.enable=true", "coevolve.executor.gpus=0")
+    usage = "actor_rollout_ref.rollout.gpu_memory_utilization"
+    assert texts(examine(config(SEED, SDPA, *shared, f"{usage}=0.3"), {}, run=node)) == []
+    (problem,) = texts(examine(config(SEED, SDPA, *shared, f"{usage}=0.6"), {}, run=node))
+    assert "gpu_memory_utilization=0.6 is taken twice" in problem and "or give them a GPU of their own" in problem
+
+
 def test_a_driver_without_nvidia_smi_is_enough(monkeypatch):
     monkeypatch.setattr(accelerator, "driver", lambda run: Driver("580.82.07", None))
     report = examine(config(SEED, SDPA), {}, run=nothing)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentevolver.errors import UsageError
-from agentevolver.launcher.options import DEFAULT_TARGET, parse
+from agentevolver.launcher.options import DEFAULT_TARGET, ROUNDS_TARGET, parse
 
 ROOT = Path(__file__).parents[3]
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 def test_the_shortest_launch() -> None:
     options = parse(["--conf", "examples/basic.yaml"])
     assert options.conf == Path("examples/basic.yaml")
-    assert (options.target, options.overrides, options.services) == (DEFAULT_TARGET, (), ())
+    assert (options.target, options.overrides, options.services) == (None, (), ())
 
 
 def test_overrides_and_services_may_stand_anywhere() -> None:
@@ -104,3 +104,12 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "--dry-run" in done.stdout
     assert done.stdout.splitlines()[-2:] == ["exit 0", "[]"]
+
+
+def test_the_main_job_is_that_of_rounds_where_there_are_some_and_what_was_asked_for_wins() -> None:
+    plain, own = parse(["--conf", "x"]), parse(["--conf", "x", "--target", "my.job"])
+    assert (plain.target_of(rounds=False), plain.target_of(rounds=True)) == (DEFAULT_TARGET, ROUNDS_TARGET)
+    assert own.target_of(rounds=True) == own.target_of(rounds=False) == "my.job"
+    assert plain.plays(rounds=True) and own.plays(rounds=True) and not plain.plays(rounds=False)
+    assert not parse(["--conf", "x", "--target", DEFAULT_TARGET]).plays(rounds=True), "one training, no rounds"
+    assert parse(own.arguments()) == own and plain.arguments() == ["--conf", "x"]

@@ -68,7 +68,8 @@ async def test_each_endpoint_is_asked_once_and_said_of_each_role_what_works() ->
         }
         found = await examined(base_url=good.url, api_key_env="GOOD_API_KEY", price_in=1.0, price_out=1.0, roles=roles)
     explorer, judge = found[Role.EXPLORER], found[Role.JUDGE]
-    assert explorer.roles == (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER) and explorer.works
+    assert explorer.roles == (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER, Role.PROPOSER)
+    assert explorer.works
     assert [explorer.text, explorer.json, explorer.tools, explorer.seed, explorer.response_format] == [YES] * 4 + [
         "schema"
     ]
@@ -80,10 +81,11 @@ async def test_each_endpoint_is_asked_once_and_said_of_each_role_what_works() ->
     assert found[Role.ATTRIBUTOR].works and found[Role.SUMMARISER].works
     lines = report(list(dict.fromkeys(found.values()))).splitlines()
     assert lines[0].split()[:3] == ["role", "text", "JSON"]
-    assert [line.split()[0] for line in lines[1:7]] == [
+    assert [line.split()[0] for line in lines[1:8]] == [
         "explorer",
         "synthesiser",
         "verifier",
+        "proposer",
         "judge",
         "attributor",
         "summariser",

@@ -1,0 +1,213 @@
+"""What a configuration of rounds may not say: what does not go together with them, and keys that they would not read.
+
+Looked at where the layers are composed; the trainings of a round have configurations of their own, made from this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.config.coevolve import WORLDS, CoevolveSettings
+from agentevolver.config.schema import PROPOSALS, Settings, place_of
+from agentevolver.errors import ConfigError
+
+Layers = Sequence[tuple[Mapping[str, Any], str]]
+"""What was written, each with where."""
+
+# Keys that rounds decide, and what to write instead.
+DECIDED = {
+    "trainer.total_training_steps": "write coevolve.executor.steps and coevolve.proposer.steps",
+    "trainer.total_epochs": "write coevolve.executor.steps and coevolve.proposer.steps",
+    "trainer.test_freq": "every round ends with an evaluation, of coevolve.executor.eval_n episodes a task; remove it",
+    "trainer.val_before_train": "the base is evaluated before the first round; remove it",
+    "trainer.resume_mode": "rounds go on where coevolve.json says; remove it, or give another experiment_name",
+    "trainer.resume_from_path": "rounds begin with actor_rollout_ref.model.path; remove it",
+    "data.train_filter": "tasks are proposed, and coevolve.proposer.levels narrows their seeds; remove it",
+    "actor_rollout_ref.rollout.val_kwargs.n": "write coevolve.executor.eval_n",
+}
+# Keys that count only while a policy is trained to propose.
+OF_TRAINED_PROPOSERS = (
+    "proposer.steps",
+    "proposer.batch_size",
+    "proposer.n",
+    "proposer.override",
+    "executor.k",
+    "reward",
+)
+
+
+def check_rounds(settings: Settings, config: DictConfig, layers: Layers) -> None:
+    """Refuse what does not go together with rounds, and keys that would have no effect.
+
+    Args:
+        settings: the typed view, with `coevolve.enable`.
+        config: the composed tree.
+        layers: what the user wrote.
+
+    Raises:
+        ConfigError: with one line that says what to change.
+    """
+    _check_world(settings)
+    _check_parts(settings, config)
+    _check_policies(settings)
+    _check_written(settings.coevolve, layers)
+
+
+def warnings(settings: Settings) -> list[str]:
+    """Return what is allowed and likely to go wrong, as lines."""
+    section, found = settings.coevolve, []
+    if not section.enable:
+        return []
+    if section.gate == "vote":
+        found.append(
+            "coevolve.gate = vote: labels are the executor's own most frequent answers, right or not. Measured on "
+            "calc's forerunner: success .50, .68, .56, .52, .34 over four rounds, labels right .90, .37, .13, .09. "
+            "executed holds, where proposals carry a program"
+        )
+    sizes = settings.sizes
+    if section.adpo.enable and section.adpo.bonus and sizes.train_batch_size == sizes.ppo_mini_batch_size:
+        found.append(
+            "coevolve.adpo.bonus widens the upper clip, and with one optimiser step a batch no ratio reaches it: set "
+            "actor_rollout_ref.actor.ppo_mini_batch_size to half of data.train_batch_size or less"
+        )
+    return found
+
+
+def _check_world(settings: Settings) -> None:
+    service, gate = settings.env_service, settings.coevolve.gate
+    if service.is_mixture:
+        raise ConfigError(
+            f"env_service.env_type names {', '.join(service.env_types)}, and coevolve proposes tasks for one world: "
+            f"name one of {', '.join(WORLDS)}"
+        )
+    (world,) = service.env_types
+    if world in WORLDS:
+        return
+    if world == PROPOSALS:
+        raise ConfigError(
+            f"env_service.env_type = {PROPOSALS} is served by itself: name the world that proposals are for "
+            f"({', '.join(WORLDS)})"
+        )
+    why = "runs no reference program, which coevolve.gate = executed needs, and " if gate == "executed" else ""
+    raise ConfigError(
+        f"env_service.env_type = {world} {why}takes no proposed problems: coevolve wants one of {', '.join(WORLDS)}"
+    )
+
+
+def _check_parts(settings: Settings, config: DictConfig) -> None:
+    """Refuse parts that a round has no place for."""
+    section, rollout = settings.task_manager, settings.rollout
+    if section.mixture.needs_synthetic or section.curriculum.enable:
+        key = "mixture.synthetic_data_ratio" if section.mixture.needs_synthetic else "curriculum.enable"
+        raise ConfigError(
+            f"task_manager.{key}: in rounds all tasks are proposed, and kept or not by their p; remove it (a language "
+            "model that explores proposes with coevolve.proposer.by = explorer)"
+        )
+    if settings.exp_manager.guides or settings.exp_manager.distils or settings.exp_manager.scout.split:
+        raise ConfigError(
+            "exp_manager guides or distils, and the executor is measured without guidance: what is measured would not "
+            "be what is trained; remove these keys"
+        )
+    if settings.cold_start.files:
+        raise ConfigError(
+            "cold_start.files: a round begins with the weights of the one before; make the cold start in a run of its "
+            "own, and name what it made as actor_rollout_ref.model.path"
+        )
+    if rollout.agent_function is not None or rollout.agent_command is not None:
+        raise ConfigError(
+            f"{place_of('rollout')} names an agent of your own, and frozen policies are played by the built-in flows "
+            "alone: remove it"
+        )
+    if OmegaConf.select(config, "trainer.val_only"):
+        raise ConfigError(
+            "trainer.val_only = true: rounds train; to evaluate a checkpoint, write coevolve.enable=false and "
+            "trainer.resume_mode=resume_path"
+        )
+    if OmegaConf.select(config, "actor_rollout_ref.model.lora_rank") or OmegaConf.select(
+        config, "actor_rollout_ref.model.lora.rank"
+    ):
+        raise ConfigError(
+            "actor_rollout_ref.model.lora_rank: the frozen policies' server plays whole weights, not adapters; set "
+            "it to 0"
+        )
+    if config.trainer.save_freq < 1:
+        raise ConfigError(
+            f"trainer.save_freq = {config.trainer.save_freq}: a training that saves nothing leaves the next stage "
+            "nothing; write 1 or more"
+        )
+
+
+def _check_policies(settings: Settings) -> None:
+    """Refuse policies that are none, and rounds that could not train."""
+    section, sizes = settings.coevolve, settings.sizes
+    proposer = section.proposer
+    if section.shared_weights and proposer.path is not None:
+        raise ConfigError(
+            f"coevolve.shared_weights = true makes one policy of both, and coevolve.proposer.path = {proposer.path} "
+            "names another one: remove one of them"
+        )
+    if section.shared_weights and (proposer.by != "policy" or not proposer.trained):
+        said = f"proposer.by = {proposer.by}" if proposer.by != "policy" else "proposer.trained = false"
+        raise ConfigError(
+            f"coevolve.shared_weights = true trains one policy in both stages, and coevolve.{said}: remove one of them"
+        )
+    if proposer.path is not None and proposer.by != "policy":
+        raise ConfigError(f"coevolve.proposer.path has no effect while coevolve.proposer.by = {proposer.by}: remove it")
+    if proposer.levels is not None and settings.env_service.env_types == ("calc",):
+        raise ConfigError(
+            "coevolve.proposer.levels: seeds of calc have none, a question's length is its proposer's to choose; "
+            "remove it"
+        )
+    if section.min_pool < sizes.train_batch_size:
+        raise ConfigError(
+            f"coevolve.min_pool = {section.min_pool} is less than data.train_batch_size = {sizes.train_batch_size}: a "
+            "round that is trained on has a batch of tasks at least"
+        )
+    if section.draws < section.pool:
+        raise ConfigError(
+            f"coevolve.draws = {section.draws} proposals cannot give coevolve.pool = {section.pool} tasks: set the "
+            "former higher"
+        )
+
+
+def _check_written(section: CoevolveSettings, layers: Layers) -> None:
+    """Refuse keys that somebody wrote and nobody would read."""
+    for key, source, value in _written(layers):
+        instead = next((text for name, text in DECIDED.items() if key == name or key.startswith(f"{name}.")), None)
+        if instead is not None and value is not None:
+            raise ConfigError(f"{source}: `{key}` has no effect in rounds: {instead}")
+    trains = section.proposer.by == "policy" and section.proposer.trained
+    unread = {} if trains else dict.fromkeys(OF_TRAINED_PROPOSERS, _why_not_trained(section))
+    if section.proposer.by != "policy":
+        unread["proposer.trained"] = _why_not_trained(section)
+    if not section.adpo.enable:
+        unread |= dict.fromkeys(("adpo.s_min", "adpo.bonus"), "coevolve.adpo.enable = false")
+    for key, source, _ in _written(layers):
+        own = key.removeprefix("coevolve.")
+        why = next((text for name, text in unread.items() if own == name or own.startswith(f"{name}.")), None)
+        if own != key and why is not None:
+            raise ConfigError(f"{source}: `{key}` has no effect while {why}: remove it")
+
+
+def _why_not_trained(section: CoevolveSettings) -> str:
+    if section.proposer.by != "policy":
+        return f"coevolve.proposer.by = {section.proposer.by}"
+    return "coevolve.proposer.trained = false"
+
+
+def _written(layers: Layers) -> Iterator[tuple[str, str, Any]]:
+    """Yield the leaves that were written."""
+
+    def leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in tree.items():
+            if isinstance(value, Mapping) and value:
+                yield from leaves(value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}", value
+
+    for content, source in layers:
+        for key, value in leaves(content, ""):
+            yield key, source, value

@@ -1,0 +1,126 @@
+"""What rounds of proposer and executor refuse before anything is started, and what they warn of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentevolver.config import devices
+from agentevolver.config.checks import Resolved, load
+from agentevolver.config.coevolve_checks import warnings
+from agentevolver.errors import ConfigError
+from agentevolver.llm.settings import Role
+
+ROUNDS = ("device=cpu", "coevolve.enable=true", "env_service.env_type=calc")
+ELSEWHERE = "llm.base_url=http://x llm.api_key_env=null"
+
+
+def rounds(*overrides: str) -> Resolved:
+    return load(None, [*ROUNDS, *overrides])
+
+
+def test_rounds_alone_are_accepted_and_ask_nobody() -> None:
+    settings = rounds().settings
+    assert settings.coevolve.enable and settings.roles == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            "env_service.env_type.calc=1 env_service.env_type.pocket=1",
+            "names calc, pocket, .* one world: name one of calc, python",
+        ),
+        ("env_service.env_type=propose", "name the world that proposals are for"),
+        ("env_service.env_type=pocket", "runs no reference program, which coevolve.gate = executed needs"),
+        ("env_service.env_type=pocket coevolve.gate=vote", "pocket takes no proposed problems"),
+        (
+            f"task_manager.mixture.synthetic_data_ratio=1 task_manager.n=1 {ELSEWHERE}",
+            "in rounds all tasks are proposed",
+        ),
+        (
+            f"exp_manager.reme.enable_summarizer=true exp_manager.reme.updated_freq=2 {ELSEWHERE}",
+            "measured without guidance",
+        ),
+        ("trainer.val_only=true", "coevolve.enable=false"),
+        ("trainer.save_freq=-1", "saves nothing"),
+        ("actor_rollout_ref.model.lora_rank=8", "whole weights"),
+        ("actor_rollout_ref.rollout.agent_function=tests.x:y", "agent of your own"),
+        ("coevolve.shared_weights=true coevolve.proposer.path=/m", "proposer.path = /m names another one"),
+        ("coevolve.shared_weights=true coevolve.proposer.trained=false", "proposer.trained = false: remove one"),
+        ("coevolve.shared_weights=true coevolve.proposer.by=role", "proposer.by = role: remove one"),
+        ("coevolve.proposer.by=role coevolve.proposer.path=/m", "proposer.path has no effect"),
+        ("coevolve.proposer.levels=[3]", "seeds of calc have none"),
+        ("coevolve.min_pool=4", "less than data.train_batch_size = 8"),
+        ("coevolve.draws=100", "100 proposals cannot give coevolve.pool = 200"),
+        ("trainer.total_training_steps=5", "coevolve.executor.steps"),
+        ("trainer.test_freq=5", "coevolve.executor.eval_n"),
+        ("data.train_filter.n=5", "tasks are proposed"),
+        ("actor_rollout_ref.rollout.val_kwargs.n=2", "write coevolve.executor.eval_n"),
+        ("coevolve.proposer.by=role coevolve.reward.unc=1", "`coevolve.reward.unc` has no effect while .*by = role"),
+        ("coevolve.proposer.trained=false coevolve.executor.k=4", "`coevolve.executor.k` has no effect while"),
+        ("coevolve.adpo.enable=false coevolve.adpo.bonus=1", "`coevolve.adpo.bonus` has no effect while"),
+        ("coevolve.pool=30 coevolve.min_pool=40", "min_pool = 40 is more than pool = 30"),
+        ("coevolve.keep=[0.8,0.3]", "the least one first"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_line(overrides: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        rounds(*overrides.split())
+    assert "\n" not in str(refused.value)
+
+
+def test_a_cold_start_is_a_run_of_its_own(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"cold_start\.files: a round begins with the weights of the one before"):
+        rounds(f"cold_start.files=[{log}]")
+
+
+def test_without_rounds_none_of_it_matters() -> None:
+    assert load(None, ["device=cpu", "coevolve.min_pool=1", "trainer.total_training_steps=5"]).settings.roles == ()
+
+
+def test_a_role_proposes_and_a_judge_is_asked() -> None:
+    resolved = rounds("coevolve.proposer.by=role", "coevolve.gate=judge")
+    assert resolved.settings.roles == (Role.PROPOSER, Role.JUDGE) == resolved.settings.roles_outside_rollouts
+    assert resolved.teacher is not None, "the built-in teacher plays both in calc"
+    with pytest.raises(ConfigError, match=r"as proposer the built-in teacher knows the environments calc alone"):
+        rounds("coevolve.proposer.by=role", "env_service.env_type=python")
+    with pytest.raises(ConfigError, match=r"llm\.roles\.judge\.base_url = policy: the role is also asked while"):
+        rounds("coevolve.gate=judge", "llm.base_url=policy")
+
+
+def test_the_vote_and_an_inert_clip_are_warned_of() -> None:
+    assert warnings(rounds().settings) == []
+    (vote,) = warnings(rounds("coevolve.gate=vote").settings)
+    assert ".50, .68, .56, .52, .34" in vote
+    (inert,) = warnings(rounds("actor_rollout_ref.actor.ppo_mini_batch_size=8").settings)
+    assert "with one optimiser step a batch no ratio reaches it" in inert
+    assert warnings(load(None, ["device=cpu", "coevolve.gate=vote"]).settings) == []
+
+
+@pytest.mark.parametrize(
+    ("visible", "frozen", "training", "split"),
+    [
+        ("0,1,2,3", 1, 3, ("0,1,2", "3")),
+        ("4,5,6,7", 2, 2, ("4,5", "6,7")),
+        ("GPU-a,GPU-b", 1, 1, ("GPU-a", "GPU-b")),
+        ("0,1", 0, 2, None),
+        ("0", 1, 1, None),
+    ],
+)
+def test_gpus_are_split_by_name(
+    visible: str, frozen: int, training: int, split: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert devices.gpus_of(frozen, training) == split
+
+
+def test_the_training_takes_what_the_frozen_policies_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "visible_gpus", lambda: 8)
+    common = ["device=cuda", "env_service.env_type=calc", "data.train_batch_size=42"]
+    common += ["actor_rollout_ref.actor.ppo_mini_batch_size=42", "coevolve.min_pool=42", "coevolve.executor.gpus=2"]
+    sizes = [load(None, [*common, f"coevolve.enable={on}"]).settings.sizes for on in ("true", "false")]
+    assert [size.n_gpus_per_node for size in sizes] == [6, 8]

@@ -7,6 +7,7 @@ the first. Two different answers mean that the program draws lots or reads the c
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -18,6 +19,8 @@ from env_service.client import EnvRequestError, EnvServiceError, EnvTimeout
 RUNS = 2
 # Longer than anything that is compared as an answer.
 LONGEST_ANSWER = 2000
+# What python says where a program leaves, as `exit()` at its end does: no part of its output.
+_LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
 
 
 class World(Protocol):
@@ -94,6 +97,10 @@ def _answer(result: Any) -> str | Dropped:
     if info.get("refused") or said.startswith("err "):
         return Dropped("unexecutable", said[-200:])
     lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if lines and (left := _LEFT.fullmatch(lines[-1])):
+        if left[1] not in ("0", "None"):
+            return Dropped("unexecutable", lines[-1])
+        lines.pop()
     if not lines or said == "(no output)":
         return Dropped("unexecutable", "the program printed nothing")
     if len(lines[-1]) > LONGEST_ANSWER:

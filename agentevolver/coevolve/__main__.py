@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from omegaconf import DictConfig, OmegaConf
 
-from agentevolver.coevolve.checks import check_rounds
+from agentevolver.coevolve.checks import check_trainings
 from agentevolver.coevolve.driver import Driver, Parts
 from agentevolver.coevolve.labels import GateLabeller
 from agentevolver.coevolve.manifest import PROPOSE, Manifest
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         )
         tree: dict[str, Any] = OmegaConf.to_container(config, resolve=False)  # type: ignore[assignment]
-        check_rounds(tree, settings)
+        check_trainings(tree, settings)
         manifest = Manifest.open(folder, tree)
         _, val_tasks = list_tasks(config, settings)
         asyncio.run(carry_out(tree, settings, manifest, val_tasks))

@@ -39,6 +39,7 @@ class Manifest:
     def __init__(self, experiment: Path, content: dict[str, Any]) -> None:
         self.experiment = experiment
         self.content = content
+        self._written = b""
 
     @classmethod
     def open(cls, experiment: Path, config: Mapping[str, Any]) -> Manifest:
@@ -77,8 +78,11 @@ class Manifest:
         return cls(experiment, content)
 
     def save(self) -> None:
-        """Write it, whole."""
-        write_json(self.experiment / NAME, self.content, indent=1)
+        """Write it, whole, where it says something new."""
+        text = orjson.dumps(self.content)
+        if text != self._written:
+            write_json(self.experiment / NAME, self.content, indent=1)
+            self._written = text
 
     def round(self, number: int) -> dict[str, Any]:
         """Return a round's part; it is begun where it is not there."""

@@ -95,9 +95,9 @@ class ChildTrainings:
 
     async def train(self, training: Training, told: Told) -> Trained:
         """Run the main job to its end (see `Trainings.train`)."""
-        write_training(training, self._config)
         if (trained := finished(training)) is not None:
             return trained
+        write_training(training, self._config)
         told("starting", None)
         code, last = await self._run(training, told)
         log = training.folder / "logs" / LOG
@@ -162,15 +162,13 @@ class ChildTrainings:
 
 
 def write_training(training: Training, config: Mapping[str, Any]) -> None:
-    """Write the folder of a training that was not begun: its configuration and its tasks. The configuration is the last
-    file, so that a folder with one is complete."""
-    path = training.folder / "config.yaml"
-    if path.exists():
-        return
+    """Write the folder of a training: its tasks, unless they are there, and its configuration, in which the addresses
+    of services are those of this start."""
     tasks = training.folder / "tasks"
-    write_tasks(tasks / "train.jsonl", training.tasks)
-    write_tasks(tasks / "val.jsonl", training.val_tasks)
-    write_text(path, OmegaConf.to_yaml(laid_over(config, training.overlay)))
+    for name, own in (("train.jsonl", training.tasks), ("val.jsonl", training.val_tasks)):
+        if not (tasks / name).exists():
+            write_tasks(tasks / name, own)
+    write_text(training.folder / "config.yaml", OmegaConf.to_yaml(laid_over(config, training.overlay)))
 
 
 def finished(training: Training) -> Trained | None:

@@ -7,6 +7,7 @@ it solves. Everything that is drawn follows from names, as with the real player.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,11 +25,12 @@ from agentevolver.coevolve.trainings import Told, Trained, Training, steps_of
 from agentevolver.coevolve.types import Play, Proposal
 from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import resolved_tree
+from agentevolver.config.schema import Settings
 from agentevolver.types import Task
 from agentevolver.utils.files import append_jsonl, write_json
 from agentevolver.utils.seeds import derived
 
-WORLD = "pocket"
+WORLD = "calc"
 
 
 def chance(*name: str | int) -> float:
@@ -36,13 +38,13 @@ def chance(*name: str | int) -> float:
     return derived("chance", *name) / 2**63
 
 
-def configuration(folder: Path, **overrides: Any) -> dict[str, Any]:
+def configuration(folder: Path, name: str = "experiment", **overrides: Any) -> dict[str, Any]:
     """Return the resolved configuration of small rounds."""
     base = folder / "base"
     write_json(base / "skill.json", {"skill": 0.0})
     given = {
         "device": "cpu",
-        "experiment.dir": folder / "experiment",
+        "experiment.dir": folder / name,
         "actor_rollout_ref.model.path": base,
         "env_service.env_type": WORLD,
         "trainer.save_freq": 2,
@@ -172,9 +174,19 @@ def val_tasks() -> list[Task]:
     ]
 
 
+@functools.cache
+def _settings(config: str) -> Settings:
+    return from_config(OmegaConf.create(json.loads(config)))
+
+
+def settings_of(config: dict[str, Any]) -> Settings:
+    """Return the typed view of a configuration."""
+    return _settings(json.dumps(config))
+
+
 def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> Parts:
     """Return who does the work of such rounds."""
-    settings = from_config(OmegaConf.create(config))
+    settings = settings_of(config)
     player = player or SumPlayer()
     measurer = Measurer(player, WORLD)
     return Parts(
@@ -182,7 +194,7 @@ def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> 
         player=player,
         seeds=seeds,
         proposer=lambda number, checkpoint: SumProposer(player, checkpoint),
-        labeller=lambda number, checkpoint: GateLabeller(settings.coevolve, SumWorld(), "calc", measurer, checkpoint),
+        labeller=lambda number, checkpoint: GateLabeller(settings.coevolve, SumWorld(), WORLD, measurer, checkpoint),
         val_tasks=val_tasks(),
         questions=[task.metadata["sum"] for task in val_tasks()],
         clusters=lambda texts: [len(text) for text in texts],
@@ -191,7 +203,7 @@ def parts(config: dict[str, Any], trainings: Any = None, player: Any = None) -> 
 
 def drive(config: dict[str, Any], made: Parts | None = None, show: Callable[[str], None] | None = None) -> Manifest:
     """Carry rounds out to their end; returns the manifest."""
-    settings = from_config(OmegaConf.create(config))
+    settings = settings_of(config)
     manifest = Manifest.open(settings.experiment_dir.resolve(), config)
     asyncio.run(Driver(config, settings, manifest, made or parts(config), show or (lambda line: None)).run())
     return manifest

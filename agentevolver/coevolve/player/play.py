@@ -57,8 +57,11 @@ class StateGrader:
         self._sparse = sparse
 
     async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
-        """Return the environment's grade; its facts are `answer`, `calls` and `state`. Raises EnvServiceError, also
-        where the environment tells no state."""
+        """Return the environment's grade; its facts are `answer`, `calls` and `state`. An environment that does not
+        count the calls that it carried out is taken to have carried out every action.
+
+        Raises EnvServiceError, also where the environment tells no state.
+        """
         score = await client.evaluate(instance_id, list(trajectory.messages), {"sparse": self._sparse})
         if not is_score(score):
             raise EnvServiceError(
@@ -66,15 +69,15 @@ class StateGrader:
             )
         state = await client.get_tools_info(instance_id, params={"what": "state"})
         facts = state.get("facts") if isinstance(state, Mapping) else None
-        if not isinstance(facts, Mapping) or not isinstance(facts.get("calls"), int):
+        if not isinstance(facts, Mapping):
             raise EnvServiceError(
-                f"the environment {task.env_type!r} does not tell how many calls it carried out (facts.calls of its "
-                "state)",
+                f"the environment {task.env_type!r} does not tell its state, so nobody knows the answer",
                 url="/get_info",
                 instance_id=instance_id,
             )
+        calls = facts.get("calls", len(trajectory.steps))
         answer = state.get("answer")
-        found = {"answer": None if answer is None else str(answer), "calls": facts["calls"], "state": dict(facts)}
+        found = {"answer": None if answer is None else str(answer), "calls": int(calls), "state": dict(facts)}
         return Outcome(float(score), score >= 1.0, facts=found)
 
 

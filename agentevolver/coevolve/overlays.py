@@ -13,6 +13,15 @@ PROPOSE_ENV = "propose"
 GRADER = "agentevolver.coevolve.frontier:FrontierGrader"
 REPETITION = "agentevolver.coevolve.stages_of_reward:RepetitionStage"
 CONTENTS = ("model", "optimizer", "extra", "hf_model")
+# What a proposer does, whoever has it do it: one message an episode, by text.
+PROPOSING: dict[str, Any] = {
+    "env_service.env_type": PROPOSE_ENV,
+    "env_service.environments": {},
+    "env_service.env_params": {},
+    "env_service.val_env_params": {},
+    "actor_rollout_ref.rollout.multi_turn.max_steps": 1,
+    "actor_rollout_ref.rollout.tool_format": "none",
+}
 CREDIT = "attribution_driven_credit_assignment"
 
 
@@ -34,13 +43,8 @@ def proposer_overlay(
     base = section.path or str(config["actor_rollout_ref"]["model"]["path"])
     return {
         **_common(settings, folder, base, start, section.steps, section.batch_size, tasks),
-        "env_service.env_type": PROPOSE_ENV,
-        "env_service.environments": {},
-        "env_service.env_params": {},
-        "env_service.val_env_params": {},
+        **PROPOSING,
         "actor_rollout_ref.rollout.n": section.n,
-        "actor_rollout_ref.rollout.multi_turn.max_steps": 1,
-        "actor_rollout_ref.rollout.tool_format": "none",
         "coevolve.frozen": executor,
         "trainer.reward_stages": [{"use": REPETITION}],
         "trainer.row_clips": [],

@@ -36,6 +36,7 @@ from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
 from agentevolver.rollout.served import MAX_SAMPLES, Serving
+from agentevolver.rollout.session import EnvClient
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.tools.formats import tool_format
 from agentevolver.types import RowKey, Task
@@ -188,6 +189,7 @@ def make_runner(
     *,
     served: PolicySource | None = None,
     graders: TaskGraders | None = None,
+    client: EnvClient | None = None,
 ) -> RolloutRunner:
     """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders
     and summariser.
@@ -199,6 +201,7 @@ def make_runner(
         template_kwargs: further arguments of its chat template.
         served: where the policy answers roles of language models that it plays; None: nowhere.
         graders: grade the tasks; None: those of the configuration.
+        client: of the environment service; None: one of the runner's own.
 
     Raises ConfigError for a template or flow that cannot be used.
     """
@@ -216,14 +219,15 @@ def make_runner(
     )
     template, limits = checked_template(rollout), settings.context_limits
     asked = f"environment {', '.join(service.env_types)}:"
-    client: Any = Watched(AsyncEnvClient(service.env_url, timeout_s=service.timeout_s), asked, ENV_CALLS)
+    client = client or AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
+    environments: Any = Watched(client, asked, ENV_CALLS)
     if graders is None:
         graders = make_graders(settings, served)
     summariser = make_summariser(settings, served)
     watched: Any = Watched(engine, "the policy:", ("generate",))
     return RolloutRunner(
         policy,
-        client,
+        environments,
         watched,
         lambda: template(renderer, limits, rollout),
         flow_chooser(rollout),

@@ -22,11 +22,13 @@ from agentevolver.coevolve.player.client import PLAYER_TOKEN, PlayerRefused
 from agentevolver.coevolve.player.engine import engine_environment, set_environment, start_engine
 from agentevolver.coevolve.player.play import make_player
 from agentevolver.coevolve.player.server import LIMITS, make_app
+from agentevolver.coevolve.player.weights import local
 from agentevolver.config.checks import for_verl, from_config
-from agentevolver.errors import ConfigError, last_line
+from agentevolver.errors import ConfigError
 from agentevolver.utils.secrets import LIBRARIES, adopt_secrets, secret
 from agentevolver.utils.web.access import Access
 from agentevolver.utils.web.server import Server, server_config
+from env_service.client import AsyncEnvClient
 
 HOST = "127.0.0.1"
 WATCH_S = 1.0
@@ -63,7 +65,7 @@ async def _serve(config: DictConfig, port: int) -> int:
     from transformers import AutoTokenizer
 
     model = verl.actor_rollout_ref.model
-    folder = _local(str(model.path))
+    folder = local(str(model.path), fetch=True)
     tokenizer = AutoTokenizer.from_pretrained(
         model.get("tokenizer_path") or str(folder), trust_remote_code=model.trust_remote_code
     )
@@ -78,8 +80,10 @@ async def _serve(config: DictConfig, port: int) -> int:
         seeded=settings.trainer.deterministic or bool(verl.actor_rollout_ref.rollout.get("full_determinism")),
         on_death=died.set,
     )
+    service = settings.env_service
+    client = AsyncEnvClient(service.env_url, timeout_s=service.timeout_s)
     try:
-        player = make_player(config, settings, engine, tokenizer, folder)
+        player = make_player(config, settings, engine, tokenizer, folder, client)
         access = Access(HOST, secret(PLAYER_TOKEN), PLAYER_TOKEN)
         app = make_app(player, access=access, status=lambda: "the engine has ended" if engine.dead else "ok")
         server = Server(server_config(app, LIMITS, host=HOST, port=port, log_level="warning", stop_s=5))
@@ -93,19 +97,8 @@ async def _serve(config: DictConfig, port: int) -> int:
         await serving
         return 1 if engine.dead or not server.started else 0
     finally:
+        await client.close()
         engine.close()
-
-
-def _local(path: str) -> Path:
-    """Return the folder of a model, which is fetched from the hub where the path is the name of one there."""
-    if os.path.isdir(path):
-        return Path(path).resolve()
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(path)).resolve()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"actor_rollout_ref.model.path = {path}: {last_line(error)}") from error
 
 
 if __name__ == "__main__":

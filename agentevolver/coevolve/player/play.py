@@ -13,30 +13,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from agentevolver.coevolve.overlays import PROPOSE_ENV, PROPOSING
 from agentevolver.coevolve.player.client import PlayerRefused, PlayerUnavailable, PlayFailed
 from agentevolver.coevolve.player.turns import Turns
-from agentevolver.coevolve.player.weights import identify
+from agentevolver.coevolve.player.weights import identify, local
 from agentevolver.coevolve.types import Play
 from agentevolver.config.checks import from_config
+from agentevolver.config.load import resolved_tree
+from agentevolver.config.overlay import flat, laid_over
 from agentevolver.config.schema import Settings
 from agentevolver.engine import Engine, EngineError
 from agentevolver.rollout.attempt import is_score
 from agentevolver.rollout.rollout import Rollout, RolloutRunner
+from agentevolver.rollout.session import EnvClient
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
 from env_service.client import EnvServiceError
 from task_manager.graders.base import GradedWorld, Transcript
-
-PROPOSE = "propose"
-# A proposer acts once, and by text; its training has these keys too.
-_PROPOSING: dict[str, Any] = {
-    "coevolve.enable": False,
-    "env_service.env_type": PROPOSE,
-    "actor_rollout_ref.rollout.tool_format": "none",
-    "actor_rollout_ref.rollout.multi_turn.max_steps": 1,
-}
 
 
 class Weights(Protocol):
@@ -130,7 +125,7 @@ class FrozenPlayer:
 
     def _checked(self, checkpoint: Path | str) -> str:
         """Return the name of a folder's weights; raises PlayerRefused for what the engine cannot take."""
-        key = identify(checkpoint)
+        key = identify(local(checkpoint))
         if key not in self._known:
             self._engine.check(key)
             self._known.add(key)
@@ -175,18 +170,17 @@ class FrozenPlayer:
         return PlayerUnavailable(why) if self._engine.dead else PlayFailed(why)
 
 
-def settings_for(config: DictConfig, settings: Settings, env_type: str) -> tuple[DictConfig, Settings]:
+def settings_for(config: Mapping[str, Any], settings: Settings, env_type: str) -> tuple[DictConfig, Settings]:
     """Return the configuration that episodes of an environment have in training: the proposer's for `propose`, else the
     executor's."""
     section = settings.coevolve
-    proposing = env_type == PROPOSE
-    changed = {**_PROPOSING, **section.proposer.override} if proposing else dict(section.executor.override)
-    if not changed:
-        return config, settings
-    copy: DictConfig = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # type: ignore[assignment]
-    for key, value in changed.items():
-        OmegaConf.update(copy, key, value, merge=False, force_add=True)
-    return copy, from_config(copy)
+    overlay = (
+        {**PROPOSING, **flat(section.proposer.override, config)}
+        if env_type == PROPOSE_ENV
+        else flat(section.executor.override, config)
+    )
+    made = laid_over(config, overlay)
+    return made, from_config(made)
 
 
 def sampling_of(config: DictConfig) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -197,7 +191,9 @@ def sampling_of(config: DictConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     return own, {**own, **validation}
 
 
-def make_player(config: DictConfig, settings: Settings, engine: Any, tokenizer: Any, loaded: Path) -> FrozenPlayer:
+def make_player(
+    config: DictConfig, settings: Settings, engine: Any, tokenizer: Any, loaded: Path, client: EnvClient
+) -> FrozenPlayer:
     """Return the player of a run.
 
     Args:
@@ -206,18 +202,20 @@ def make_player(config: DictConfig, settings: Settings, engine: Any, tokenizer: 
         engine: samples, and changes its weights.
         tokenizer: of the policy.
         loaded: the folder whose weights the engine has.
+        client: of the environment service.
 
     Raises ConfigError for a template or flow that cannot be used.
     """
     from agentevolver.rollout.agent_loop import make_runner
 
+    tree = resolved_tree(config)
     sampler: Engine = engine
     runners, views, sampling = {}, {}, {}
-    for env_type in dict.fromkeys((*settings.env_service.env_types, PROPOSE)):
-        own, view = settings_for(config, settings, env_type)
+    for env_type in dict.fromkeys((*settings.env_service.env_types, PROPOSE_ENV)):
+        own, view = settings_for(tree, settings, env_type)
         kwargs = own.data.get("apply_chat_template_kwargs")
         runners[env_type] = make_runner(
-            view, sampler, tokenizer, kwargs, graders=StateGrader(sparse=view.rollout.sparse)
+            view, sampler, tokenizer, kwargs, graders=StateGrader(sparse=view.rollout.sparse), client=client
         )
         views[env_type], sampling[env_type] = view, sampling_of(own)
     return FrozenPlayer(engine, runners, views, sampling, loaded, settings.rollout.max_env_worker)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agentevolver.coevolve.player.client import PLAYER_TOKEN, Player, PlayerError, PlayerRefused, PlayFailed
 from agentevolver.types import Task
@@ -24,6 +24,7 @@ from agentevolver.utils.web.server import Limits
 from agentevolver.utils.web.shield import Shield, answer_errors
 
 T = TypeVar("T")
+_TASK = TypeAdapter(Task)
 # A task is a question and its parameters.
 MAX_BODY_BYTES = 2 * 1024 * 1024
 MAX_EPISODES = 1024
@@ -56,15 +57,17 @@ class Asked(BaseModel):
 def read_task(data: dict[str, Any]) -> Task:
     """Read a task as a caller sends it; raises ValueError for what is none."""
     try:
-        task = Task.from_dict(data)
+        Task.from_dict(data)  # a field that a task does not have
+        task = _TASK.validate_json(orjson.dumps(data), strict=True)
     except TypeError as error:
         raise ValueError(f"task: {error}") from error
-    texts = {"task_id": task.task_id, "env_type": task.env_type, "evaluator": task.evaluator}
-    for field, value in texts.items():
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"task.{field}={value!r} must be a text")
-    if not isinstance(task.metadata, dict) or not isinstance(task.metadata.get("env_params", {}), dict):
-        raise ValueError("task.metadata and its env_params must be objects")
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"task.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if not task.task_id or not task.env_type:
+        raise ValueError("task.task_id and task.env_type must not be empty")
+    if not isinstance(task.metadata.get("env_params", {}), dict):
+        raise ValueError("task.metadata.env_params must be an object")
     return task
 
 

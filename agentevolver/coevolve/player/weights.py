@@ -8,6 +8,7 @@ same shapes. Only the heads of the files are read for that.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,30 @@ _ABOUT = frozenset(
 _HEAD_BYTES = 100 * 1024 * 1024
 
 
-def identify(checkpoint: Path | str) -> str:
+def local(checkpoint: Path | str, *, fetch: bool = False) -> Path:
+    """Return the folder of a checkpoint: itself, or where a model of the hub was fetched to.
+
+    Args:
+        checkpoint: a folder, or a name on the hub (`Qwen/Qwen3-4B-Base`).
+        fetch: whether the hub is asked for what is not there.
+
+    Raises PlayerRefused where there is none.
+    """
+    if os.path.isdir(checkpoint):
+        return Path(checkpoint).resolve()
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(checkpoint), local_files_only=not fetch)).resolve()
+    except (OSError, ValueError) as error:
+        raise PlayerRefused(f"checkpoint {checkpoint} is not there: {last_line(error)}") from error
+
+
+def identify(folder: Path) -> str:
     """Return the name of what is in a folder now: another one once a file of weights is written anew.
 
     Raises PlayerRefused for what is no Hugging Face folder with weights in safetensors.
     """
-    folder = Path(checkpoint)
-    if not folder.is_absolute():
-        raise PlayerRefused(f"checkpoint {folder} must be an absolute path: the player has a working folder of its own")
     files = [folder / "config.json", *files_of(folder)]
     try:
         marks = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

@@ -1,8 +1,10 @@
 """The client against a real server of a scripted player: what it returns, what it asks again, what it raises."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agentevolver.coevolve.player.client import (
@@ -13,6 +15,7 @@ from agentevolver.coevolve.player.client import (
 )
 from agentevolver.coevolve.types import Play
 from agentevolver.types import Task
+from agentevolver.utils.health import PLAYER
 from agentevolver.utils.net import take_any_port
 from agentevolver.utils.retry import RetryPolicy
 from tests.agentevolver.coevolve.players import ScriptedPlayer, answered, served
@@ -54,8 +57,10 @@ async def test_what_will_never_be_played_is_refused_and_asked_once() -> None:
         for wrong in (0, 100_000):
             with pytest.raises(PlayerRefused, match="n: "):
                 await client.play("/there", TASK, wrong, "x")
-        with pytest.raises(PlayerRefused, match="env_type"):
-            await client.play("/there", Task("t", ""), 1, "x")
+        odd = {"env_type": "", "task_id": 3, "query": 5, "open_query": "yes", "metadata": {"env_params": [1]}}
+        for field, value in odd.items():
+            with pytest.raises(PlayerRefused, match=f"HTTP 400: task.*{field}"):
+                await client.play("/there", replace(TASK, **{field: value}), 1, "x")
     assert len(player.asked) == 1
 
 
@@ -82,6 +87,32 @@ async def test_a_server_that_stays_away_is_an_error_and_never_a_number() -> None
         with pytest.raises(PlayerUnavailable, match="the engine has died"):
             await client.play("/there", TASK, 2, "x")
     assert len(player.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"checkpoint": "/c", "task": {}, "n": 1, "name": "x"}',
+        b'{"checkpoint": "/c", "task": {"task_id": "t", "env_type": "e", "colour": 1}, "n": 1, "name": "x"}',
+        b'{"checkpoint": "", "task": {"task_id": "t", "env_type": "e"}, "n": 1, "name": "x"}',
+        b'{"checkpoint": "/c", "task": {"task_id": "t", "env_type": "e"}, "n": "1", "name": "x"}',
+        b'{"checkpoint": "/c", "task": {"task_id": "t", "env_type": "e"}, "n": 1, "name": "x", "seed": 1}',
+        b'{"checkpoint": "/c", "task": {"task_id": "\\ud800", "env_type": "e"}, "n": 1, "name": "x"}',
+        b"[" * 100_000,
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_400(body: bytes) -> None:
+    player = ScriptedPlayer(by_number)
+    async with served(player) as url, httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.post(f"{url}/play", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 400 and answer.json()["detail"]
+        health = (await client.get(f"{url}/healthz")).json()
+        assert (health["status"], health["name"]) == ("ok", PLAYER)
+    assert not player.asked
 
 
 async def test_the_token_is_asked_for() -> None:

@@ -1,0 +1,110 @@
+"""The grader of proposals: how near a proposed task is to what the frozen executor can do.
+
+Asked as soon as a proposal is written, while others are still being: its program is run where the gate wants a label of
+it, then the executor plays it. The score is the reward without what only the whole batch shows; all that was found out
+stands in the outcome's facts, from which `agentevolver.coevolve.proposer_reward` makes the reward. Nobody who could not
+be asked is a number: such a rollout has no grade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from agentevolver.coevolve.execute import execute
+from agentevolver.coevolve.gates import gate
+from agentevolver.coevolve.measure import Measurer
+from agentevolver.coevolve.player.client import Player, PlayerClient, PlayerError
+from agentevolver.coevolve.reward import calls_of, frontier_reward
+from agentevolver.coevolve.types import Dropped, Kept, Measurement, Proposal
+from agentevolver.config.coevolve import CoevolveSettings
+from agentevolver.types import Outcome, Task
+from agentevolver.utils import seeds
+from env_service.client import EnvRequestError
+from task_manager.graders.base import GradingError, Transcript
+from task_manager.graders.registry import GraderContext
+
+
+class FrontierGrader:
+    """Grades the episodes of the environment `propose`; for one event loop.
+
+    A proposal's label is its gate's (`coevolve.gate`; under `judge`, which nobody is asked for here, the vote), and p
+    the share of `executor.k` episodes that gave it: 0 where they leave no label. A proposal whose program gives none is
+    refused as `unexecutable`, `unequal` or `timeout`.
+
+    Args:
+        context: its `run` says which executor is measured (`coevolve.frozen`).
+        player: who plays it; None: the server at `coevolve.url`.
+
+    Raises:
+        ValueError: the run does not say it.
+    """
+
+    name = "frontier"
+
+    def __init__(self, context: GraderContext, player: Player | None = None) -> None:
+        if context.run is None or not context.run.coevolve.frozen:
+            raise ValueError(
+                "coevolve.frozen names no executor that proposals could be measured by: it is set by the rounds "
+                "(coevolve.enable), or to the folder of a checkpoint"
+            )
+        self._settings: CoevolveSettings = context.run.coevolve
+        self._player = player if player is not None else PlayerClient(self._settings.url)
+
+    async def grade(self, task: Task, trajectory: Transcript, client: Any, instance_id: str) -> Outcome:
+        """Return the grade: success is a well-formed proposal, the score its reward without repetition, 0 to 1.
+
+        Raises:
+            GradingError: the executor could not be measured, or the environment does not tell what was proposed.
+            EnvServiceError: the environment service failed.
+        """
+        facts = await _told(client, task, instance_id)
+        proposal, world = Proposal.from_facts(task.task_id, task.task_id, facts), str(facts["world"])
+        executed: str | Dropped | None = None
+        if not proposal.refused and self._settings.gate in ("executed", "agree"):
+            executed = await execute(client, world, proposal)
+            if isinstance(executed, Dropped) and self._settings.gate == "executed":
+                proposal = Proposal(**{**proposal.to_dict(), "refused": f"{executed.reason}: {executed.detail}"})
+        found = {"question": proposal.question, "program": proposal.program, "answer": proposal.answer, "world": world}
+        if proposal.refused:
+            facts = {**found, "refused": proposal.refused, "p": None, "calls": 0.0}
+            return Outcome(0.0, False, f"refused: {proposal.refused}", facts=facts)
+        measurement = await self._measure(proposal, world, executed)
+        label, p = self._label(proposal, measurement, executed)
+        calls = calls_of(self._settings.reward, measurement)
+        score = min(max(frontier_reward(self._settings.reward, p, calls), 0.0), 1.0)
+        told = {"label": label, "p": p, "calls": calls, "measured": asdict(measurement)}
+        return Outcome(score, True, f"p {p:.3g}, {calls:.3g} calls", facts={**found, "refused": "", **told})
+
+    async def _measure(self, proposal: Proposal, world: str, executed: str | Dropped | None) -> Measurement:
+        draws = seeds.current()
+        name = f"reward.{seeds.derived(proposal.question) if draws is None else draws.seed('frontier')}"
+        label = executed if isinstance(executed, str) and self._settings.gate == "executed" else None
+        measurer, k = Measurer(self._player, world), self._settings.executor.k
+        try:
+            return await measurer.measure(proposal, str(self._settings.frozen), k, name, label)
+        except PlayerError as error:
+            raise GradingError(f"proposal {proposal.question!r} could not be measured: {error}") from error
+
+    def _label(self, proposal: Proposal, measurement: Measurement, executed: str | Dropped | None) -> tuple[str, float]:
+        """Return the label and p by the gate's rule, without its filter."""
+        rule = "vote" if self._settings.gate == "judge" else self._settings.gate
+        unfiltered = self._settings.model_copy(update={"gate": rule, "keep": (0.0, 1.0), "min_answered": 0})
+        verdict = gate(unfiltered, proposal, measurement, executed)
+        return (verdict.label, verdict.p) if isinstance(verdict, Kept) else ("", 0.0)
+
+
+async def _told(client: Any, task: Task, instance_id: str) -> Mapping[str, Any]:
+    """Return what the environment says was proposed."""
+    try:
+        state = await client.get_tools_info(instance_id, params={"what": "state"})
+    except EnvRequestError as error:
+        raise GradingError(f"task {task.task_id}: {task.env_type!r} does not tell its state: {error}") from error
+    facts = state.get("facts") if isinstance(state, Mapping) else None
+    if not isinstance(facts, Mapping) or "refused" not in facts or not facts.get("world"):
+        raise GradingError(
+            f"task {task.task_id}: the state of {task.env_type!r} says neither what was proposed nor for which world: "
+            f"{str(state)[:200]}"
+        )
+    return facts

@@ -11,7 +11,7 @@ from agentevolver.config.schema import Settings
 
 PROPOSE_ENV = "propose"
 GRADER = "agentevolver.coevolve.frontier:FrontierGrader"
-REPETITION = "agentevolver.coevolve.stages_of_reward:RepetitionStage"
+REWARD = "agentevolver.coevolve.proposer_reward:ProposerReward"
 CONTENTS = ("model", "optimizer", "extra", "hf_model")
 # What a proposer does, whoever has it do it: one message an episode, by text.
 PROPOSING: dict[str, Any] = {
@@ -46,7 +46,8 @@ def proposer_overlay(
         **PROPOSING,
         "actor_rollout_ref.rollout.n": section.n,
         "coevolve.frozen": executor,
-        "trainer.reward_stages": [{"use": REPETITION}],
+        "task_manager.grader.original_grader": GRADER,
+        "trainer.reward_stages": [{"use": REWARD}],
         "trainer.row_clips": [],
         f"{CREDIT}.enable": False,
         **flat(section.override, config),
@@ -60,7 +61,7 @@ def solver_overlay(
     section, base = settings.coevolve.executor, str(config["actor_rollout_ref"]["model"]["path"])
     return {
         **_common(settings, folder, base, start, section.steps, settings.sizes.train_batch_size, tasks),
-        **(_adpo(settings) if settings.coevolve.adpo.enable else {}),
+        **(_adpo(config, settings) if settings.coevolve.adpo.enable else {}),
         **flat(section.override, config),
     }
 
@@ -87,17 +88,20 @@ def _common(
     }
 
 
-def _adpo(settings: Settings) -> dict[str, Any]:
-    """Return the keys of ambiguity-dynamic policy optimisation: an advantage stage, and the rows' upper clips."""
+def _adpo(config: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return the keys of ambiguity-dynamic policy optimisation: an advantage stage, after those of the configuration's
+    own step credit or else GRPO as verl was to compute it, and the rows' upper clips."""
     adpo, (low, high) = settings.coevolve.adpo, settings.coevolve.keep
     ambiguity = {"use": "ambiguity", "lo": low, "hi": high, "s_min": adpo.s_min}
-    own = settings.attribution
-    before: Sequence[Any] = [stage.model_dump(mode="json") for stage in own.stages] if own.enable else ["outcome"]
+    own, norm = settings.attribution, bool(config["algorithm"].get("norm_adv_by_std_in_grpo", True))
+    grpo = {"use": "outcome", "norm_by_std": norm}
+    before: Sequence[Any] = [stage.model_dump(mode="json") for stage in own.stages] if own.enable else [grpo]
+    rules = [rule.model_dump(mode="json") for rule in settings.trainer.row_clips]
     return {
         f"{CREDIT}.enable": True,
         **({} if own.enable else {f"{CREDIT}.attributor": "none"}),
         f"{CREDIT}.stages": [*before, ambiguity],
-        "trainer.row_clips": [{"use": "ambiguity", "lo": low, "hi": high, "bonus": adpo.bonus}],
+        "trainer.row_clips": [*rules, {"use": "ambiguity", "lo": low, "hi": high, "bonus": adpo.bonus}],
     }
 
 

@@ -1,0 +1,229 @@
+"""Scores made anew once a step's rollouts are all graded: who is given, what is written, what verl makes of it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transfer_queue import KVBatchMeta
+from verl import DataProto
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+from advantage_processor.pipeline import Processor, assign
+from advantage_processor.settings import AttributionSettings, StageSettings
+from agentevolver.config.checks import load
+from agentevolver.errors import ConfigError
+from agentevolver.run.main import check_ambiguity, check_stages
+from agentevolver.trainer import batch as rows
+from agentevolver.trainer.batch import put_scores
+from agentevolver.trainer.metrics import rollout_metrics
+from agentevolver.trainer.reward_stages import Rewards, RewardStageError, RewardStages
+from agentevolver.types import Reward, Task, Trajectory
+from tests.agentevolver.config.test_checks import BASIC, MODEL
+from tests.trajectories import trajectory
+
+SETTINGS = object()
+
+
+class LessTheMean:
+    """A stage of a user's own: the score less the mean of the step, times a factor."""
+
+    def __init__(self, settings, *, times=1.0):
+        assert settings is not None
+        self.times = times
+
+    def __call__(self, trajectories):
+        mean = sum(one.score for one in trajectories) / len(trajectories)
+        made = [Reward(self.times * (one.score - mean), {"own": one.score, "mean": -mean}) for one in trajectories]
+        return Rewards(made, {"seen": float(len(trajectories))})
+
+
+class Careless:
+    """Breaks the contract as it is told to."""
+
+    def __init__(self, settings, *, how):
+        self.how = how
+
+    def __call__(self, trajectories):
+        if self.how == "short":
+            return Rewards([])
+        wrong = {"nan": float("nan"), "text": "1", "none": None}[self.how]
+        return Rewards([Reward(wrong) for _ in trajectories])
+
+
+def stage(name, **options):
+    return StageSettings(use=f"{__name__}:{name}", **options)
+
+
+def rollout(name, score):
+    group, _, number = name.partition("_")
+    outcome = None if score is None else {"score": score, "success": score >= 1}
+    return trajectory(group_id=group, rollout_id=int(number), steps=[{"index": 0}], outcome=outcome)
+
+
+def test_failed_rollouts_take_no_part_and_the_record_keeps_both():
+    told = [rollout("a_0", 1.0), rollout("a_1", 0.0), rollout("a_2", None)]
+    metrics = RewardStages([stage("LessTheMean", times=2.0)], SETTINGS).apply(told)
+    assert metrics["seen"] == 2.0 and metrics["reward/score/mean"] == 0.0
+    assert metrics["reward/own/mean"] == 0.5 and metrics["reward/mean/mean"] == -0.5
+    assert [one.score for one in told] == [1.0, -1.0, None]
+    assert told[2].reward is None
+    record = json.loads(json.dumps(told[0].to_dict()))
+    assert record["outcome"]["score"] == 1.0
+    assert record["reward"] == {"score": 1.0, "parts": {"own": 1.0, "mean": -0.5}}
+    again = Trajectory.from_dict(record)
+    assert again.score == 1.0 and again.reward == told[0].reward and "reward" not in told[2].to_dict()
+
+
+def test_a_stage_sees_what_the_one_before_it_made():
+    told = [rollout("a_0", 1.0), rollout("a_1", 0.0)]
+    RewardStages([stage("LessTheMean", times=2.0), stage("LessTheMean", times=3.0)], SETTINGS).apply(told)
+    assert [one.score for one in told] == [3.0, -3.0]
+    assert [one.outcome.score for one in told] == [1.0, 0.0]
+
+
+def test_without_stages_nothing_is_changed():
+    told = [rollout("a_0", 1.0)]
+    stages = RewardStages([], SETTINGS)
+    assert not stages and stages.apply(told) == {} and told[0].reward is None and told[0].score == 1.0
+
+
+@pytest.mark.parametrize("how", ["short", "nan", "text", "none"])
+def test_a_stage_that_breaks_its_contract_ends_the_run_by_name(how):
+    with pytest.raises(RewardStageError, match="Careless"):
+        RewardStages([stage("Careless", how=how)], SETTINGS).apply([rollout("a_0", 1.0)])
+
+
+class Scores:
+    """TransferQueue in memory, with rows of different length."""
+
+    def __init__(self, rows_of):
+        self.columns = {"rm_scores": dict(rows_of)}
+
+    def kv_batch_get(self, keys, partition_id, select_fields):
+        return {
+            name: torch.nested.as_nested_tensor([self.columns[name][key] for key in keys], layout=torch.jagged)
+            for name in select_fields
+        }
+
+    def kv_batch_put(self, keys, partition_id, fields):
+        for name in fields.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
+            self.columns[name].update(zip(keys, fields[name].unbind(), strict=True))
+
+
+def queued(told, lengths):
+    """A batch of rows, the outcome on the last token of each as the rollout wrote it."""
+    old = {}
+    for one in told:
+        for row, length in enumerate(lengths):
+            scores = torch.zeros(length)
+            scores[-1] = one.outcome.score if one.outcome else 0.0
+            old[f"{one.trajectory_id}_{row}"] = scores
+    return Scores(old), KVBatchMeta(keys=list(old), tags=[{} for _ in old], partition_id="train")
+
+
+def test_the_score_stands_on_the_last_token_of_every_row_and_withdrawn_rows_stay(monkeypatch):
+    told = [rollout("a_0", 1.0), rollout("a_1", 0.0), rollout("a_2", None)]
+    RewardStages([stage("LessTheMean")], SETTINGS).apply(told)
+    queue, batch = queued(told, (3, 1))
+    monkeypatch.setattr(rows, "tq", queue)
+    put_scores(batch, [i for i, key in enumerate(batch.keys) if not key.startswith("a_2")], told)
+    found = {key: row.tolist() for key, row in queue.columns["rm_scores"].items()}
+    assert found == {
+        "a_0_0": [0, 0, 0.5], "a_0_1": [0.5], "a_1_0": [0, 0, -0.5], "a_1_1": [-0.5], "a_2_0": [0, 0, 0], "a_2_1": [0],
+    }  # fmt: skip
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.7, 1.0]), min_size=2, max_size=6))
+def test_verl_and_the_pipeline_make_the_same_advantages_of_the_new_scores(scores):
+    told = [rollout(f"{i % 2:06d}_{i // 2}", score) for i, score in enumerate(scores)]
+    for i, one in enumerate(told):
+        one.reward = Reward(one.outcome.score - 0.3 * i)
+    queue, batch = queued(told, (4, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "tq", queue)
+        put_scores(batch, range(len(batch.keys)), told)
+    padded = torch.nested.as_nested_tensor(list(queue.columns["rm_scores"].values()), layout=torch.jagged)
+    padded = padded.to_padded_tensor(0.0)
+    data = DataProto.from_dict(
+        tensors={"token_level_rewards": padded, "response_mask": torch.ones_like(padded, dtype=torch.long)},
+        non_tensors={"uid": np.array([key.rsplit("_", 2)[0] for key in batch.keys], dtype=object)},
+    )
+    made = compute_advantage_for_multi_trajectories(data, batch.keys, "grpo")
+    settings = AttributionSettings(enable=True, attributor="none", stages=["outcome"])
+    ours, _ = assign(Processor(settings), 1, told, batch.keys, [[0]] * len(batch.keys))
+    for row, verls in zip(ours, made.batch["advantages"], strict=True):
+        assert row[0].item() == pytest.approx(verls[0].item(), rel=1e-4, abs=1e-5)
+
+
+def test_groups_without_signal_are_told_by_what_is_trained_on():
+    told = [rollout("a_0", 1.0), rollout("a_1", 1.0)]
+    assert rollout_metrics(told, 1.0)["rollout/groups_without_signal"] == 1.0
+    for i, one in enumerate(told):
+        one.reward = Reward(float(i))
+    metrics = rollout_metrics(told, 1.0)
+    assert metrics["rollout/groups_without_signal"] == 0.0 and metrics["rollout/reward/mean"] == 1.0
+
+
+def composed(*overrides):
+    return load(BASIC, ["device=cpu", MODEL, *overrides]).settings
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trainer.reward_stages=[{use: moon}]"], r"trainer.reward_stages: stage 'moon'.*package.module:Name"),
+        (["trainer.reward_stages=['no.such:Stage']"], r"trainer.reward_stages: .*cannot be imported"),
+        (["trainer.row_clips=[{use: ambiguity, lo: 2}]"], r"trainer.row_clips: .*the least one first"),
+        (["task_manager.grader.original_grader='no.such:Grader'"], r"original_grader: .*cannot be imported"),
+        (
+            ["task_manager.grader.original_grader=agentevolver.coevolve.frontier:FrontierGrader"],
+            r"original_grader: .*coevolve.frozen names no executor",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_refused_before_training(overrides, message):
+    settings = composed(*overrides)
+    with pytest.raises(ConfigError, match=message):
+        check_stages(settings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["task_manager.grader.original_grader=moon"], r"original_grader: write 'env'"),
+        (
+            ["trainer.reward_stages=['a.b:C']", "algorithm.filter_groups.enable=true"],
+            "drops groups by the grader's scores",
+        ),
+        (
+            ["trainer.row_clips=['ambiguity']", "actor_rollout_ref.actor.policy_loss.loss_mode=sapo"],
+            r"no upper clip by sample.*remove trainer.row_clips",
+        ),
+        (
+            ["attribution_driven_credit_assignment.attributor=none"],
+            "attributor = none.*leave it out of stages",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused_when_the_configuration_is_read(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        composed(*overrides)
+
+
+def test_adpo_alone_asks_no_role_and_tasks_without_p_are_refused_before_training():
+    settings = composed(
+        "attribution_driven_credit_assignment.enable=true",
+        "attribution_driven_credit_assignment.attributor=none",
+        "attribution_driven_credit_assignment.stages=[outcome, {use: ambiguity, lo: 0.3, hi: 0.8, s_min: 0.6}]",
+        "trainer.row_clips=[{use: ambiguity, lo: 0.3, hi: 0.8, bonus: 0.1}]",
+    )
+    check_stages(settings)
+    assert settings.roles == ()
+    known = [Task("a", "calc", metadata={"adpo_p_hat": p}) for p in (0.3, None)]
+    check_ambiguity(settings, known)
+    with pytest.raises(ConfigError, match="task b: its metadata have no adpo_p_hat"):
+        check_ambiguity(settings, [*known, Task("b", "calc")])
+    check_ambiguity(composed(), [Task("b", "calc")])

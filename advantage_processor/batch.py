@@ -22,8 +22,9 @@ class CreditBatch:
     """T trajectories of at most K steps, and the B rows of R tokens they became.
 
     `step` is the training step, from 1. `attributions` is what was said about each trajectory. (T): `groups`
-    (integers), `outcomes`, `valid`, `lengths` (steps). `row_trajectory` (B): whose row it is, -1 for padding and
-    withdrawn rows. `step_ids` (B, R): the step of a sampled token, counted through the trajectory, -1 elsewhere.
+    (integers), `outcomes` (scores, as the reward stages left them), `valid`, `lengths` (steps). `row_trajectory` (B):
+    whose row it is, -1 for padding and withdrawn rows. `step_ids` (B, R): the step of a sampled token, counted through
+    the trajectory, -1 elsewhere.
     """
 
     step: int
@@ -93,7 +94,7 @@ def make_batch(
     graded = torch.tensor([trajectory.outcome is not None for trajectory in trajectories], dtype=torch.bool)
     trained = torch.zeros(len(trajectories), dtype=torch.bool)
     trained[rows[rows >= 0]] = True
-    outcomes = [float(one.outcome.score) if one.outcome is not None else 0.0 for one in trajectories]
+    outcomes = [0.0 if (score := one.score) is None else float(score) for one in trajectories]
     groups = {name: i for i, name in enumerate(dict.fromkeys(trajectory.group_id for trajectory in trajectories))}
     return CreditBatch(
         step=step,

@@ -162,9 +162,10 @@ class AttributionSettings(_Section):
     enable: bool = Field(
         default=False, description="step-level credit; false: every step gets its trajectory's outcome advantage"
     )
-    attributor: Literal["llm", "gigpo", "env"] = Field(
+    attributor: Literal["llm", "gigpo", "env", "none"] = Field(
         default="llm",
-        description="who credits steps: the attributor role's labels, anchor states, or the environment's step rewards",
+        description="who credits steps: the attributor role's labels, anchor states, or the environment's step "
+        "rewards; none: nobody, `stages` alone make the advantages, and `attribution` is not among them",
     )
     evaluation_type: Literal["api"] | None = Field(default=None, description="AgentEvolver's name for attributor: llm")
     model: str | None = Field(default=None, min_length=1, description="the judge; null: the attributor role's model")
@@ -235,6 +236,7 @@ class AttributionSettings(_Section):
         if self.attributor == "gigpo":
             unread = [name for name in AdcaGrpoSettings.model_fields if name not in ("prm_steps", "enable_adca_metric")]
             self.adca_grpo._refuse("attributor gigpo has a formula of its own", *unread)
+        self._check_stages()
         if self.attributor != "gigpo":
             self.gigpo._refuse(f"attributor is {self.attributor}", *GigpoSettings.model_fields)
         if self.attributor == "env" and self.adca_grpo.prm_scheme == "allocation":
@@ -246,6 +248,21 @@ class AttributionSettings(_Section):
         if self.adca_grpo.skip_type != "skip_small_adv":
             self._refuse(f"skip_type is {self.adca_grpo.skip_type}", "group_wait_s")
         return self
+
+    def _check_stages(self) -> None:
+        used = [stage.use for stage in self.stages]
+        if self.attributor == "none":
+            self.adca_grpo._refuse("attributor is none", *AdcaGrpoSettings.model_fields)
+            if "attribution" in used:
+                raise ValueError(
+                    "attributor = none, so the stage attribution would have nobody to ask: leave it out of stages "
+                    "([outcome, ...])"
+                )
+        if used[:1] == ["ambiguity"]:
+            raise ValueError(
+                "stages begin with ambiguity, which scales what stages before it made, and nothing is there: write "
+                "outcome before it"
+            )
 
     def _refuse_scales(self) -> None:
         reason = "prm_scheme is decouple"

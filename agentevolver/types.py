@@ -127,6 +127,19 @@ class Outcome:
         return {name: value for name, value in asdict(self).items() if name not in optional or value is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """What reward stages made of a grade once they saw the whole step: the score that is trained on, any finite number,
+    and the parts it is the sum of, by name."""
+
+    score: float
+    parts: dict[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the reward as JSON-ready data."""
+        return asdict(self)
+
+
 class LabelStatus(StrEnum):
     """Whether a trajectory has labels, and if not, whose doing that is."""
 
@@ -256,7 +269,8 @@ class Trajectory:
     be used. `guidance` is None in a run that guides no rollout, `attribution` where nobody labels steps, `credit` where
     no step was given any. `gateway` tells of a rollout that the user's own agent played: `chains`, `calls`, fields that
     were `ignored` and requests that were `refused`, by name, and the first `differences` between what the agent said
-    and what it had said before; None for all others.
+    and what it had said before; None for all others. `reward` is what reward stages made of the outcome's score, None
+    where the run has none of them.
     """
 
     task: Task
@@ -275,6 +289,14 @@ class Trajectory:
     attribution: Attribution | None = None
     credit: StepCredit | None = None
     gateway: dict[str, Any] | None = None
+    reward: Reward | None = None
+
+    @property
+    def score(self) -> float | None:
+        """What it is trained on: the reward's score, else the outcome's; None for a rollout without an outcome."""
+        if self.outcome is None:
+            return None
+        return self.outcome.score if self.reward is None else self.reward.score
 
     @property
     def guided(self) -> bool:
@@ -293,7 +315,7 @@ class Trajectory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trajectory as JSON-ready data: a record of the step's file and of TransferQueue."""
-        parts = ("guidance", "attribution", "credit", "gateway")
+        parts = ("guidance", "attribution", "credit", "gateway", "reward")
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
         own |= {"task": self.task.to_dict(), "steps": [asdict(step) for step in self.steps]}
         own["outcome"] = self.outcome.to_dict() if self.outcome is not None else None
@@ -306,6 +328,8 @@ class Trajectory:
             record["credit"] = self.credit.to_dict()
         if self.gateway is not None:
             record["gateway"] = self.gateway
+        if self.reward is not None:
+            record["reward"] = self.reward.to_dict()
         return record
 
     @classmethod
@@ -321,7 +345,8 @@ class Trajectory:
                     f"a trajectory has schema {schema}, this release reads up to {SCHEMA}: read it with the release "
                     "that wrote it"
                 )
-            outcome, credit, attribution = (record.get(name) for name in ("outcome", "credit", "attribution"))
+            told = (record.get(name) for name in ("outcome", "credit", "attribution", "reward"))
+            outcome, credit, attribution, reward = told
             own = {
                 "task": _read(Task, {"env_type": "", **record["task"]}),
                 "group_id": str(record.get("group_id", "")),
@@ -332,6 +357,7 @@ class Trajectory:
                 "guidance": GuidanceUse.from_dict(record) if _GUIDANCE & record.keys() else None,
                 "attribution": Attribution.from_dict(attribution) if attribution else None,
                 "credit": StepCredit.from_dict(credit) if credit else None,
+                "reward": _read(Reward, reward) if reward else None,
             }
             return _read(cls, {**record, **own})
         except (KeyError, TypeError) as error:

@@ -8,12 +8,13 @@ as its action format says.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from agentevolver.embeddings import EmbeddingSettings
 from agentevolver.llm.settings import LLMSettings, Role
+from agentevolver.utils.names import name_or_spec
 from task_manager.actions import format_of
 
 MAX_OBSERVATION_CHARS = 8_000
@@ -37,6 +38,10 @@ GraderName = Literal[
     "avg-llm",
     "avg-llm-binary-gt",
 ]
+
+
+# The names of the graders that are built in.
+GRADER_NAMES: tuple[str, ...] = get_args(GraderName)
 
 
 class _Section(BaseModel):
@@ -175,7 +180,10 @@ class MixtureSettings(_Section):
 class GraderSettings(_Section):
     """Who grades (`task_manager.grader`)."""
 
-    original_grader: GraderName = Field("env", description="grader of the environment's own tasks")
+    original_grader: str = Field(
+        "env",
+        description=f"grader of the environment's own tasks: {', '.join(GRADER_NAMES)}, or package.module:Class",
+    )
     synthetic_grader: Literal[GraderName, "auto"] = Field(
         "auto",
         description="grader of synthetic tasks; auto: state where a task has a machine check (state-llm if an answer "
@@ -192,6 +200,11 @@ class GraderSettings(_Section):
     compare_share: float = Field(0.1, ge=0, le=1, description="share of rollouts that the second grader sees")
     samples: int = Field(3, ge=1, description="verdicts that the avg graders average")
     temperature: float = Field(0.0, ge=0, description="of the judge; avg graders sample at 0.7 at least")
+
+    @field_validator("original_grader")
+    @classmethod
+    def _original_grader(cls, value: str) -> str:
+        return name_or_spec(value, GRADER_NAMES)
 
     @property
     def _judging(self) -> tuple[str, ...]:
@@ -340,8 +353,14 @@ class TaskManagerSettings(_Section):
     @property
     def roles(self) -> tuple[Role, ...]:
         """The roles that a training run asks, to make tasks and to grade."""
-        judged = any(name not in WITHOUT_JUDGE for name in self.grader.graders(self.mixture))
+        judged = any(asks_judge(name) for name in self.grader.graders(self.mixture))
         return tuple(dict.fromkeys([*self.making_roles, *((Role.JUDGE,) if judged else ())]))
+
+
+def asks_judge(grader: str) -> bool:
+    """Whether a grader cannot do without the role judge; one of another package (package.module:Class) is not known to
+    need it."""
+    return grader not in WITHOUT_JUDGE and ":" not in grader
 
 
 def file_of(path: Path, env_type: str) -> Path:

@@ -109,6 +109,11 @@ class CoevolveSettings(_Section):
     reward: RewardSettings = Field(default_factory=RewardSettings)
     adpo: AdpoSettings = Field(default_factory=AdpoSettings)
     stop: StopSettings = Field(default_factory=StopSettings)
+    frozen: str | None = Field(
+        None,
+        description="the checkpoint of the executor that proposals are measured by while the proposer is trained; set "
+        "by the rounds",
+    )
     url: str = Field(
         "http://127.0.0.1:8095",
         pattern=r"^http://[^/]+$",

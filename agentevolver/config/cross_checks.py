@@ -22,7 +22,7 @@ from agentevolver.message_logs import LogError, find_logs
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
 from experience_manager.guide import guided_count, validation_rollouts
-from task_manager.settings import WITHOUT_JUDGE, file_of
+from task_manager.settings import asks_judge, file_of
 
 # Roles that are asked to make tasks, and nothing else.
 MAKING = (Role.EXPLORER, Role.SYNTHESISER, Role.VERIFIER)
@@ -40,7 +40,12 @@ def check_settings(settings: Settings, config: DictConfig) -> None:
     _check_cold_start(settings, config)
     _check_guidance(settings)
     _check_guided_training(settings, config)
-    check_loss(config, boosts=settings.exp_manager.strips and settings.exp_manager.selective_boosting)
+    check_loss(
+        config,
+        boosts=settings.exp_manager.strips and settings.exp_manager.selective_boosting,
+        row_clips=bool(settings.trainer.row_clips),
+    )
+    _check_reward_stages(settings, config)
     _check_roles(settings)
     if settings.attribution.active and OmegaConf.select(config, "algorithm.use_kl_in_reward"):
         raise ConfigError(
@@ -244,6 +249,22 @@ def _check_guided_training(settings: Settings, config: DictConfig) -> None:
         )
 
 
+def _check_reward_stages(settings: Settings, config: DictConfig) -> None:
+    """Refuse what would look at scores before the reward stages have made them."""
+    if not settings.trainer.reward_stages:
+        return
+    if OmegaConf.select(config, "algorithm.filter_groups.enable"):
+        raise ConfigError(
+            "algorithm.filter_groups.enable = true drops groups by the grader's scores, before trainer.reward_stages "
+            "change them: set it to false, or remove the stages"
+        )
+    if settings.attribution.active and settings.attribution.adca_grpo.skip_type == "skip_small_adv":
+        raise ConfigError(
+            "attribution_driven_credit_assignment.adca_grpo.skip_type = skip_small_adv looks at the grader's scores, "
+            "and trainer.reward_stages change them afterwards: write none or skip_all_neg, or remove the stages"
+        )
+
+
 def _check_roles(settings: Settings) -> None:
     """Refuse roles that nobody can play, before anything is started."""
     for role in settings.roles:
@@ -290,7 +311,7 @@ def _asked_about(settings: Settings, role: Role) -> tuple[str, ...]:
     """Return the environments that a role must know: who makes tasks, those that tasks are made for."""
     if role in settings.roles_of_rounds:
         return settings.env_service.env_types
-    grades = settings.task_manager.grader.original_grader not in WITHOUT_JUDGE
+    grades = asks_judge(settings.task_manager.grader.original_grader)
     if settings.questioned and (role in MAKING or (role is Role.JUDGE and not grades)):
         return settings.questioned
     return settings.env_service.env_types

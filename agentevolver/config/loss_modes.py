@@ -27,12 +27,13 @@ REFUSED = {
 }
 
 
-def check_loss(config: Any, *, boosts: bool) -> None:
+def check_loss(config: Any, *, boosts: bool, row_clips: bool = False) -> None:
     """Refuse a policy loss that would not do what it says.
 
     Args:
         config: the composed configuration.
-        boosts: whether samples may have an upper clip of their own.
+        boosts: whether guided samples may have an upper clip of their own.
+        row_clips: whether `trainer.row_clips` gives others one.
 
     Raises:
         ConfigError: with one line that says what to write instead.
@@ -42,10 +43,11 @@ def check_loss(config: Any, *, boosts: bool) -> None:
         raise ConfigError(f"{ACTOR}.policy_loss.loss_mode = {mode} {REFUSED[mode]}")
     if mode not in MODES:
         raise ConfigError(f"{ACTOR}.policy_loss.loss_mode = {mode} is not known: write one of {', '.join(MODES)}")
-    if boosts and mode not in BOOSTED:
+    if (boosts or row_clips) and mode not in BOOSTED:
+        instead = "set exp_manager.selective_boosting to false" if boosts else "remove trainer.row_clips"
         raise ConfigError(
-            f"{ACTOR}.policy_loss.loss_mode = {mode} has no upper clip by sample: write {', '.join(BOOSTED)}, or set "
-            "exp_manager.selective_boosting to false"
+            f"{ACTOR}.policy_loss.loss_mode = {mode} has no upper clip by sample: write {', '.join(BOOSTED)}, or "
+            f"{instead}"
         )
     if OmegaConf.select(config, "distillation.enabled"):
         raise ConfigError(

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticUndefined
 
-from advantage_processor.settings import AttributionSettings
+from advantage_processor.settings import AttributionSettings, StageSettings
 from agentevolver.config.agent import AgentSettings
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.devices import Device
@@ -230,6 +230,17 @@ class TrainerSettings(Section):
         "checkpoint holds the "
         "pool of experience, and a resume takes it back; on a GPU the kernels must be asked for it too "
         "(docs/training.md)",
+    )
+    reward_stages: tuple[StageSettings, ...] = Field(
+        default=(),
+        description="what makes new scores of a step's rollouts once all are graded, in order, before advantages are "
+        "computed: package.module:Stage, or mappings with `use` and the stage's options",
+    )
+    row_clips: tuple[StageSettings, ...] = Field(
+        default=(),
+        description="rules that give the rows of a rollout an upper clip of their own in the place of "
+        "actor.clip_ratio_high, the first that applies: ambiguity (lo, hi, bonus; by the task's p), or "
+        "package.module:Rule. A guided rollout that exp_manager boosts keeps that clip",
     )
     dump_samples: bool = Field(
         False, description="write every training row's tokens and numbers to samples/step_<n>.jsonl"

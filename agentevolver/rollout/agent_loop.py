@@ -161,7 +161,7 @@ def make_graders(settings: Settings, policy: PolicySource | None = None) -> Grad
         else None
     )
     section = settings.task_manager
-    return Graders(GraderContext(section.grader, llm, settings.rollout.sparse, section.max_observation_chars))
+    return Graders(GraderContext(section.grader, llm, settings.rollout.sparse, section.max_observation_chars, settings))
 
 
 def make_summariser(settings: Settings, policy: PolicySource | None = None) -> Summariser | None:

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from advantage_processor.ambiguity import PHatError, p_hat
 from agentevolver.config.agent import agent_function, check_command
 from agentevolver.config.checks import for_verl, from_config
 from agentevolver.config.load import one_line
@@ -42,6 +43,8 @@ from context_manager.messages import ContentError, text_of
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError
 from env_service.contract import NO_NATIVE_TOOLS
+from task_manager.graders.base import GraderConfigError
+from task_manager.graders.registry import GraderContext, make_grader
 from task_manager.tasks import env_params_of, environment_tasks, read_tasks, seed_of, write_tasks
 
 logger = logging.getLogger(__name__)
@@ -93,6 +96,7 @@ def prepare(config: DictConfig, settings: Settings) -> None:
     section = settings.task_manager
     trained = originals if section.mixture.use_original_tasks else []
     questioned = [task for task in originals if task.env_type in settings.questioned]
+    check_ambiguity(settings, trained)
     unmade = [replace(task, open_query=True) for task in questioned] if section.makes_tasks else []
     renderer = make_renderer(config)
     if settings.rollout.tool_format == "auto":
@@ -105,6 +109,7 @@ def prepare(config: DictConfig, settings: Settings) -> None:
 
         synthetic = questioning.prepare(settings, originals)
         check_episodes(settings, synthetic, renderer)
+        check_ambiguity(settings, synthetic)
     cold_start.prepare(config, settings, renderer)
     if settings.exp_manager.enabled:
         from agentevolver.trainer.experience import prepare
@@ -158,13 +163,46 @@ async def _list_tasks(settings: Settings, train: Path, validation: Path) -> None
 
 
 def check_stages(settings: Settings) -> None:
-    """Make the advantage stages once; raises ConfigError for one that does not exist or does not take its options."""
+    """Make the stages of advantages and of rewards, the rules of rows' clips and the graders of other packages once;
+    raises ConfigError for one that does not exist or does not take its options."""
     from advantage_processor.pipeline import Processor, StageError
 
     try:
         Processor(settings.attribution, hybrid_data=settings.task_manager.mixture.is_hybrid)
     except StageError as error:
         raise ConfigError(f"attribution_driven_credit_assignment.stages: {error}") from error
+    if settings.trainer.reward_stages:
+        from agentevolver.trainer.reward_stages import RewardStageError, RewardStages
+
+        try:
+            RewardStages(settings.trainer.reward_stages, settings)
+        except RewardStageError as error:
+            raise ConfigError(f"trainer.reward_stages: {error}") from error
+    if settings.trainer.row_clips:
+        from agentevolver.trainer.row_clips import RuleError, make_rule
+
+        try:
+            for rule in settings.trainer.row_clips:
+                make_rule(rule, 0.2)
+        except RuleError as error:
+            raise ConfigError(f"trainer.row_clips: {error}") from error
+    grader = settings.task_manager.grader
+    if ":" in grader.original_grader:
+        context = GraderContext(grader, None, settings.rollout.sparse, run=settings)
+        try:
+            make_grader(grader.original_grader, context)
+        except GraderConfigError as error:
+            raise ConfigError(f"task_manager.grader.original_grader: {error}") from error
+
+
+def check_ambiguity(settings: Settings, tasks: Sequence[Task]) -> None:
+    """Refuse tasks that do not say p where it scales advantages or widens clips; raises ConfigError."""
+    used = [stage.use for stage in (*settings.attribution.stages, *settings.trainer.row_clips)]
+    try:
+        for task in tasks if "ambiguity" in used else ():
+            p_hat(task)
+    except PHatError as error:
+        raise ConfigError(str(error)) from error
 
 
 def check_agent(settings: Settings) -> None:

@@ -15,7 +15,6 @@ from transfer_queue import KVBatchMeta
 from verl.utils import tensordict_utils as tu
 
 from agentevolver.rollout.rows import group_name, row_order
-from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN
 from agentevolver.types import RowKey, Trajectory
 
 
@@ -56,6 +55,21 @@ def put_advantages(batch: KVBatchMeta, keys: list[str], rows: list[torch.Tensor]
     tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
 
 
+def put_scores(batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> None:
+    """Put each row's score anew: on its last token, that of its rollout. `rows` are places in the batch."""
+    keys = [batch.keys[i] for i in rows]
+    if not keys:
+        return
+    scores = {one.trajectory_id: score for one in trajectories if (score := one.score) is not None}
+    old = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["rm_scores"])["rm_scores"]
+    made = [torch.zeros_like(row) for row in old.unbind()]
+    for key, row in zip(keys, made, strict=True):
+        row[-1] = scores[RowKey.of(key).trajectory_id]
+    nested = torch.nested.as_nested_tensor(made, layout=torch.jagged)
+    fields = TensorDict({"rm_scores": nested}, batch_size=len(keys))
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
+
+
 def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> None:
     """Multiply each row's advantages by what its task says."""
     keys = [batch.keys[i] for i in trained_on(batch)]
@@ -68,14 +82,12 @@ def scale_synthetic(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> N
     put_advantages(batch, keys, [row * scale for row, scale in zip(rows, scales, strict=True)])
 
 
-def sample_records(batch: KVBatchMeta, *, guided: bool) -> list[dict[str, Any]]:
-    """Return what the update is made of, one record a row, padding left out; `guided`: with the columns of guided
-    training."""
+def sample_records(batch: KVBatchMeta, told: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return what the update is made of, one record a row, padding left out; `told`: the columns that rows were given
+    for the loss."""
     rows = trained_on(batch)
     keys = [batch.keys[i] for i in rows]
-    tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages"]
-    if guided:
-        tensors += [GUIDED_COLUMN, CLIP_COLUMN]
+    tensors = ["prompts", "responses", "response_mask", "rollout_log_probs", "old_log_probs", "advantages", *told]
     data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[*tensors, "extra_fields"])
     columns = {name: [row.tolist() for row in data[name].unbind()] for name in tensors}
     columns["step_ids"] = [plain(fields)["step_ids"] for fields in data["extra_fields"]]
@@ -117,13 +129,6 @@ def ordered(sample: Sample) -> Sample:
 def validation_order(trajectories: Sequence[Trajectory]) -> list[int]:
     """Return the places of a validation's rollouts in the order of their names."""
     return sorted(range(len(trajectories)), key=lambda i: (trajectories[i].group_id, trajectories[i].rollout_id))
-
-
-def row_flags(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> list[tuple[bool, bool]]:
-    """Return of each row whether its rollout was guided, and whether its training prompt has lost that; `keys` as in
-    `credit.assign`."""
-    flags = {one.trajectory_id: (one.guided, one.stripped) for one in trajectories}
-    return [flags[RowKey.of(key).trajectory_id] for key in keys]
 
 
 def synthetic_scales(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> list[float]:

@@ -1,7 +1,7 @@
 """Selective boosting: verl's policy loss with an upper clip of each sample's own (paper, eq. 17).
 
     L = -min(r A, clip(r, 1 - low, 1 + high_j) A)
-    high_j = off_cliprange_high if A > 0 and sample j was guided and its prompt does not say so, else clip_ratio_high
+    high_j = the sample's own bound if A > 0 (agentevolver.trainer.row_clips), else clip_ratio_high
 
 verl's own loss function is called, with a tensor of bounds in the place of the number: dual clip, KL, entropy,
 aggregation over data-parallel ranks and importance weights are verl's, and without a bound that differs its numbers are
@@ -10,7 +10,7 @@ that this was not tested with is refused.
 
 Also here: the sequence-level ratio of the paper as the loss mode `trajectory`, the KL to the sampling policy, means
 over the rows of a mini-batch that count (verl divides by all its rows), and the metrics of guided and unguided samples
-apart.
+apart, and of tokens above their upper clip by their tasks' ambiguity.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding
 
+from advantage_processor.ambiguity import BUCKETS
 from agentevolver.config.loss_modes import BOOSTED
 
 # Columns of the batch, one number a row: the sample's upper clip, and whether a text was injected into its rollout (0
 # or 1).
 CLIP_COLUMN = "clip_ratio_high"
 GUIDED_COLUMN = "guided"
+# The place of its task's bucket of ambiguity.
+BUCKET_COLUMN = "ambiguity_bucket"
 # And how many rows of its mini-batch, over all ranks, have a token that is trained on.
 ROWS_COLUMN = "mini_batch_rows"
 TRAJECTORY = "trajectory"
+# Ends the names of sums over tokens, which `finish_metrics` makes means of.
+SUM = "_token_sum"
 # Bounds are stored as float32.
 TOLERANCE = 1e-6
 
@@ -48,7 +53,8 @@ def selective_ppo_loss(
     Args:
         config: verl's ActorConfig.
         model_output: with `log_probs` and perhaps `entropy`, of prompts and responses.
-        data: the micro-batch, B rows; `clip_ratio_high` (B), `guided` (B) and `mini_batch_rows` (B) are optional.
+        data: the micro-batch, B rows; `clip_ratio_high`, `guided`, `ambiguity_bucket` and `mini_batch_rows` (B each)
+            are optional.
         dp_group: handed on.
         kl_to: "reference" as verl does, or "old" for the policy that sampled (paper); then no `ref_log_prob` is read.
 
@@ -57,7 +63,7 @@ def selective_ppo_loss(
     """
     mode = config.policy_loss.get("loss_mode", "vanilla")
     bounds = row_numbers(data, CLIP_COLUMN)
-    guided = row_numbers(data, GUIDED_COLUMN)
+    guided, buckets = row_numbers(data, GUIDED_COLUMN), row_numbers(data, BUCKET_COLUMN)
     data = with_counts(data)
     if kl_to == "old" and config.use_kl_loss:
         data["ref_log_prob"] = data["old_log_probs"]
@@ -70,14 +76,18 @@ def selective_ppo_loss(
     upper = token_bounds(bounds, batch["advantages"], usual) if bounds is not None and boosted else usual
     if boosted and mode not in BOOSTED:
         raise ValueError(
-            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(BOOSTED)}, or "
-            "selective_boosting=false"
+            f"policy_loss.loss_mode = {mode!r} has no upper clip by sample; use {', '.join(BOOSTED)}, or leave "
+            "selective_boosting and row_clips out"
         )
     chosen = with_bounds(config, upper, batch["advantages"]) if isinstance(upper, torch.Tensor) else config
     loss, metrics = ppo_loss(config=chosen, model_output=model_output, data=data, dp_group=dp_group)
-    if guided is not None:
+    if guided is not None or buckets is not None:
         log_prob = no_padding_2_padding(model_output["log_probs"], data).detach()
-        metrics.update(_apart(guided, log_prob, batch, upper, config, mode))
+        ratio = ratios(log_prob, batch["old_log_probs"], batch["response_mask"].float(), mode)
+        if guided is not None:
+            metrics.update(_apart(guided, ratio, batch, upper, config))
+        if buckets is not None:
+            metrics.update(_clipped_above(buckets, ratio, batch, upper, usual))
     return loss, metrics
 
 
@@ -168,12 +178,11 @@ def ratios(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tenso
 
 
 def _apart(
-    guided: torch.Tensor, log_prob: torch.Tensor, batch: Any, upper: torch.Tensor | float, config: Any, mode: str
+    guided: torch.Tensor, ratio: torch.Tensor, batch: Any, upper: torch.Tensor | float, config: Any
 ) -> dict[str, Metric]:
     """Return sums over the tokens of guided and of unguided samples. Every micro-batch gives the same keys, as verl
     requires."""
     mask, advantages = batch["response_mask"].float(), batch["advantages"]
-    ratio = ratios(log_prob, batch["old_log_probs"], mask, mode)
     over = ratio > 1 + upper
     under = ratio < 1 - float(config.clip_ratio_low)
     clipped = torch.where(advantages > 0, over, (advantages < 0) & under)
@@ -181,19 +190,51 @@ def _apart(
     for name, rows in (("guided", guided > 0), ("unguided", guided <= 0)):
         weight = mask * rows.to(mask.device)[:, None]
         for quantity, values in (("tokens", torch.ones_like(mask)), ("clipped", clipped.float()), ("ratio", ratio)):
-            sums[f"actor/{name}_{quantity}_sum"] = Metric(AggregationType.SUM, (values * weight).sum().item())
+            sums[f"actor/{name}_{quantity}{SUM}"] = _sum(values * weight)
     return sums
 
 
+def _clipped_above(
+    buckets: torch.Tensor, ratio: torch.Tensor, batch: Any, upper: torch.Tensor | float, usual: float
+) -> dict[str, Metric]:
+    """Return sums over the tokens of each bucket: all, those above their upper clip, and those that only the usual clip
+    would have held."""
+    mask = batch["response_mask"].float()
+    rising = batch["advantages"] > 0
+    clipped = (rising & (ratio > 1 + upper)).float()
+    freed = (rising & (ratio > 1 + usual)).float() - clipped
+    sums = {}
+    for place, name in enumerate(BUCKETS):
+        weight = mask * (buckets.round() == place).to(mask.device)[:, None]
+        for quantity, values in (
+            ("tokens", torch.ones_like(mask)),
+            ("clipped", clipped),
+            ("freed", freed.clamp(min=0)),
+        ):
+            sums[f"actor/p_{name}_{quantity}{SUM}"] = _sum(values * weight)
+    return sums
+
+
+def _sum(values: torch.Tensor) -> Metric:
+    return Metric(AggregationType.SUM, values.sum().item())
+
+
 def finish_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a step's metrics with the sums of guided and unguided tokens as means: `actor/guided/clipfrac`,
-    `actor/guided/ratio`, ..."""
-    done = {key: value for key, value in metrics.items() if not key.endswith("_sum") or "guided_" not in key}
+    """Return a step's metrics with sums over tokens as means: `actor/guided/clipfrac`, `actor/guided/ratio`, ...; and
+    shares of all tokens and of each bucket's: `actor/clip_hi` above their upper clip, `actor/clip_freed` above the
+    usual one and not above their own."""
+    done = {key: value for key, value in metrics.items() if not key.endswith(SUM)}
     for name in ("guided", "unguided"):
-        tokens = float(metrics.get(f"actor/{name}_tokens_sum", 0.0))
+        tokens = float(metrics.get(f"actor/{name}_tokens{SUM}", 0.0))
         if tokens > 0:
-            done[f"actor/{name}/clipfrac"] = float(metrics[f"actor/{name}_clipped_sum"]) / tokens
-            done[f"actor/{name}/ratio"] = float(metrics[f"actor/{name}_ratio_sum"]) / tokens
+            done[f"actor/{name}/clipfrac"] = float(metrics[f"actor/{name}_clipped{SUM}"]) / tokens
+            done[f"actor/{name}/ratio"] = float(metrics[f"actor/{name}_ratio{SUM}"]) / tokens
+    counts = {name: float(metrics.get(f"actor/p_{name}_tokens{SUM}", 0.0)) for name in BUCKETS}
+    total = sum(counts.values())
+    for quantity, metric in (("clipped", "clip_hi"), ("freed", "clip_freed")) if total > 0 else ():
+        sums = {name: float(metrics[f"actor/p_{name}_{quantity}{SUM}"]) for name in BUCKETS}
+        done[f"actor/{metric}"] = sum(sums.values()) / total
+        done |= {f"actor/{metric}/{name}": sums[name] / counts[name] for name in BUCKETS if counts[name] > 0}
     return done
 
 

@@ -95,8 +95,8 @@ def _share_without_signal(graded: Sequence[Trajectory]) -> float:
     """Return the share of groups whose rollouts all have one score: they have no advantage, hence no gradient."""
     groups: dict[str, set[float]] = defaultdict(set)
     for trajectory in graded:
-        if trajectory.outcome is not None:
-            groups[trajectory.group_id].add(trajectory.outcome.score)
+        if trajectory.score is not None:
+            groups[trajectory.group_id].add(trajectory.score)
     return float(np.mean([len(scores) == 1 for scores in groups.values()]))
 
 

@@ -43,6 +43,7 @@ from agentevolver.trainer.batch import (
     ordered,
     plain,
     put_advantages,
+    put_scores,
     sample_records,
     scale_synthetic,
     trained_on,
@@ -68,9 +69,11 @@ from agentevolver.trainer.metrics import (
     validation_metrics,
     validation_metrics_apart,
 )
+from agentevolver.trainer.reward_stages import RewardStages
+from agentevolver.trainer.row_clips import ClipWatch, RowClips, inert_warning
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
-from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, tell_guided_apart, update_actor
+from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, update_actor
 from agentevolver.types import RowKey, Task, Trajectory
 from agentevolver.utils.files import whole, write_jsonl
 from experience_manager.guide import validation_rollouts
@@ -101,6 +104,15 @@ class EvolverTrainer(PPOTrainer):
         self._is_hybrid = self.settings.task_manager.mixture.is_hybrid
         attribution = self.settings.attribution
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
+        self._reward_stages = RewardStages(self.settings.trainer.reward_stages, self.settings)
+        actor = config.actor_rollout_ref.actor
+        self._row_clips = RowClips(
+            self.settings.exp_manager, self.settings.trainer.row_clips, float(actor.clip_ratio_high)
+        )
+        self._clip_watch = ClipWatch() if self._row_clips.is_ambiguous else None
+        inert = inert_warning(optimiser_steps(config) * actor.ppo_epochs) if self._row_clips.is_ambiguous else None
+        if inert is not None:
+            logger.warning("%s", inert)
         self._tasks: TrainingTasks | None = None
         self._experience: RunExperience | None = None
         self._retention = Retention(self.directory, self.settings.retention)
@@ -365,7 +377,9 @@ class EvolverTrainer(PPOTrainer):
         withdrawn = [i for i, key in enumerate(batch.keys) if extra[i]["masked"] or RowKey.of(key).group_id in lonely]
         if len(withdrawn) == len(batch.keys):
             raise nothing_left(trajectories)
+        rewards = self._reward(batch, withdrawn)
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
+        self._rollout_metrics |= rewards
         if self.settings.env_service.is_mixture:
             self._rollout_metrics |= metrics_apart(trajectories)
         if self._tasks is not None:
@@ -374,6 +388,16 @@ class EvolverTrainer(PPOTrainer):
             self._experience.submit(self.global_steps, trajectories)
         mask_rows(batch, withdrawn)
         return super()._balance_batch(batch, metrics, **kwargs)
+
+    def _reward(self, batch: KVBatchMeta, withdrawn: Sequence[int]) -> dict[str, float]:
+        """Have the reward stages make new scores, and put them in the place of the graders'."""
+        if not self._reward_stages:
+            return {}
+        metrics = self._reward_stages.apply(self._trajectories)
+        left_out = set(withdrawn)
+        put_scores(batch, [i for i in range(len(batch.keys)) if i not in left_out], self._trajectories)
+        self._write_trajectories()
+        return metrics
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Equal mini-batches on every rank, of our size; a critic's mini-batches are verl's."""
@@ -419,11 +443,9 @@ class EvolverTrainer(PPOTrainer):
             self.config.actor_rollout_ref.actor,
             self.config.actor_rollout_ref.rollout,
         )
-        if self.settings.exp_manager.guides_training:
-            usual = float(actor.clip_ratio_high)
-            metrics.update(tell_guided_apart(batch, rows, self._trajectories, self.settings.exp_manager, usual))
+        metrics.update(self._row_clips.tell(batch, rows, self._trajectories))
         if self.settings.trainer.dump_samples:
-            records = sample_records(batch, guided=self.settings.exp_manager.guides_training)
+            records = sample_records(batch, self._row_clips.columns)
             write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", records)
         steps = optimiser_steps(self.config)
         with self._watchdog.phase("update", lambda: WORKERS):
@@ -431,10 +453,12 @@ class EvolverTrainer(PPOTrainer):
                 batch, rows, self._ranks, steps, actor.data_loader_seed + self.global_steps if actor.shuffle else None
             )
             metrics.update(update_actor(self.actor_rollout_wg, batch, actor, steps, rollout.temperature))
-        if self.settings.exp_manager.guides_training:
+        if self._row_clips.active:
             done = finish_metrics(metrics)
             metrics.clear()
             metrics.update(done)
+        if self._clip_watch is not None:
+            self._clip_watch.look(metrics)
         return batch
 
     def _compute_metrics(

@@ -1,5 +1,4 @@
-"""The update of a training step: how many optimiser steps it takes, of which rows each is made, and what each row is
-told for the loss.
+"""The update of a training step: how many optimiser steps it takes, and of which rows each is made.
 
 `ppo_mini_batch_size` is tasks. verl multiplies it by the rollouts of a task and counts rows, so that a batch with
 twenty rows an episode takes twenty times as many optimiser steps; it divides a sequence mean by all rows of a
@@ -21,11 +20,7 @@ from transfer_queue import KVBatchMeta
 from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 
-from agentevolver.trainer.batch import row_flags
-from agentevolver.trainer.loss import CLIP_COLUMN, GUIDED_COLUMN, ROWS_COLUMN, guidance_metrics
-from agentevolver.trainer.metrics import rollout_flags
-from agentevolver.types import RowKey, Trajectory
-from experience_manager.settings import ExperienceSettings
+from agentevolver.trainer.loss import ROWS_COLUMN
 
 
 def optimiser_steps(config: Any) -> int:
@@ -119,46 +114,6 @@ def put_columns(batch: KVBatchMeta, columns: dict[str, torch.Tensor]) -> None:
     )
     if batch.fields is not None:  # verl lists what the workers are given since the advantages
         batch.fields = [*batch.fields, *(name for name in columns if name not in batch.fields)]
-
-
-def tell_guided_apart(
-    batch: KVBatchMeta,
-    rows: Sequence[int],
-    trajectories: Sequence[Trajectory],
-    section: ExperienceSettings,
-    usual: float,
-) -> dict[str, float]:
-    """Give each row its upper clip and whether its rollout was guided, as columns; returns the metrics of both.
-
-    Args:
-        batch: the step's rows.
-        rows: the places of those that are trained on; the others count as unguided.
-        trajectories: the step's.
-        section: says how far a guided row's clip reaches.
-        usual: the clip of all others.
-    """
-    keys = [batch.keys[i] for i in rows]
-    flags = row_flags(trajectories, keys)
-    clips = [section.clip_ratio_high(guided=guided, kept=not stripped, otherwise=usual) for guided, stripped in flags]
-    guided_column, clip_column = torch.zeros(len(batch.keys)), torch.full((len(batch.keys),), usual)
-    places = list(rows)
-    guided_column[places] = torch.tensor([float(guided) for guided, _ in flags])
-    clip_column[places] = torch.tensor(clips)
-    put_columns(batch, {GUIDED_COLUMN: guided_column, CLIP_COLUMN: clip_column})
-    metrics = rollout_flags(trajectories)
-    if keys:
-        scores = {one.trajectory_id: one.outcome.score for one in trajectories if one.outcome is not None}
-        data = tq.kv_batch_get(
-            keys=keys, partition_id=batch.partition_id, select_fields=["advantages", "response_mask"]
-        )
-        pairs = list(zip(data["advantages"].unbind(), data["response_mask"].unbind(), strict=True))
-        tokens = [int(mask.sum()) for _, mask in pairs]
-        means = [float((row * mask).sum()) / max(count, 1) for (row, mask), count in zip(pairs, tokens, strict=True)]
-        own = [scores[RowKey.of(key).trajectory_id] for key in keys]
-        metrics |= guidance_metrics(
-            [guided for guided, _ in flags], [clip > usual for clip in clips], own, means, tokens
-        )
-    return metrics
 
 
 def update_actor(workers: Any, batch: KVBatchMeta, actor: Any, steps: int, temperature: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -32,6 +32,25 @@ def _instead(value: str, names: Sequence[str], or_else: str = "") -> str:
     near = difflib.get_close_matches(value, names, n=1)
     listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
     return f"write {listed}{or_else}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def load_named(name: str, known: Mapping[str, T]) -> T:
+    """Return what a name stands for: one of `known`, or what stands at `package.module:Name`.
+
+    Raises:
+        ValueError: it is neither; the message says what else to write.
+    """
+    if name in known:
+        return known[name]
+    listed = f"one of {', '.join(sorted(known))}, or " if known else ""
+    if ":" not in name:
+        raise ValueError(f"{name!r} is not known: write {listed}package.module:Name")
+    module, _, attribute = name.partition(":")
+    try:
+        found: T = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name!r} cannot be imported: {error}; write {listed}package.module:Name") from error
+    return found
 
 
 def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[T]:

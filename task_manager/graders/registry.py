@@ -11,10 +11,11 @@ import random
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentevolver.types import Outcome, Task, Trajectory
 from agentevolver.utils import seeds
+from agentevolver.utils.names import load_named
 from task_manager.graders.base import GradedWorld, Grader, GraderConfigError, GradingError, Transcript
 from task_manager.graders.environment import EnvGrader, StateGrader, StateThenJudge
 from task_manager.graders.judge import KINDS, JudgeGrader
@@ -78,12 +79,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GraderContext:
-    """What graders are made from. `llm` is None where no judge is configured."""
+    """What graders are made from.
+
+    `llm` is None where no judge is configured. `run` is the typed view of the run's configuration
+    (`agentevolver.config.schema.Settings`) for graders of other packages, None where nothing is trained.
+    """
 
     settings: GraderSettings
     llm: LLM | None
     sparse: bool = True
     max_observation_chars: int = MAX_OBSERVATION_CHARS
+    run: Any = None
 
 
 GRADERS: dict[str, Callable[[GraderContext], Grader]] = {}
@@ -100,10 +106,16 @@ def register(name: str) -> Callable[[Callable[[GraderContext], Grader]], Callabl
 
 
 def make_grader(name: str, context: GraderContext) -> Grader:
-    """Return a grader; raises GraderConfigError for a name that is none, or for a judge without a model."""
-    if name not in GRADERS:
+    """Return a grader, by its name here or as `package.module:Class`, which is called with the context; raises
+    GraderConfigError for a name that is none, or for a grader that cannot be made."""
+    if name in GRADERS:
+        return GRADERS[name](context)
+    if ":" not in name:
         raise GraderConfigError(f"there is no grader {name!r}; graders are {', '.join(sorted(GRADERS))}")
-    return GRADERS[name](context)
+    try:
+        return load_named(name, GRADERS)(context)
+    except (TypeError, ValueError) as error:
+        raise GraderConfigError(f"grader {name!r} cannot be made: {error}") from error
 
 
 def _register_own() -> None:

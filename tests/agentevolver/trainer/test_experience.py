@@ -11,7 +11,6 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from agentevolver.config.checks import load
 from agentevolver.errors import TrainingFailed
-from agentevolver.trainer.batch import row_flags
 from agentevolver.trainer.checkpoint import writing
 from agentevolver.trainer.experience import CHUNK, RunExperience
 from agentevolver.trainer.metrics import rollout_flags
@@ -38,14 +37,6 @@ def record(name="g_0", *, guided=False, stripped=False, wanted=False, success=Fa
         guidance=guidance or injected,
         guidance_wanted=wanted,
     )
-
-
-def test_every_row_of_a_rollout_has_its_flags():
-    records = [record("a_0", guided=True, stripped=True), record("a_1", guided=True), record("b_0")]
-    keys = ["a_0_0", "a_0_1", "a_1_0", "b_0_0"]
-    assert row_flags(records, keys) == [(True, True), (True, True), (True, False), (False, False)]
-    with pytest.raises(KeyError):
-        row_flags(records, ["c_0_0"])
 
 
 def test_success_of_guided_rollouts_is_told_apart_and_unanswered_ones_are_counted():

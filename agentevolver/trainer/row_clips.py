@@ -1,0 +1,230 @@
+"""Upper clips of a row's own, by rules over rollouts, and what a step's rows are told for the loss because of them.
+
+The first rule that says a number for a rollout wins, for all of its rows; where none does, the clip is
+`actor.clip_ratio_high`. First of all is the one of boosted guided rollouts (`exp_manager`): their rows were sampled
+from another prompt than they are trained on, and keep the clip that was made for that whatever else a task says. Then
+come `trainer.row_clips`, in their order. The columns hold what the rules say, so the actor knows of none of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+
+from advantage_processor.ambiguity import bucket, check_range, p_hat, upper_clip
+from advantage_processor.settings import StageSettings
+from agentevolver.trainer.loss import BUCKET_COLUMN, CLIP_COLUMN, GUIDED_COLUMN, guidance_metrics
+from agentevolver.trainer.metrics import rollout_flags
+from agentevolver.trainer.update import put_columns
+from agentevolver.types import RowKey, Trajectory
+from agentevolver.utils.names import load_named
+from experience_manager.settings import ExperienceSettings
+
+logger = logging.getLogger(__name__)
+
+# Training steps after which a clip that was wider for nobody is told of.
+WATCHED_STEPS = 5
+
+
+class RuleError(ValueError):
+    """A rule that cannot be found or made; the message names it and says what to write."""
+
+
+class ClipRule(Protocol):
+    """One rule: made once with the usual upper clip and the options that stand beside its name."""
+
+    def __call__(self, trajectory: Trajectory) -> float | None:
+        """Return the upper clip of a rollout's rows, None where the rule does not apply to it."""
+
+
+class GuidedClip:
+    """The wider clip of guided rollouts whose training prompt has lost the guidance."""
+
+    def __init__(self, usual: float, section: ExperienceSettings) -> None:
+        self._usual, self._section = usual, section
+
+    def __call__(self, trajectory: Trajectory) -> float | None:
+        if not (self._section.selective_boosting and trajectory.stripped):
+            return None
+        return self._section.clip_ratio_high(guided=True, kept=False, otherwise=self._usual)
+
+
+class AmbiguityClip:
+    """The clip of ADPO: wider by `bonus` at p = `lo`, the usual one from p = `hi` on and where p is null.
+
+    Raises PHatError for a task that does not say p, ValueError for options that are none.
+    """
+
+    def __init__(self, usual: float, *, lo: float = 0.3, hi: float = 0.8, bonus: float = 0.1) -> None:
+        check_range(lo, hi)
+        if not bonus >= 0.0:
+            raise ValueError(f"bonus = {bonus!r}: write a number from 0 on")
+        self._usual, self._lo, self._hi, self._bonus = usual, lo, hi, bonus
+
+    def __call__(self, trajectory: Trajectory) -> float | None:
+        return upper_clip(p_hat(trajectory.task), self._usual, self._lo, self._hi, self._bonus)
+
+    def bucket(self, trajectory: Trajectory) -> int:
+        """Return the place in `BUCKETS` of a rollout, by its task's p."""
+        return bucket(p_hat(trajectory.task), self._lo, self._hi)
+
+
+BUILT_IN: dict[str, Any] = {"ambiguity": AmbiguityClip}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the loss is told of each rollout, by `trajectory_id`."""
+
+    bounds: dict[str, float]
+    boosted: frozenset[str] = frozenset()
+    buckets: dict[str, int] = field(default_factory=dict)
+
+
+class RowClips:
+    """The rules of a run.
+
+    Args:
+        section: the section `exp_manager`.
+        rules: `trainer.row_clips`.
+        usual: `actor.clip_ratio_high`.
+
+    Raises:
+        RuleError: a rule that cannot be found or made.
+    """
+
+    def __init__(self, section: ExperienceSettings, rules: Sequence[StageSettings], usual: float) -> None:
+        self.usual = usual
+        self._guides = section.guides_training
+        self._guided = GuidedClip(usual, section) if self._guides else None
+        self._rules = [make_rule(rule, usual) for rule in rules]
+        self._ambiguity = next((rule for rule in self._rules if isinstance(rule, AmbiguityClip)), None)
+
+    @property
+    def active(self) -> bool:
+        """Whether rows are told anything."""
+        return self._guided is not None or bool(self._rules)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that are put."""
+        guided, other = (GUIDED_COLUMN,) if self._guides else (), (CLIP_COLUMN,) if self.active else ()
+        return (*guided, *other, *((BUCKET_COLUMN,) if self._ambiguity is not None else ()))
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether p widens clips."""
+        return self._ambiguity is not None
+
+    def of(self, trajectories: Sequence[Trajectory]) -> Told:
+        """Return what is told of rollouts; raises PHatError, and what a rule of the user's raises."""
+        bounds, boosted = {}, set()
+        for one in trajectories:
+            name = one.trajectory_id
+            said = self._guided(one) if self._guided is not None else None
+            if said is not None:
+                boosted.add(name)
+            else:
+                said = next((bound for rule in self._rules if (bound := rule(one)) is not None), self.usual)
+            bounds[name] = float(said)
+        buckets = {one.trajectory_id: self._ambiguity.bucket(one) for one in trajectories} if self._ambiguity else {}
+        return Told(bounds, frozenset(boosted), buckets)
+
+    def tell(self, batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Give each row its columns: its upper clip, whether its rollout was guided, and its task's bucket; returns the
+        metrics.
+
+        Args:
+            batch: the step's rows.
+            rows: the places of those that are trained on; the others have the usual clip.
+            trajectories: the step's.
+        """
+        if not self.active:
+            return {}
+        keys, places = [batch.keys[i] for i in rows], list(rows)
+        owners = [RowKey.of(key).trajectory_id for key in keys]
+        rollouts = {one.trajectory_id: one for one in trajectories}
+        trained = {name: rollouts[name] for name in owners}
+        told = self.of(list(trained.values()))
+        values = {
+            CLIP_COLUMN: [told.bounds[name] for name in owners],
+            GUIDED_COLUMN: [float(trained[name].guided) for name in owners],
+            BUCKET_COLUMN: [float(told.buckets.get(name, 0)) for name in owners],
+        }
+        columns = {}
+        for name in self.columns:
+            columns[name] = torch.full((len(batch.keys),), self.usual if name == CLIP_COLUMN else 0.0)
+            columns[name][places] = torch.tensor(values[name])
+        put_columns(batch, columns)
+        if not self._guides:
+            return {}
+        metrics = rollout_flags(trajectories)
+        return metrics | (_of_guided(batch, keys, trained, owners, told.boosted) if keys else {})
+
+
+def _of_guided(
+    batch: KVBatchMeta,
+    keys: list[str],
+    trained: Mapping[str, Trajectory],
+    owners: Sequence[str],
+    boosted: frozenset[str],
+) -> dict[str, float]:
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["advantages", "response_mask"])
+    pairs = list(zip(data["advantages"].unbind(), data["response_mask"].unbind(), strict=True))
+    tokens = [int(mask.sum()) for _, mask in pairs]
+    means = [float((row * mask).sum()) / max(count, 1) for (row, mask), count in zip(pairs, tokens, strict=True)]
+    return guidance_metrics(
+        [trained[name].guided for name in owners],
+        [name in boosted for name in owners],
+        [trained[name].score or 0.0 for name in owners],
+        means,
+        tokens,
+    )
+
+
+def make_rule(settings: StageSettings, usual: float) -> ClipRule:
+    """Return the rule that an entry of `trainer.row_clips` names; raises RuleError."""
+    try:
+        rule: ClipRule = load_named(settings.use, BUILT_IN)(usual, **settings.options)
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"rule {settings.use!r} with the options {settings.options}: {error}") from error
+    return rule
+
+
+def inert_warning(steps: int) -> str | None:
+    """Return what to say of clips where a batch is updated on in so many optimiser steps; None where they can bind."""
+    if steps > 1:
+        return None
+    return (
+        "trainer.row_clips: a training step takes one optimiser step, so every ratio is 1 and no clip binds: set "
+        "actor_rollout_ref.actor.ppo_mini_batch_size to a half or a quarter of data.train_batch_size"
+    )
+
+
+class ClipWatch:
+    """Warns once where the wider clip made no difference in the first steps."""
+
+    def __init__(self, steps: int = WATCHED_STEPS) -> None:
+        self._left = steps
+        self._steps = steps
+
+    def look(self, metrics: Mapping[str, Any]) -> None:
+        """Look at the metrics of a step's update."""
+        if self._left <= 0:
+            return
+        if metrics.get("actor/clip_hi", 0.0) > 0 or metrics.get("actor/clip_freed", 0.0) > 0:
+            self._left = 0
+            return
+        self._left -= 1
+        if self._left == 0:
+            logger.warning(
+                "trainer.row_clips: in %d training steps no token reached its upper clip, so a wider one has made no "
+                "difference yet: more optimiser steps a batch (ppo_mini_batch_size) or a higher learning rate would",
+                self._steps,
+            )

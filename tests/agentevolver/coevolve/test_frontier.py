@@ -127,9 +127,13 @@ async def test_what_is_no_proposal_is_refused_by_name_and_never_played(message: 
 
 
 async def test_a_program_without_a_value_makes_no_task() -> None:
-    player = player_of("1")
-    message = "<question>left 3 f 4</question><program>left 3 f</program>"
-    outcome = await graded(message, player)
+    class Elsewhere(Worlds):
+        async def get_tools_info(self, instance_id, messages=None, params=None):
+            told = await super().get_tools_info(instance_id, messages, params)
+            return {**told, "facts": {**told["facts"], "program": "left 3 f"}}
+
+    player, worlds = player_of("1"), Elsewhere()
+    outcome = await graded("<question>left 3 f 4</question>", player, worlds)
     assert outcome.facts["refused"].startswith("unexecutable") and not outcome.success and not player.asked
 
 
@@ -189,6 +193,7 @@ async def test_equal_rollouts_ask_for_equal_draws_and_others_for_others() -> Non
     assert first == again != other
 
 
+@pytest.mark.service
 async def test_it_is_made_by_its_name_and_many_at_once_are_graded_apart() -> None:
     right = await value_of("left 3 f 4")
     async with served(player_of(right, "x", "x", "x")) as url:

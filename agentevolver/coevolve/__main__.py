@@ -28,7 +28,8 @@ from agentevolver.coevolve.overlays import PROPOSE_ENV
 from agentevolver.coevolve.player.client import Player, PlayerClient, PlayerError
 from agentevolver.coevolve.pool import Draw
 from agentevolver.coevolve.repetition import clusters
-from agentevolver.coevolve.trainings import ChildTrainings
+from agentevolver.coevolve.session_trainings import SessionTrainings
+from agentevolver.coevolve.trainings import ChildTrainings, Trainings
 from agentevolver.coevolve.types import Proposal
 from agentevolver.config.checks import from_config
 from agentevolver.config.schema import Settings
@@ -83,7 +84,7 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
     """Drive the rounds with the services of the run."""
     service, section = settings.env_service, settings.coevolve
     world = service.env_types[0]
-    trainings = ChildTrainings(config, show)
+    trainings: Trainings = (SessionTrainings if section.keep_up else ChildTrainings)(config, show)
     async with (
         AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
         PlayerClient(section.url) as player,

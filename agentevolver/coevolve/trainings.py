@@ -136,7 +136,7 @@ class ChildTrainings:
             env=env,
             start_new_session=True,
         )
-        following = asyncio.create_task(_follow(folder, told))
+        following = asyncio.create_task(follow(folder, told))
         try:
             last = await self._copy(process, log)
             return await process.wait(), last
@@ -211,7 +211,7 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return await stream.readexactly(error.consumed)
 
 
-async def _follow(folder: Path, told: Told) -> None:
+async def follow(folder: Path, told: Told) -> None:
     """Tell how far a training is, by its status file."""
     seen: tuple[str, int | None] | None = None
     while True:

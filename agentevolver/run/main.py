@@ -72,9 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.basicConfig(
             filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )
-        check_stages(settings)
-        check_agent(settings)
-        check_weights(config, settings)
+        check(config, settings)
         prepare(config, settings)
         _train(config, settings)
     except ConfigError as error:
@@ -84,6 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def check(config: DictConfig, settings: Settings) -> None:
+    """Look at what of a configuration needs neither a service nor an engine; raises ConfigError."""
+    check_stages(settings)
+    check_agent(settings)
+    check_weights(config, settings)
 
 
 def prepare(config: DictConfig, settings: Settings) -> None:
@@ -222,6 +227,12 @@ def check_weights(config: DictConfig, settings: Settings) -> None:
         check_architecture(weights_at(settings.trainer.weights), model)
 
 
+def check_parser(config: DictConfig, settings: Settings) -> None:
+    """Make vLLM's parser of tool calls, where the configuration names one; raises ConfigError. It imports vLLM."""
+    if settings.rollout.tool_format.startswith(VLLM):
+        tool_format(settings.rollout.tool_format, make_renderer(config).tokenizer)
+
+
 def make_renderer(config: DictConfig) -> ChatRenderer:
     """Return what turns messages into the policy's tokens; raises ConfigError where there is no tokenizer."""
     from transformers import AutoTokenizer
@@ -281,8 +292,7 @@ def _train(config: DictConfig, settings: Settings) -> None:
     ):
         from agentevolver.trainer.run import run
 
-        if settings.rollout.tool_format.startswith(VLLM):
-            tool_format(settings.rollout.tool_format, make_renderer(config).tokenizer)
+        check_parser(config, settings)
         run(for_verl(config), settings)
 
 

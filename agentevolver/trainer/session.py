@@ -12,6 +12,8 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from pprint import pprint
 from types import TracebackType
@@ -163,6 +165,7 @@ class Session:
         self._runner = runner
         self._folder = folder
         self._usable = True
+        self._begun = False
 
     @property
     def usable(self) -> bool:
@@ -216,12 +219,13 @@ class Session:
         if not self._usable:
             raise TrainingFailed("the session is lost with the training before: close it and open another one")
         _validate(config)
-        check_joins(self._first, config)
+        if self._begun:
+            check_joins(self._first, config)
         found = _found_weights(config, settings, weights)
         with open_dict(config):
             config.actor_rollout_ref[KEY] = None if found is None else found.to_dict()
             config.ray_kwargs = self._first.ray_kwargs
-        self._usable = False
+        self._usable, self._begun = False, True
         try:
             ray.get(self._runner.train.remote(config))
         except RayError as error:
@@ -321,7 +325,8 @@ def _copy(config: DictConfig) -> DictConfig:
 
 def _validate(config: DictConfig) -> None:
     try:
-        validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+        with redirect_stdout(StringIO()):  # where it says that nothing is wrong
+            validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     except (AssertionError, ValueError) as error:
         raise ConfigError(f"verl: {' '.join(str(error).split())}") from error
 

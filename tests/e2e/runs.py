@@ -53,12 +53,14 @@ class Launched:
         overrides: tuple[str, ...],
         conf: str = "basic",
         env: Mapping[str, str] | None = None,
+        flags: tuple[str, ...] = (),
     ) -> None:
         self.directory = folder / "pocket" / name
         self.output_path = folder / f"{name}-{time.time_ns()}.out"
         self.port = free_port()
         command = [
             *(sys.executable, str(ROOT / "launcher.py"), "--conf", str(ROOT / "examples" / f"{conf}.yaml")),
+            *flags,
             *(f"experiment.root={folder}", "trainer.project_name=pocket", f"trainer.experiment_name={name}"),
             *(f"env_service.env_url=http://127.0.0.1:{self.port}", *overrides),
         ]

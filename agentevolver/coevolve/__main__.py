@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,7 +27,8 @@ from agentevolver.coevolve.manifest import PROPOSE, Manifest
 from agentevolver.coevolve.measure import Measurer
 from agentevolver.coevolve.overlays import PROPOSE_ENV
 from agentevolver.coevolve.player.client import Player, PlayerClient, PlayerError
-from agentevolver.coevolve.pool import Draw
+from agentevolver.coevolve.pool import Draw, Proposer
+from agentevolver.coevolve.proposers import RoleJudge, RoleProposer
 from agentevolver.coevolve.repetition import clusters
 from agentevolver.coevolve.session_trainings import SessionTrainings
 from agentevolver.coevolve.trainings import ChildTrainings, Trainings
@@ -34,6 +36,9 @@ from agentevolver.coevolve.types import Proposal
 from agentevolver.config.checks import from_config
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, TrainingFailed
+from agentevolver.llm.client import LLM
+from agentevolver.llm.errors import LLMError
+from agentevolver.llm.settings import LLMSettings
 from agentevolver.run.main import list_tasks
 from agentevolver.types import Task
 from agentevolver.utils.files import write_text
@@ -74,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"configuration: {error}", file=sys.stderr)
         return 2
-    except (EnvServiceError, PlayerError, TrainingFailed, OSError) as error:
+    except (EnvServiceError, LLMError, PlayerError, TrainingFailed, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -88,14 +93,23 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
     async with (
         AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
         PlayerClient(section.url) as player,
+        AsyncExitStack() as started,
     ):
         measurer = Measurer(player, world)
+        llm = await started.enter_async_context(LLM(_with_memory(settings))) if settings.roles_of_rounds else None
+        judge = RoleJudge(llm, settings.data.seed) if llm is not None and section.gate == "judge" else None
+
+        def proposer(number: int, checkpoint: str) -> Proposer:
+            if llm is not None and section.proposer.by == "role":
+                return RoleProposer(llm, client, settings.data.seed)
+            return PolicyProposer(player, checkpoint)
+
         parts = Parts(
             trainings=trainings,
             player=player,
             seeds=ListedSeeds(client, settings),
-            proposer=lambda number, checkpoint: PolicyProposer(player, checkpoint),
-            labeller=lambda number, checkpoint: GateLabeller(section, client, world, measurer, checkpoint),
+            proposer=proposer,
+            labeller=lambda number, checkpoint: GateLabeller(section, client, world, measurer, checkpoint, judge),
             val_tasks=val_tasks,
             questions=await questions_of(client, settings, val_tasks),
             clusters=clusters,
@@ -104,6 +118,15 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
             await Driver(config, settings, manifest, parts, show).run()
         finally:
             await trainings.close()
+
+
+def _with_memory(settings: Settings) -> LLMSettings:
+    """Return the roles' settings with the run's ledger, and replies kept, so that a run that goes on pays nothing
+    twice."""
+    llm = settings.llm
+    return llm.model_copy(
+        update={"ledger": settings.usage_ledger, "cache": llm.task_making_cache(settings.experiment_dir)}
+    )
 
 
 def show(line: str) -> None:

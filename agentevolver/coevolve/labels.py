@@ -12,8 +12,8 @@ from agentevolver.coevolve.pool import Judged
 from agentevolver.coevolve.types import Dropped, Proposal
 from agentevolver.config.coevolve import CoevolveSettings
 
-Judge = Callable[[Proposal], Awaitable[str | Dropped]]
-"""Answers a proposal's question, or says why not."""
+Judge = Callable[[Proposal, "str | Dropped | None"], Awaitable[str | Dropped]]
+"""Answers a proposal's question, told what its program gave (None: it has none), or says why not."""
 
 
 class GateLabeller:
@@ -54,7 +54,7 @@ class GateLabeller:
         """
         chosen = self._settings.gate
         executed = await execute(self._client, self._world, proposal) if proposal.program else None
-        judged = await self._judge(proposal) if chosen == "judge" and self._judge is not None else None
+        judged = await self._judge(proposal, executed) if chosen == "judge" and self._judge is not None else None
         given: str | Dropped | None = None
         if chosen == "executed":
             given = executed if executed is not None else Dropped("unexecutable", "the proposal has no program")

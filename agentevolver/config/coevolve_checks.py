@@ -103,8 +103,7 @@ def _check_parts(settings: Settings, config: DictConfig) -> None:
     if section.mixture.needs_synthetic or section.curriculum.enable:
         key = "mixture.synthetic_data_ratio" if section.mixture.needs_synthetic else "curriculum.enable"
         raise ConfigError(
-            f"task_manager.{key}: in rounds all tasks are proposed, and kept or not by their p; remove it (a language "
-            "model that explores proposes with coevolve.proposer.by = explorer)"
+            f"task_manager.{key}: in rounds all tasks are proposed, and kept or not by their p; remove it"
         )
     if settings.exp_manager.guides or settings.exp_manager.distils or settings.exp_manager.scout.split:
         raise ConfigError(

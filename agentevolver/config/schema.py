@@ -421,12 +421,9 @@ class Settings(Section):
         section = self.coevolve
         if not section.enable or self.env_service.env_types == (PROPOSALS,):  # a proposer's own training asks nobody
             return ()
-        proposing: dict[str, tuple[Role, ...]] = {
-            "role": (Role.PROPOSER,),
-            "explorer": (Role.EXPLORER, Role.SYNTHESISER),
-        }
+        proposing = (Role.PROPOSER,) if section.proposer.by == "role" else ()
         judging = (Role.JUDGE,) if section.gate == "judge" else ()
-        return (*proposing.get(section.proposer.by, ()), *judging)
+        return (*proposing, *judging)
 
     @property
     def context_limits(self) -> ContextLimits:

@@ -29,6 +29,10 @@ CONFS = sorted(path.name for path in EXAMPLES.glob("*.yaml"))
 DOCUMENT = (EXAMPLES / "multi_node.md").read_text()
 
 
+def main_job(conf: Path) -> str:
+    return "agentevolver.coevolve" if "coevolve" in yaml.safe_load(conf.read_text()) else "agentevolver.run.main"
+
+
 def header_calls(beginning: str) -> list[Any]:
     """The commands of all headers that begin so, each with its file's name; variables before it do not count."""
     files = sorted((*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*.sh")))
@@ -73,7 +77,7 @@ def test_every_experiment_can_be_planned(
     printed = capsys.readouterr()
     assert (
         f" on {device}\n" in printed.out
-        and "-m agentevolver.run.main --config" in printed.out
+        and f"-m {main_job(EXAMPLES / name)} --config" in printed.out
         and "sk-of-nobody" not in printed.out
     )
     assert list(tmp_path.iterdir()) == [], "a dry run writes nothing"
@@ -107,7 +111,7 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     data, known = config["data"], splits_of(config["env_service"]["env_type"])
     if not name.startswith("overall"):  # whose splits have names that every environment understands
         assert {data["train_split"], *data["val_splits"]} <= known, "the splits are those of the environment"
-    assert "-m agentevolver.run.main --config" in printed and "sk-of-nobody" not in printed
+    assert f"-m {main_job(EXAMPLES / name)} --config" in printed and "sk-of-nobody" not in printed
 
 
 @pytest.mark.parametrize("env_type", BUILT_IN)
@@ -347,3 +351,33 @@ def test_every_option_of_the_environment_service_exists(capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     used = {word for call in calls for word in call if word.startswith("--")}
     assert used and all(word in printed for word in used)
+
+
+CALLS_ONLY = """#!/usr/bin/env bash
+call=$(IFS=$'\\x1f'; echo "$*")
+echo "$call" >> calls
+name=$(sed -n 's/.*trainer.experiment_name=\\([^\\x1f]*\\).*/\\1/p' <<< "$call")
+mkdir -p "experiments/agent0/$name"
+"""
+
+
+def test_every_launch_of_the_tables_of_agent0_can_be_planned(tmp_path: Path) -> None:
+    (tmp_path / "examples").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / "install.sh").touch()
+    script, python = tmp_path / "examples" / "agent0_tables.sh", tmp_path / ".venv" / "bin" / "python"
+    script.write_text((EXAMPLES / "agent0_tables.sh").read_text())
+    python.write_text(CALLS_ONLY)
+    python.chmod(0o755)
+    subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin"}, check=True)
+    calls = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines()]
+    launches = [call for call in calls if call[0] == "launcher.py"]
+    assert len(launches) == 3 * 3 + 5 and calls[-1][0] == "benchmarks/agent0_tables.py"
+    for _, *arguments in launches:
+        options = parse(arguments)
+        assert options.conf is not None
+        assert load(ROOT / options.conf, ["device=cpu", *options.overrides]).coevolve.enable
+    (tmp_path / "calls").unlink()
+    subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin"}, check=True)
+    again = [line.split("\x1f")[0] for line in (tmp_path / "calls").read_text().splitlines()]
+    assert "launcher.py" not in again, "what is finished is not done again"

@@ -21,7 +21,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from agentevolver.builtin.teacher import attributor, explorer, judge, summariser, synthesiser
+from agentevolver.builtin.teacher import attributor, explorer, judge, proposer, summariser, synthesiser
 from agentevolver.builtin.teacher.prompt import WHAT, Draws, NotUnderstood, Prompt, Rates, read_prompt
 from agentevolver.llm.settings import TEACHER_TOKEN
 from agentevolver.utils.health import TEACHER, health_facts
@@ -36,6 +36,8 @@ HANDLERS: dict[str, Handler] = {
     "verifier/solve": explorer.solve,
     "judge/accept": judge.accept,
     "judge/grade": judge.grade,
+    "judge/answer": proposer.answer,
+    "proposer/task": proposer.task,
     "attributor/steps": attributor.steps,
     "summariser/success": summariser.success,
     "summariser/failure": summariser.failure,

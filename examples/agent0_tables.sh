@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The runs of docs/results.md on Agent0, one after the other, and their tables; what is finished is not done again, and what was ended
+# goes on where it was:
+#   bash examples/agent0_tables.sh
+#   SEEDS=1 ROUNDS=2 CONDITIONS="executed vote" bash examples/agent0_tables.sh
+# executed: gate executed, proposer trained. frozen: the same with a proposer that stays as it is, at equal rollouts of the executor (what
+# the proposer's training had measured is drawn and labelled instead). vote: labels by vote. equal_updates: frozen at equal draws, so
+# at equal updates alone. no_tool: no bonus for tool calls. no_adpo. narrow, narrow_frozen: the proposer begins with short problems.
+# Arguments go to every launch.
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+cd "$root"
+rounds=${ROUNDS:-4} conditions=${CONDITIONS:-executed frozen vote equal_updates no_tool no_adpo narrow narrow_frozen}
+bash install.sh
+python=.venv/bin/python project=agent0
+wide=experiments/seed_calc narrow=experiments/seed_calc_narrow
+[[ -f $wide/build.json ]] || $python -m agentevolver.builtin.seed.calc --out "$wide"
+[[ -f $narrow/build.json || $conditions != *narrow* ]] || $python -m agentevolver.builtin.seed.calc --narrow --out "$narrow"
+
+launch() { # NAME SEED [key=value...]
+    local name=$1 seed=$2
+    shift 2
+    [[ -e experiments/$project/$name/finished ]] && return
+    $python launcher.py --conf examples/agent0.yaml trainer.project_name=$project "trainer.experiment_name=$name" \
+        "data.seed=$seed" "actor_rollout_ref.rollout.seed=$seed" "coevolve.rounds=$rounds" "coevolve.stop.val_drop=null" \
+        "coevolve.stop.label_drop=null" "$@"
+    touch "experiments/$project/$name/finished"
+}
+
+for condition in $conditions; do
+    own=() seeds=${SEEDS:-1}
+    case $condition in
+        executed) seeds=${SEEDS:-1 2 3} ;;
+        # 5 steps x 8 seeds x 6 proposals x 6 episodes are 144 labels of 10 episodes.
+        frozen) seeds=${SEEDS:-1 2 3} own=(coevolve.proposer.trained=false coevolve.draws=624) ;;
+        vote) seeds=${SEEDS:-1 2 3} own=(coevolve.gate=vote) ;;
+        equal_updates) own=(coevolve.proposer.trained=false) ;;
+        no_tool) own=(coevolve.reward.tool=0) ;;
+        no_adpo) own=(coevolve.adpo.enable=false) ;;
+        narrow) own=("coevolve.proposer.path=$narrow") ;;
+        narrow_frozen) own=("coevolve.proposer.path=$narrow" coevolve.proposer.trained=false coevolve.draws=624) ;;
+        *) echo "there is no condition $condition" >&2 && exit 2 ;;
+    esac
+    for seed in $seeds; do
+        launch "$condition-$seed" "$seed" "${own[@]}" "$@"
+    done
+done
+$python benchmarks/agent0_tables.py --experiments "experiments/$project"

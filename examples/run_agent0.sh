@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Agent0 on calc from nothing: installs what is missing, builds the policy that both agents begin with (once, minutes of one core), then
+# runs the rounds. Arguments go to the launcher:
+#   bash examples/run_agent0.sh --dry-run
+#   bash examples/run_agent0.sh coevolve.rounds=1
+set -euo pipefail
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+bash "$root/install.sh"
+cd "$root"
+policy=experiments/seed_calc
+[[ -f $policy/build.json ]] || .venv/bin/python -m agentevolver.builtin.seed.calc --out "$policy"
+exec .venv/bin/python launcher.py --conf examples/agent0.yaml "$@"

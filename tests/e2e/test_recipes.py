@@ -1,0 +1,59 @@
+"""Every recipe of proposer and executor carries out one round on calc, its sizes made small, nothing else changed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.runs import ROOT, Launched
+
+pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(1800)]
+
+# Tasks of eight operands and fewer episodes: what is looked at is that the stages fit together.
+SMALL = (
+    *("device=cpu", "ray.dashboard=false", "coevolve.rounds=1", "coevolve.executor.steps=2"),
+    *("coevolve.executor.label_k=6", "coevolve.executor.eval_n=1", "data.val_filter.levels=[2,3]"),
+    *("data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=4"),
+    *("coevolve.pool=24", "coevolve.draws=96", "coevolve.min_pool=4"),
+)
+TRAINED = (
+    "coevolve.proposer.steps=2",
+    "coevolve.proposer.batch_size=4",
+    "coevolve.proposer.n=4",
+    "coevolve.executor.k=4",
+)
+RECIPES = {
+    "agent0": ("done", TRAINED),
+    "r_zero": ("done", TRAINED),
+    "absolute_zero": ("done", TRAINED),
+    "socratic_zero": ("skipped", ()),
+}
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calc") / "policy"
+    subprocess.run([sys.executable, "-m", "agentevolver.builtin.seed.calc", "--out", str(folder)], cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_one_round(name: str, policy: Path, tmp_path: Path) -> None:
+    proposing, own = RECIPES[name]
+    launched = Launched(tmp_path, name, (f"actor_rollout_ref.model.path={policy}", *SMALL, *own), conf=name)
+    try:
+        assert launched.wait(1500) == 0, launched.output
+        assert launched.processes() == launched.left_behind() == set()
+        manifest = json.loads((launched.directory / "coevolve.json").read_text())
+    finally:
+        launched.end()
+    stages: dict[str, Any] = manifest["rounds"][1]["stages"]
+    assert stages["propose"]["state"] == proposing and stages["label"]["counts"]["kept"] >= 4
+    assert stages["solve"]["state"] == stages["evaluate"]["state"] == "done", stages
+    if name == "absolute_zero":
+        assert stages["solve"]["start"] == stages["propose"]["checkpoint"], "one set of weights"

@@ -24,6 +24,7 @@ launch() { # NAME SEED [key=value...]
     $python launcher.py --conf examples/agent0.yaml trainer.project_name=$project "trainer.experiment_name=$name" \
         "data.seed=$seed" "actor_rollout_ref.rollout.seed=$seed" "coevolve.rounds=$rounds" "coevolve.stop.val_drop=null" \
         "coevolve.stop.label_drop=null" "$@"
+    mkdir -p "experiments/$project/$name"
     touch "experiments/$project/$name/finished"
 }
 

@@ -178,23 +178,18 @@ def _check_written(section: CoevolveSettings, layers: Layers) -> None:
         instead = next((text for name, text in DECIDED.items() if key == name or key.startswith(f"{name}.")), None)
         if instead is not None and value is not None:
             raise ConfigError(f"{source}: `{key}` has no effect in rounds: {instead}")
-    trains = section.proposer.by == "policy" and section.proposer.trained
-    unread = {} if trains else dict.fromkeys(OF_TRAINED_PROPOSERS, _why_not_trained(section))
+    unread: dict[str, str] = {}
+    # A proposer that is not trained may be a switch on the command line; one of another kind is another recipe.
     if section.proposer.by != "policy":
-        unread["proposer.trained"] = _why_not_trained(section)
+        why = f"coevolve.proposer.by = {section.proposer.by}"
+        unread = dict.fromkeys(("proposer.trained", *OF_TRAINED_PROPOSERS), why)
     if not section.adpo.enable:
         unread |= dict.fromkeys(("adpo.s_min", "adpo.bonus"), "coevolve.adpo.enable = false")
     for key, source, _ in _written(layers):
         own = key.removeprefix("coevolve.")
-        why = next((text for name, text in unread.items() if own == name or own.startswith(f"{name}.")), None)
-        if own != key and why is not None:
-            raise ConfigError(f"{source}: `{key}` has no effect while {why}: remove it")
-
-
-def _why_not_trained(section: CoevolveSettings) -> str:
-    if section.proposer.by != "policy":
-        return f"coevolve.proposer.by = {section.proposer.by}"
-    return "coevolve.proposer.trained = false"
+        reason = next((text for name, text in unread.items() if own == name or own.startswith(f"{name}.")), None)
+        if own != key and reason is not None:
+            raise ConfigError(f"{source}: `{key}` has no effect while {reason}: remove it")
 
 
 def _written(layers: Layers) -> Iterator[tuple[str, str, Any]]:

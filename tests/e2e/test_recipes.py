@@ -14,7 +14,7 @@ from tests.e2e.runs import ROOT, Launched
 
 pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(1800)]
 
-# Tasks of eight operands and fewer episodes: what is looked at is that the stages fit together.
+# Few steps, tasks and episodes: what is looked at is that the stages fit together.
 SMALL = (
     *("device=cpu", "ray.dashboard=false", "coevolve.rounds=1", "coevolve.executor.steps=2"),
     *("coevolve.executor.label_k=6", "coevolve.executor.eval_n=1", "data.val_filter.levels=[2,3]"),

@@ -59,7 +59,6 @@ def test_rounds_alone_are_accepted_and_ask_nobody() -> None:
         ("data.train_filter.n=5", "tasks are proposed"),
         ("actor_rollout_ref.rollout.val_kwargs.n=2", "write coevolve.executor.eval_n"),
         ("coevolve.proposer.by=role coevolve.reward.unc=1", "`coevolve.reward.unc` has no effect while .*by = role"),
-        ("coevolve.proposer.trained=false coevolve.executor.k=4", "`coevolve.executor.k` has no effect while"),
         ("coevolve.adpo.enable=false coevolve.adpo.bonus=1", "`coevolve.adpo.bonus` has no effect while"),
         ("coevolve.pool=30 coevolve.min_pool=40", "min_pool = 40 is more than pool = 30"),
         ("coevolve.keep=[0.8,0.3]", "the least one first"),

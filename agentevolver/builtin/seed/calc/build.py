@@ -18,7 +18,7 @@ from agentevolver.builtin.seed.data import Example, build_tokenizer, endless
 from agentevolver.builtin.seed.training import Recipe, make_model, save, staged, train
 
 VOCAB_SIZE = 320
-RECIPE = Recipe(hidden=96, intermediate=256, layers=3, heads=3, kv_heads=3, steps=900, clean_share=0.6, batch=32)
+RECIPE = Recipe(intermediate=256, steps=850, clean_share=0.6, other_weight=0.02)
 
 
 def corpus(seed: int, n: int = 2000) -> list[str]:

@@ -32,16 +32,16 @@ class Habits:
     - `worked`, `proposed`: how often questions of 2, 3, ... 8 operands are worked off, and proposed.
     """
 
-    slip: float = 0.15
+    slip: float = 0.12
     slip_at_end: float = 0.05
-    proposals: float = 0.3
-    worked: tuple[float, ...] = (0.24, 0.22, 0.19, 0.15, 0.11, 0.06, 0.03)
+    proposals: float = 0.45
+    worked: tuple[float, ...] = (0.16, 0.18, 0.18, 0.17, 0.14, 0.1, 0.07)
     proposed: tuple[float, ...] = WIDE
 
     def at_first(self) -> Habits:
         """The habits of the demonstrations to begin with: hardly any slips, and mostly the executor's, whose operands
         have to be found."""
-        return replace(self, slip=self.slip / 5, slip_at_end=self.slip_at_end / 5, proposals=self.proposals / 3)
+        return replace(self, slip=self.slip / 5, slip_at_end=self.slip_at_end / 5, proposals=self.proposals / 2)
 
 
 def demonstrate(rng: random.Random, habits: Habits) -> list[Message]:

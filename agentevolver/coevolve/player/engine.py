@@ -31,6 +31,8 @@ _SAME = (
     *("enable_prefix_caching", "logprobs_mode", "enforce_eager", "disable_log_stats", "quantization"),
     *("gpu_memory_utilization", "scheduling_policy"),
 )
+# Minutes for the largest models on a slow disk; an engine that takes longer hangs.
+LOAD_TIMEOUT_S = 900.0
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 
 
@@ -125,9 +127,12 @@ class VllmEngine:
     def dead(self) -> bool:
         """Whether the engine has ended, so that only a new process plays on."""
         if not self._dead and self._llm.errored:
-            self._dead = True
-            self._on_death()
+            self._die()
         return self._dead
+
+    def _die(self) -> None:
+        self._dead = True
+        self._on_death()
 
     def check(self, name: str) -> None:
         """Raise PlayerRefused for weights of another model; reads the disk."""
@@ -140,8 +145,12 @@ class VllmEngine:
         """
         folder = folder_of(name)
         try:
-            await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-            forgot = await self._llm.reset_prefix_cache()
+            async with asyncio.timeout(LOAD_TIMEOUT_S):
+                await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+                forgot = await self._llm.reset_prefix_cache()
+        except TimeoutError as error:
+            self._die()
+            raise EngineError(f"{folder} was not loaded within {LOAD_TIMEOUT_S:g} s") from error
         except Exception as error:  # the boundary: vLLM passes on whatever its workers raised
             raise EngineError(f"{folder} could not be loaded: {self._said(error)}") from error
         if not forgot:

@@ -1,13 +1,10 @@
 """Playing with an engine that does what it is told: what a play is read of, whose turn it is, and every way to fail."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from agentevolver.coevolve.overlays import PROPOSE_ENV
 from agentevolver.coevolve.player.client import PlayerRefused, PlayerUnavailable, PlayFailed
@@ -20,17 +17,9 @@ from agentevolver.rollout.rollout import Rollout
 from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from agentevolver.utils import seeds
 from env_service.client import EnvServiceError
+from tests.agentevolver.coevolve.models import write_model
 
 TASK = Task("t", "calc", metadata={"validation": True})
-SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 16}
-
-
-def write_model(folder: Path, rows: int = 4, **changed: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "tie_word_embeddings": True, **SIZES}
-    (folder / "config.json").write_text(json.dumps({**config, **changed}))
-    save_file({"model.embed_tokens.weight": torch.zeros(rows, 8)}, folder / "model.safetensors")
-    return folder
 
 
 class ToldEngine:

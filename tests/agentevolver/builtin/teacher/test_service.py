@@ -318,7 +318,8 @@ async def test_the_experience_managers_prompts_are_understood_and_its_screen_let
 @pytest.mark.service
 def test_it_knows_the_public_words_of_the_environment_and_nothing_else() -> None:
     pocket = "env_service.environments.pocket"
-    public = {f"{pocket}.tools", f"{pocket}.wordings"}
+    calc = "env_service.environments.calc"
+    public = {f"{pocket}.tools", f"{pocket}.wordings", calc, f"{calc}.grammar"}
     program = (
         "import sys, agentevolver.builtin.teacher.__main__; print(*(m for m in sys.modules if 'env_service' in m))"
     )

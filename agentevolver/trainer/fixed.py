@@ -6,6 +6,7 @@ fixed; what the trainer, the policy's optimiser and the workers of the agent loo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -46,6 +47,13 @@ class CannotChange(ConfigError):
     """A training cannot join a session, and has to be started by itself."""
 
 
+def trains_critic(config: DictConfig) -> bool:
+    """Whether there is a critic, by verl, which warns wherever there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return bool(need_critic(config))
+
+
 def check_joins(first: DictConfig, training: DictConfig) -> None:
     """Refuse a training that a session cannot carry out beside the one that it was opened for.
 
@@ -72,7 +80,7 @@ def _unfit(first: DictConfig, training: DictConfig) -> Iterator[str]:
     if need_reference_policy(training) and not need_reference_policy(first):
         yield "it needs a reference policy (actor_rollout_ref.actor.use_kl_loss), and the session has none"
     for config in (first, training):
-        if need_critic(config):
+        if trains_critic(config):
             yield f"algorithm.adv_estimator = {config.algorithm.adv_estimator} trains a critic, which is not made anew"
         if need_teacher_policy(config):
             yield "distillation has teachers, which are not made anew"

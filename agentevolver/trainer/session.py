@@ -24,13 +24,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
-from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.utils import need_reference_policy
 from verl.utils.config import validate_config
 
 from agentevolver.config.schema import Settings, of_verl
 from agentevolver.errors import ConfigError, TrainingFailed, last_line
 from agentevolver.preload import SOCKET, executable_of
-from agentevolver.trainer.fixed import check_joins
+from agentevolver.trainer.fixed import check_joins, trains_critic
 from agentevolver.trainer.weights import KEY, Weights, check_architecture, weights_at
 from agentevolver.transport import run_key, worker
 from agentevolver.transport import weights as transport
@@ -326,7 +326,9 @@ def _copy(config: DictConfig) -> DictConfig:
 def _validate(config: DictConfig) -> None:
     try:
         with redirect_stdout(StringIO()):  # where it says that nothing is wrong
-            validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+            validate_config(
+                config, use_reference_policy=need_reference_policy(config), use_critic=trains_critic(config)
+            )
     except (AssertionError, ValueError) as error:
         raise ConfigError(f"verl: {' '.join(str(error).split())}") from error
 

@@ -25,13 +25,23 @@ from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.run.main import prepare
 from agentevolver.trainer.session import Session
 from agentevolver.utils.files import append_jsonl
+from agentevolver.utils.processes import RUN_ID, carriers
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def own_bytes(pids: list[int]) -> int:
-    """The memory that processes do not share with what they were forked from."""
-    return sum(psutil.Process(pid).memory_full_info().uss for pid in pids if psutil.pid_exists(pid))
+def own_megabytes() -> dict[str, float]:
+    """The memory of Ray's and vLLM's processes of this run that each shares with no other, by what they are."""
+    found: dict[str, float] = {}
+    for one in carriers(os.environ[RUN_ID]):
+        try:
+            process = psutil.Process(one.pid)
+            title = process.cmdline()[0].split(".")[0]
+            if title.startswith(("ray::", "VLLM")):
+                found[title] = round(found.get(title, 0.0) + process.memory_full_info().uss / 2**20, 1)
+        except (psutil.Error, IndexError):
+            continue
+    return found
 
 
 def step_times(folder: Path, since: float) -> list[float]:
@@ -73,7 +83,7 @@ def train(session: Session | None, wanted: dict[str, Any], common: list[str]) ->
     told |= {"seconds": round(time.time() - since, 2), "steps": step_times(settings.experiment_dir, since)}
     told["usable"] = session is not None and session.usable
     if session is not None and session.usable:
-        told["mb"] = {kind: round(own_bytes(list(pids)) / 2**20, 1) for kind, pids in session.processes().items()}
+        told["mb"] = own_megabytes()
     return session, told
 
 

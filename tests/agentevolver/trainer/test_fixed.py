@@ -10,11 +10,6 @@ from agentevolver.trainer.fixed import CannotChange, check_joins
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 
 
-@pytest.fixture(autouse=True)
-def no_telling_of_critics(recwarn):
-    """verl warns at each look that there is none."""
-
-
 def config(*overrides):
     return for_verl(load(BASIC, ["device=cpu", *overrides]).config)
 

@@ -164,7 +164,7 @@ def training_metrics(trained: Trained) -> dict[str, float]:
         values = [float(step[name]) for step in trained.steps if name in step]
         if values:
             found[f"{name}/first"], found[f"{name}/last"] = values[0], values[-1]
-    for name in ("timing_s/step", "actor/kl_loss", "actor/grad_norm", "adpo/clip_hi"):
+    for name in ("timing_s/step", "actor/kl_loss", "actor/grad_norm", "actor/clip_hi", "adpo/scale/mean"):
         values = [float(step[name]) for step in trained.steps if name in step]
         if values:
             found[name] = sum(values) / len(values)

@@ -39,7 +39,7 @@ LEARNED = (
     "validation/*.jsonl",
     "experience.sqlite",
 )
-LISTING = ("tasks/train.jsonl", "tasks/val.jsonl")
+LISTING = ("tasks/train.jsonl", "tasks/val.jsonl", "tasks/questions.json")
 SHOWN = 8
 
 
@@ -161,7 +161,7 @@ def check_model(path: str) -> None:
 
 def check_checkpoint(config: Mapping[str, Any]) -> None:
     """Refuse to go on from a checkpoint that the ranks could not load, and to start over where steps were trained;
-    loads nothing.
+    loads nothing. Rounds have their checkpoints in the folders of their trainings, and go on where their manifest says.
 
     Args:
         config: the composed configuration.
@@ -170,6 +170,8 @@ def check_checkpoint(config: Mapping[str, Any]) -> None:
         UsageError: with what to do instead.
     """
     trainer = config["trainer"]
+    if (config.get("coevolve") or {}).get("enable"):
+        return
     try:
         start = start_of(trainer, Path(config["experiment"]["dir"]))
         if start.warning is not None:

@@ -34,6 +34,7 @@ from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.experience import ExperiencePool
 from agentevolver.view.experiment import BadRequest, Experiment, NotAnExperiment, ViewError
 from agentevolver.view.metrics import Metrics, usage
+from agentevolver.view.rounds import Rounds
 from agentevolver.view.samples import Samples
 from agentevolver.view.system import Logs, System
 from agentevolver.view.tasks import FATES, Tasks
@@ -101,6 +102,7 @@ def create_app(experiment: Experiment, access: Access) -> FastAPI:
     _run_routes(app, experiment, access)
     _trajectory_routes(app, experiment)
     _task_routes(app, Tasks(experiment.folder / "tasks"))
+    _round_routes(app, Rounds(experiment.folder))
     _experience_routes(app, pool)
     app.mount("/", WholeFiles(directory=STATIC, html=True))
     return app
@@ -218,6 +220,18 @@ def _task_routes(app: FastAPI, tasks: Tasks) -> None:
     @app.get("/api/tasks/exploration")
     def exploration(journal: str, run: str, index: Number) -> Response:
         return Json(tasks.exploration(journal, run, index))
+
+
+def _round_routes(app: FastAPI, rounds: Rounds) -> None:
+    @app.get("/api/rounds")
+    def overview() -> Response:
+        return Json(rounds.overview())
+
+    @app.get("/api/rounds/{number}/records")
+    def records(number: int, fate: str = "", reason: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
+        if fate not in ("", "kept", "dropped"):
+            raise BadRequest(f"fate: {fate!r} is not known, write kept or dropped")
+        return Json(rounds.records(number, fate=fate, reason=reason, offset=offset, limit=limit))
 
 
 def _experience_routes(app: FastAPI, pool: ExperiencePool) -> None:

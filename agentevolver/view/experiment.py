@@ -47,6 +47,7 @@ class Unreadable(ViewError):
     status = 503
 
 
+_OF_ROUNDS = ("round_*/pool.jsonl", "round_*/proposer/metrics.jsonl")
 # Looking through the processes of the machine takes milliseconds; once in so many seconds is enough.
 _LOOK_EVERY_S = 5.0
 
@@ -127,7 +128,8 @@ class Experiment:
         return self._processes
 
     def state(self) -> dict[str, Any]:
-        """Return what the page shows of the run at all times: name, status, `running`, and how its newest launch ended.
+        """Return what the page shows of the run at all times: name, status, `running`, whether it has
+        `rounds`, and how its newest launch ended.
 
         `running` is None where that cannot be known: the launch has no end, and was made on another machine.
         """
@@ -137,6 +139,7 @@ class Experiment:
             "folder": str(self.folder),
             "status": self.status(),
             "running": self._is_running(launch),
+            "rounds": (self.folder / "coevolve.json").is_file(),
             "launch": {key: launch.get(key) for key in ("run_id", "started_at", "ended_at", "exit_code")},
         }
 
@@ -153,6 +156,8 @@ class Experiment:
         # Files of steps are put into their folders whole, which changes the folder: so many thousands need not be
         # looked at one by one.
         out |= {name: str(signature(self.folder / name)) for name in ("trajectories", "validation", "samples")}
+        rounds = [path for pattern in _OF_ROUNDS for path in self.folder.glob(pattern)]
+        out["rounds"] = f"{signature(self.folder / 'coevolve.json')} {_newest(rounds)}"
         return out | {
             name: str(_newest((self.folder / name).glob(pattern)))
             for name, pattern in (("tasks", "**/*"), ("logs", "*.log"))

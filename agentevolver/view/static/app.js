@@ -7,16 +7,17 @@ import * as curves from "./views/curves.js";
 import * as trajectories from "./views/trajectories.js";
 import * as trajectory from "./views/trajectory.js";
 import * as tasks from "./views/tasks.js";
+import * as rounds from "./views/rounds.js";
 import * as experience from "./views/experience.js";
 import * as cost from "./views/cost.js";
 import * as system from "./views/system.js";
 import * as run from "./views/run.js";
 
-const VIEWS = { curves, trajectories, tasks, experience, cost, system, run };
+const VIEWS = { curves, trajectories, tasks, rounds, experience, cost, system, run };
 const EVERY_MS = 2000, IDLE_MS = 10000;
 const main = document.getElementById("main");
 const banner = document.getElementById("offline");
-let page = null, versions = {}, route = 0, lost = 0;
+let page = null, versions = {}, route = 0, lost = 0, withRounds = false;
 
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
@@ -53,6 +54,7 @@ function mark(current) {
   if (!nav.children.length) nav.append(...Object.entries(VIEWS).map(([name, view]) => h("a", { href: `#/${name}` }, view.title)));
   Object.keys(VIEWS).forEach((name, i) => {
     const link = nav.children[i];
+    link.hidden = name === "rounds" && !withRounds;
     if (name !== current) return link.removeAttribute("aria-current");
     link.setAttribute("aria-current", "page");
     nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
@@ -84,6 +86,9 @@ function tell(error) {
 
 function head(now) {
   document.getElementById("name").textContent = now.name;
+  withRounds = now.rounds;
+  const tab = document.querySelector('#nav a[href="#/rounds"]');
+  if (tab) tab.hidden = !withRounds;
   const { phase, step, total_steps: total, time } = now.status;
   const code = now.launch.exit_code;
   const progress = step === undefined ? "" : `step ${step} of ${total}`;

@@ -25,7 +25,7 @@ export function smooth(points, width) {
 
 /**
  * A chart in a panel.
- * series: [{name, points: [[x, y]], faint, dots, quiet}]; quiet: not in the legend. Options: title, note, xName, low, high, stacked, format,
+ * series: [{name, points: [[x, y]], errors: [[x, low, high]], faint, dots, quiet}]; quiet: not in the legend. Options: title, note, xName, low, high, stacked, format,
  * robust: a few values that are many times the others are cut off, and named.
  */
 export function chart(series, options = {}) {
@@ -74,6 +74,10 @@ export function chart(series, options = {}) {
       return;
     }
     picture.append(svg("path", { class: s.faint ? "faint" : "", d: path(s.points), style: { stroke: s.colour } }));
+    for (const [x, ...ends] of s.errors ?? []) {
+      const [bottom, top] = ends.map((y) => py(Math.min(Math.max(y, y0), y1)));
+      picture.append(svg("line", { class: "error", x1: px(x), x2: px(x), y1: bottom, y2: top, style: { stroke: s.colour } }));
+    }
     if (s.dots || s.points.length === 1) {
       for (const [x, y] of s.points) picture.append(svg("circle", { cx: px(x), cy: py(y), r: 3, style: { fill: s.colour } }));
     }

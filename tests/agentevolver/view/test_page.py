@@ -17,7 +17,7 @@ from agentevolver.view.app import create_app, page_access
 from agentevolver.view.experiment import Experiment
 from experience_manager.store import Store
 from tests.agentevolver.view.browser import Page, browser, find_browser
-from tests.agentevolver.view.runs import HOSTILE, make_records, make_run, write_metrics
+from tests.agentevolver.view.runs import HOSTILE, make_records, make_rounds, make_run, proposal_record, write_metrics
 
 BROWSER = find_browser()
 VIEWS = ("curves", "trajectories", "trajectory/training/3/1", "tasks", "experience", "cost", "system", "run")
@@ -226,3 +226,45 @@ async def test_what_is_empty_or_wrong_is_said(page: Page, address: str, run: Pat
     assert "There is no such view." in await show(page, "nothing")
     assert "there are no rollouts of step 99" in await show(page, "trajectory/training/99/0")
     assert "No rollout fits." in await show(page, "trajectories?text=nobody-wrote-this")
+
+
+async def test_rounds_are_shown_where_a_run_has_them(page: Page, address: str, run: Path) -> None:
+    tab = "document.querySelector('#nav a[href=\"#/rounds\"]')"
+    await page.open(address)
+    await page.until(f"{tab} && {tab}.hidden && !{tab}.offsetParent")
+    assert "This run has no rounds." in await show(page, "rounds")
+    make_rounds(run)
+    await page.until(f"!{tab}.hidden && document.querySelectorAll('.card').length === 4")
+    said = await page.text()
+    for text in (
+        "Proposer's reward",
+        "Executor's success",
+        "dev 50.0 % ± 5",
+        "2 of 4",
+        "50.0 % of 2",
+        HOSTILE,
+        "dropped: too_easy",
+    ):
+        assert text in said, text
+    success = "document.querySelector('[aria-label=\"Executor\\'s success\"]')"
+    assert await page.run(f"{success}.querySelectorAll('circle').length") == 2
+    assert await page.run(f"{success}.querySelectorAll('line.error').length") == 2
+    assert await page.run("document.images.length + document.querySelectorAll('main script').length") == 0
+    await page.run("document.querySelector('[name=fate]').value = 'kept'")
+    await page.run("document.querySelector('form').requestSubmit()")
+    await page.until("document.querySelectorAll('.card').length === 2")
+    assert page.problems == [] and await page.run("document.title") != "1"
+
+
+async def test_a_long_pool_is_shown_by_pages_in_any_window(page: Page, address: str, run: Path) -> None:
+    make_rounds(run)
+    wide = [proposal_record(i, question="x" * 3000, drop_reason="y" * 300, kept=False) for i in range(70)]
+    write_jsonl(run / "round_1" / "pool.jsonl", wide)
+    for width in (1280, 400):
+        await page.open(f"{address}#/rounds?round=1", width=width)
+        await page.until("document.querySelectorAll('.card').length === 50")
+        assert await page.run("document.documentElement.scrollWidth") <= width
+    await page.run("[...document.querySelectorAll('button')].find((b) => b.textContent === 'Show more').click()")
+    await page.until("document.querySelectorAll('.card').length === 70")
+    (run / "coevolve.json").write_text('{"rounds": [')
+    await page.until("document.body.innerText.includes('coevolve.json cannot be read')")

@@ -30,6 +30,7 @@ from verl.utils.config import validate_config
 from agentevolver.config.schema import Settings, of_verl
 from agentevolver.errors import ConfigError, TrainingFailed, last_line
 from agentevolver.preload import SOCKET, executable_of
+from agentevolver.trainer.failures import RolloutsFailed
 from agentevolver.trainer.fixed import check_joins, trains_critic
 from agentevolver.trainer.weights import KEY, Weights, check_architecture, weights_at
 from agentevolver.transport import run_key, worker
@@ -232,7 +233,7 @@ class Session:
             failed = _failed(settings, error)
             # What we raise ourselves ends a training between two calls of its workers; of anything else nobody knows
             # what it left behind.
-            if isinstance(error, RayTaskError) and isinstance(error.cause, TrainingFailed):
+            if isinstance(error, RayTaskError) and isinstance(error.cause, TrainingFailed | RolloutsFailed):
                 self._usable = self._recovered()
             raise failed from error
         self._usable = True

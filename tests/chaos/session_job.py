@@ -1,7 +1,7 @@
 """A main job that trains in a session, for tests: `launcher.py --target session_job`, with this folder in PYTHONPATH.
 
 `SESSION_PLAN` names a JSON file: a list of trainings, each with `overrides` of examples/basic.yaml, and maybe with
-`weights`, `reopen` (another session from here on) or `kill` (a process that is up, once the first step is done). What
+`weights`, `reopen` (another session from here on) or `kill` (a process that is up, once there is a checkpoint). What
 came of each is a line of told.jsonl in the launch's own folder.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 from omegaconf import OmegaConf
 
+from agentevolver.checkpoints import whole_checkpoints
 from agentevolver.config.checks import for_verl, load
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.run.main import prepare
@@ -51,11 +52,11 @@ def step_times(folder: Path, since: float) -> list[float]:
     return [round(record["time"] - since, 2) for record in records if record["time"] >= since]
 
 
-def kill_later(session: Session, kind: str, folder: Path, since: float) -> None:
-    """Kill one of the processes that are up as soon as a step is done."""
+def kill_later(session: Session, kind: str, folder: Path) -> None:
+    """Kill one of the processes that are up as soon as there is a checkpoint."""
 
     def wait() -> None:
-        while not step_times(folder, since):
+        while not whole_checkpoints(folder / "checkpoints"):
             time.sleep(0.05)
         os.kill(pids[0], signal.SIGKILL)
 
@@ -75,7 +76,7 @@ def train(session: Session | None, wanted: dict[str, Any], common: list[str]) ->
     try:
         session = session or Session.open(for_verl(config), settings)
         if wanted.get("kill"):
-            kill_later(session, wanted["kill"], settings.experiment_dir, since)
+            kill_later(session, wanted["kill"], settings.experiment_dir)
         weights = Path(wanted["weights"]) if wanted.get("weights") else None
         session.train(for_verl(config), settings, weights=weights)
     except (ConfigError, TrainingFailed) as error:

@@ -108,7 +108,7 @@ def test_weights_are_the_same_in_a_session_and_by_themselves(folder, alone, told
     assert "metrics/1" in continued and differing(continued, by_itself) == []
     assert continued["samples/step_1.jsonl"] != alone["samples/step_1.jsonl"], "nothing was loaded"
     # The reference stays the base, which the policy of these weights is some way off from.
-    assert continued["metrics/1"]["actor/kl_loss"] > 10 * alone["metrics/1"]["actor/kl_loss"] >= 0
+    assert continued["metrics/1"]["actor/kl_loss"] > 3 * alone["metrics/1"]["actor/kl_loss"] >= 0
 
 
 def test_what_cannot_change_is_refused_and_leaves_the_session_as_it_was(told):

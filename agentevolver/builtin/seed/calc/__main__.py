@@ -2,8 +2,9 @@
 demonstrations of both roles.
 
 `python -m agentevolver.builtin.seed.calc --out DIR [--narrow] [--seed N]` writes what `from_pretrained` and vLLM read,
-and build.json with the command, the settings and what was measured. With `--narrow` its proposer knows questions of 2
-to 4 operands alone; its executor is no other. The same seed on the same build of torch gives the same weights.
+and build.json with the command, the settings and what was measured. With `--narrow` the same policy is trained on for
+a hundred steps in which proposals have 2 to 4 operands alone. The same seed on the same build of torch gives the same
+weights.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from agentevolver.builtin.seed.calc.build import RECIPE, build
-from agentevolver.builtin.seed.calc.demonstrator import NARROW, Habits
+from agentevolver.builtin.seed.calc.build import NARROWING, RECIPE, build
+from agentevolver.builtin.seed.calc.demonstrator import Habits
 
 
 def main() -> None:
@@ -31,10 +32,10 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
-    habits = replace(Habits(), proposed=NARROW) if args.narrow else Habits()
+    recipe, narrowing = replace(RECIPE, steps=args.steps), NARROWING if args.narrow else None
     chosen = f"--seed {args.seed} --steps {args.steps}{' --narrow' if args.narrow else ''}"
     command = f"python -m agentevolver.builtin.seed.calc {chosen}"
-    for name, measured in build(args.out, args.seed, replace(RECIPE, steps=args.steps), habits, command).items():
+    for name, measured in build(args.out, args.seed, recipe, Habits(), command, narrowing=narrowing).items():
         logging.info("%s: %s", name, measured)
 
 

@@ -132,6 +132,16 @@ def test_the_proposers_measurement_counts_what_is_refused_and_how_long_the_rest_
 
 
 @pytest.mark.service
+def test_a_narrow_policy_is_the_wide_one_trained_on(tmp_path):
+    for name, narrowing in (("wide", None), ("narrow", QUICK)):
+        build(tmp_path / name, 5, QUICK, Habits(), "of a test", narrowing=narrowing, n=1, proposals=8)
+    wide, narrow = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("wide", "narrow"))
+    assert not all(torch.equal(p, q) for p, q in zip(wide.parameters(), narrow.parameters(), strict=True))
+    records = [json.loads((tmp_path / name / "build.json").read_text()) for name in ("wide", "narrow")]
+    assert records[0]["narrowing"] is None and records[1]["narrowing"]["steps"] == 3
+
+
+@pytest.mark.service
 def test_a_build_writes_what_from_pretrained_reads_and_repeats_itself(tmp_path):
     for name in ("a", "b"):
         build(tmp_path / name, 5, QUICK, Habits(), "of a test", n=1, proposals=8)

@@ -266,6 +266,7 @@ def player_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]
         health_urls=(f"{url}/healthz",),
         # It answers when vLLM has loaded the policy.
         ready_timeout_s=900.0,
+        grace_s=30.0,  # vLLM's engine is asked to end first
         restarts=RESTARTS,
     )
     return url, spec

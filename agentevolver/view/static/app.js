@@ -91,7 +91,7 @@ function head(now) {
   if (tab) tab.hidden = !withRounds;
   const { phase, step, total_steps: total, time } = now.status;
   const code = now.launch.exit_code;
-  const progress = step === undefined ? "" : `step ${step} of ${total}`;
+  const progress = step == null ? "" : `step ${step} of ${total}`;
   const ended = now.launch.ended_at && (code === 0 ? "finished" : `ended with exit code ${code}`);
   const parts = now.running
     ? [phase ?? "starting", progress, time && `since ${duration(Date.now() / 1000 - time)}`]

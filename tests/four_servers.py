@@ -29,7 +29,7 @@ from env_service.settings import ServiceSettings
 from experience_manager.reme import service as experience
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Store
-from tests.agentevolver.view.runs import make_run
+from tests.agentevolver.view.runs import make_rounds, make_run
 
 sys.path += [str(Path(__file__).parent / folder) for folder in ("env_service", "experience_manager")]
 
@@ -69,7 +69,7 @@ async def four_apps(folder: Path, token: str = TOKEN, host: str = "127.0.0.1") -
             ExperienceSettings(), store, SMALL, teller(), author="m", dump_dir=folder / "dumps"
         )
         pool_app = experience.create_app(pool, Access(host, token, "EXPERIENCE_SERVICE_TOKEN"))
-        page = view.create_app(Experiment(make_run(folder / "pocket" / "demo")), page_access(host, token))
+        page = view.create_app(Experiment(make_rounds(make_run(folder / "pocket" / "demo"))), page_access(host, token))
         stack.push_async_callback(_ended(page))
         model = teacher.make_app(teacher.Teacher(), access=Access(host, token, teacher.TEACHER_TOKEN))
         documented = documented_app(service)

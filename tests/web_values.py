@@ -80,7 +80,7 @@ def experience_values() -> dict[str, Any]:
 
 
 def page_values() -> dict[str, Any]:
-    """Values for the page of `runs.make_run`."""
+    """Values for the page of `runs.make_run` with `make_rounds`."""
     return {
         "/api/logs/{name} name": ["main.log"],
         "/api/metrics name": ["rollout/success", "val-core/*"],
@@ -91,6 +91,8 @@ def page_values() -> dict[str, Any]:
         "kind": ["training", "validation"],
         "/api/trajectories/{kind}/{step}/{index} kind": ["training"],
         "step": [1, 2, 3],
+        "/api/rounds/{number}/records number": [1, 2],
+        "reason": ["", "malformed"],
         "index": [0, 1],
         "outcome": ["", "success", "failure"],
         "origin": ["", "synthetic"],

@@ -6,8 +6,7 @@ step after the end) raises ValueError.
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
@@ -15,6 +14,7 @@ from env_service.environments.calc.actions import Action, Answer, Call, Nothing,
 from env_service.environments.calc.grammar import QuestionError, apply, evaluate
 from env_service.environments.calc.prompts import opening, tool_schema
 from env_service.environments.calc.tasks import question_of, task_ids
+from env_service.parameters import laid_over
 from env_service.problem import Problem, read_problem
 from env_service.tool_calls import answer_to, structured_calls
 
@@ -43,17 +43,7 @@ class CalcParams:
 
     def updated(self, params: dict[str, Any] | None) -> CalcParams:
         """Return a copy with `params` on top; raises ValueError."""
-        known = {f.name: dict if f.name == "problem" else type(getattr(self, f.name)) for f in fields(self)}
-        for key, value in (params or {}).items():
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                raise ValueError(
-                    f"unknown parameter {key!r}"
-                    + (f"; did you mean {near[0]!r}?" if near else f"; known are {sorted(known)}")
-                )
-            if type(value) is not known[key]:
-                raise ValueError(f"parameter {key}={value!r} must be of type {known[key].__name__}")
-        made = replace(self, **(params or {}))
+        made = laid_over(self, params, {"problem": dict})
         if not 1 <= made.max_steps <= 1000:
             raise ValueError(f"max_steps={made.max_steps} must be from 1 to 1000")
         return made

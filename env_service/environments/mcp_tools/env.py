@@ -25,6 +25,7 @@ from env_service.environments.mcp_tools.config import McpConfig, config_path, lo
 from env_service.environments.mcp_tools.grading import Record, grade, read_judge, state_of
 from env_service.environments.mcp_tools.servers import Connect, ServerError, Servers, connector
 from env_service.environments.mcp_tools.tasks import SPLITS, McpTask, load_tasks
+from env_service.parameters import read_flags
 from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
 PREFIX = "mcp-instance-"
@@ -52,21 +53,6 @@ def _sweep(root: Path) -> None:
 _FLAGS = {"is_open_query": False, "native_tools": False, "sparse": True}
 _STEP_BUDGET_S = 90.0
 """Seconds for all calls of one message."""
-
-
-def _read_flags(params: dict[str, Any] | None, flags: dict[str, bool]) -> dict[str, bool]:
-    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or
-    false."""
-    for name, value in (params or {}).items():
-        if name not in _FLAGS:
-            near = difflib.get_close_matches(name, _FLAGS, 1)
-            raise ValueError(
-                f"unknown parameter {name!r}; "
-                + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_FLAGS)}")
-            )
-        if not isinstance(value, bool):
-            raise ValueError(f"parameter {name}={value!r} must be true or false")
-    return {**flags, **(params or {})}
 
 
 def _load(path: Path) -> tuple[McpConfig, dict[str, McpTask]]:
@@ -97,7 +83,7 @@ class McpEnv(BaseEnv):
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Look the task up and begin to start the servers; raises ValueError for an unknown task or parameter."""
         super().__init__(task_id, instance_id, params)
-        self._flags = _read_flags(params, _FLAGS)
+        self._flags = read_flags(params, _FLAGS)
         path = self.config or config_path()
         self._config, tasks = _load(path)
         if task_id not in tasks:
@@ -120,7 +106,7 @@ class McpEnv(BaseEnv):
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
         """Return tools and request, once the servers stand and the task's setup calls are done; raises ServerError."""
-        self._flags = _read_flags(params, self._flags)
+        self._flags = read_flags(params, self._flags)
         self._servers.wait_started()
         self._set_up()
         query = prompts.OPEN_QUERY if self._flags["is_open_query"] else self._task.question
@@ -220,7 +206,7 @@ class McpEnv(BaseEnv):
         gone or was, since what the agent could still do is no measure of it then, JudgeError if a judge gives no
         verdict.
         """
-        sparse = _read_flags(params, self._flags)["sparse"]
+        sparse = read_flags(params, self._flags)["sparse"]
         if not self._grades:
             self._servers.check_alive()
         if self._flags["is_open_query"] or self._record.final_text is None:

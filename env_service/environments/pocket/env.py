@@ -6,9 +6,8 @@ task or parameter, a step after the end) raises ValueError.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -27,6 +26,7 @@ from env_service.environments.pocket.tasks import (
 )
 from env_service.environments.pocket.tools import TOOLS
 from env_service.environments.pocket.world import World
+from env_service.parameters import laid_over
 from env_service.tool_calls import BadCall, answer_to, structured_calls
 
 _HOW_TO_NATIVE = "call a tool"
@@ -53,18 +53,7 @@ class PocketParams:
 
     def updated(self, params: dict[str, Any] | None) -> PocketParams:
         """Return a copy with `params` on top; raises ValueError."""
-        params = params or {}
-        known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
-        for key, value in params.items():
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                raise ValueError(
-                    f"unknown parameter {key!r}"
-                    + (f"; did you mean {near[0]!r}?" if near else f"; known are {sorted(known)}")
-                )
-            if type(value) is not known[key]:
-                raise ValueError(f"parameter {key}={value!r} must be of type {known[key].__name__}")
-        made = replace(self, **params)
+        made = laid_over(self, params)
         if made.slack < 0 or made.explore_steps < 1:
             raise ValueError(f"slack={made.slack} must be 0 or more, explore_steps={made.explore_steps} 1 or more")
         if made.syntax not in SYNTAXES:

@@ -6,14 +6,14 @@ worth is measured by whoever has it solved.
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.propose.prompts import opening
 from env_service.environments.propose.reading import NOTHING_YET, Read, read_proposal
 from env_service.environments.propose.seeds import read_seed, seed_ids
+from env_service.parameters import laid_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,7 @@ class ProposeParams:
 
     def updated(self, params: dict[str, Any] | None) -> ProposeParams:
         """Return a copy with `params` on top; raises ValueError."""
-        known = [f.name for f in fields(self)]
-        for key, value in (params or {}).items():
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                raise ValueError(
-                    f"unknown parameter {key!r}"
-                    + (f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}")
-                )
-            if not isinstance(value, bool):
-                raise ValueError(f"parameter {key}={value!r} must be true or false")
-        return replace(self, **(params or {}))
+        return laid_over(self, params)
 
 
 class ProposeEnv(BaseEnv):

@@ -20,6 +20,7 @@ from env_service.environments.python_tool.proposed import proposed_task
 from env_service.environments.python_tool.sandbox.host import MAX_CODE_BYTES, RunResult, Sandbox
 from env_service.environments.python_tool.settings import Settings, read_settings
 from env_service.environments.python_tool.tasks import SPLITS, PythonTask, load_tasks
+from env_service.parameters import read_flags
 from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
 _FLAGS = {"is_open_query": False, "native_tools": False, "stateful": True, "sparse": True}
@@ -28,21 +29,6 @@ _STEP_BUDGET_S = 60.0
 
 _spare: tuple[int, Sandbox] | None = None
 """A sandbox started by `warm_up`, and the process that started it."""
-
-
-def _read_flags(params: dict[str, Any] | None, flags: dict[str, bool]) -> dict[str, bool]:
-    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or
-    false."""
-    for name, value in (params or {}).items():
-        if name not in _FLAGS:
-            near = difflib.get_close_matches(name, _FLAGS, 1)
-            raise ValueError(
-                f"unknown parameter {name!r}; "
-                + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_FLAGS)}")
-            )
-        if not isinstance(value, bool):
-            raise ValueError(f"parameter {name}={value!r} must be true or false")
-    return {**flags, **(params or {})}
 
 
 def _said(text: str) -> list[Message]:
@@ -77,7 +63,7 @@ class PythonEnv(BaseEnv):
         super().__init__(task_id, instance_id, params)
         given = dict(params or {})
         self._problem = given.pop("problem", None)
-        self._flags = _read_flags(given, _FLAGS)
+        self._flags = read_flags(given, _FLAGS)
         self._settings = read_settings()
         self._task = self._listed(task_id) if self._problem is None else proposed_task(task_id, self._problem)
         self._answer: str | None = None
@@ -109,7 +95,7 @@ class PythonEnv(BaseEnv):
         given = dict(params or {})
         if given.pop("problem", self._problem) != self._problem:
             raise ValueError("`problem` must be given when the instance is created")
-        self._flags = _read_flags(given, self._flags)
+        self._flags = read_flags(given, self._flags)
         self._sandbox.wait_ready()
         query = prompts.OPEN_QUERY if self._flags["is_open_query"] else self._task.question
         flags = self._flags
@@ -218,7 +204,7 @@ class PythonEnv(BaseEnv):
         Only an answer given to `step` counts, never text in `messages`. 0 without a task, and for a proposed problem
         that came without its answer.
         """
-        _read_flags(params, self._flags)
+        read_flags(params, self._flags)
         if self._answer is None or self._flags["is_open_query"] or not self._task.answer:
             return 0.0
         if self._grade is None:

@@ -277,14 +277,20 @@ case $name in navigating* | overall*) touch "experiments/ablation/$name/experien
 """
 
 
+def checkout(folder: Path, name: str, python: str) -> Path:
+    """Return a script of the examples, in a folder whose Python is the script `python`."""
+    (folder / "examples").mkdir()
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / "install.sh").touch()
+    script, program = folder / "examples" / name, folder / ".venv" / "bin" / "python"
+    script.write_text((EXAMPLES / name).read_text())
+    program.write_text(python)
+    program.chmod(0o755)
+    return script
+
+
 def test_every_launch_of_the_ablation_can_be_planned(tmp_path: Path) -> None:
-    (tmp_path / "examples").mkdir()
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / "install.sh").touch()
-    script, python = tmp_path / "examples" / "ablation.sh", tmp_path / ".venv" / "bin" / "python"
-    script.write_text((EXAMPLES / "ablation.sh").read_text())
-    python.write_text(FAKE_PYTHON)
-    python.chmod(0o755)
+    script = checkout(tmp_path, "ablation.sh", FAKE_PYTHON)
     for _ in range(2):
         subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin", "SEEDS": "1"}, check=True)
     *launches, table, again = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines()]
@@ -362,13 +368,7 @@ mkdir -p "experiments/agent0/$name"
 
 
 def test_every_launch_of_the_tables_of_agent0_can_be_planned(tmp_path: Path) -> None:
-    (tmp_path / "examples").mkdir()
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / "install.sh").touch()
-    script, python = tmp_path / "examples" / "agent0_tables.sh", tmp_path / ".venv" / "bin" / "python"
-    script.write_text((EXAMPLES / "agent0_tables.sh").read_text())
-    python.write_text(CALLS_ONLY)
-    python.chmod(0o755)
+    script = checkout(tmp_path, "agent0_tables.sh", CALLS_ONLY)
     subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin"}, check=True)
     calls = [line.split("\x1f") for line in (tmp_path / "calls").read_text().splitlines()]
     launches = [call for call in calls if call[0] == "launcher.py"]

@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from agentevolver.coevolve.checks import check_trainings
 from agentevolver.coevolve.driver import Driver, Parts
@@ -33,16 +31,14 @@ from agentevolver.coevolve.repetition import clusters
 from agentevolver.coevolve.session_trainings import SessionTrainings
 from agentevolver.coevolve.trainings import ChildTrainings, Trainings
 from agentevolver.coevolve.types import Proposal
-from agentevolver.config.checks import from_config
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.llm.client import LLM
 from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import LLMSettings
-from agentevolver.run.main import list_tasks
+from agentevolver.run.main import begin, list_tasks
 from agentevolver.types import Task
 from agentevolver.utils.files import write_text
-from agentevolver.utils.secrets import adopt_secrets
 from env_service.client import AsyncEnvClient, EnvServiceError
 from task_manager.tasks import env_params_of, seed_of
 
@@ -58,22 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml, as the launcher wrote it")
     arguments = parser.parse_args(argv)
     try:
-        config = OmegaConf.load(arguments.config)
-        assert isinstance(config, DictConfig)
-        settings = from_config(config)
-        if not settings.shared_files:
-            os.umask(0o077)
-        adopt_secrets()
-        folder = settings.experiment_dir.resolve()
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-        logging.basicConfig(
-            filename=folder / "logs" / "driver.log",
-            level=logging.INFO,
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        )
+        config, settings = begin(arguments.config)
         tree: dict[str, Any] = OmegaConf.to_container(config, resolve=False)  # type: ignore[assignment]
         check_trainings(tree, settings)
-        manifest = Manifest.open(folder, tree)
+        manifest = Manifest.open(settings.experiment_dir.resolve(), tree)
         _, val_tasks = list_tasks(config, settings)
         asyncio.run(carry_out(tree, settings, manifest, val_tasks))
     except ConfigError as error:

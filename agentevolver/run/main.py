@@ -63,15 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True, help="the run's config.yaml, as the launcher wrote it")
     arguments = parser.parse_args(argv)
     try:
-        config = OmegaConf.load(arguments.config)
-        assert isinstance(config, DictConfig)
-        settings = from_config(config)
-        if not settings.shared_files:
-            os.umask(0o077)
-        adopt_secrets()
-        logging.basicConfig(
-            filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
+        config, settings = begin(arguments.config)
         check(config, settings)
         prepare(config, settings)
         _train(config, settings)
@@ -82,6 +74,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def begin(path: Path) -> tuple[DictConfig, Settings]:
+    """Read a run's configuration, and make this process the run's: the modes of its files, its secrets, its log.
+
+    Raises ConfigError, OSError.
+    """
+    config = OmegaConf.load(path)
+    assert isinstance(config, DictConfig)
+    settings = from_config(config)
+    if not settings.shared_files:
+        os.umask(0o077)
+    adopt_secrets()
+    logging.basicConfig(
+        filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    return config, settings
 
 
 def check(config: DictConfig, settings: Settings) -> None:

@@ -15,29 +15,19 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from agentevolver.utils.openings import Opening
-from env_service.protocol import EnvServiceError
+from env_service.protocol import EnvServiceError, Instances
 from task_manager.actions import PlainFormat, read_state
 from task_manager.state import Change, StateCheck, WorldState, difference
 
 logger = logging.getLogger(__name__)
 
 
-class WorldClient(Protocol):
+class WorldClient(Instances, Protocol):
     """What is used of `env_service.client.AsyncEnvClient`."""
-
-    async def create_instance(
-        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-    async def step(
-        self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...
-    ) -> Any: ...
 
     async def get_tools_info(
         self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
     ) -> Any: ...
-
-    async def release_instance(self, instance_id: str) -> bool: ...
 
     async def health(self) -> bool: ...
 

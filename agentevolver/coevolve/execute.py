@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import orjson
 
 from agentevolver.coevolve.types import Dropped, Proposal
 from env_service.client import EnvRequestError, EnvServiceError, EnvTimeout
+from env_service.protocol import Instances
 
 RUNS = 2
 # Longer than anything that is compared as an answer.
@@ -23,21 +24,7 @@ LONGEST_ANSWER = 2000
 _LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
 
 
-class World(Protocol):
-    """What is used of an environment client."""
-
-    async def create_instance(
-        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-    async def step(
-        self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...
-    ) -> Any: ...
-
-    async def release_instance(self, instance_id: str) -> bool: ...
-
-
-async def execute(client: World, world: str, proposal: Proposal) -> str | Dropped:
+async def execute(client: Instances, world: str, proposal: Proposal) -> str | Dropped:
     """Return what the proposal's program answers, the same in two runs; else why there is no answer: `unexecutable` (no
     program, an error, no output), `timeout`, or `unequal`.
 
@@ -56,7 +43,7 @@ async def execute(client: World, world: str, proposal: Proposal) -> str | Droppe
     return first
 
 
-async def _run(client: World, world: str, program: str) -> str | Dropped:
+async def _run(client: Instances, world: str, program: str) -> str | Dropped:
     """Run a program in a fresh instance."""
     instance_id = f"reference-{uuid4().hex}"
     in_python = world == "python"
@@ -73,7 +60,7 @@ async def _run(client: World, world: str, program: str) -> str | Dropped:
     return _answer(result)
 
 
-async def _release(client: World, instance_id: str) -> None:
+async def _release(client: Instances, instance_id: str) -> None:
     try:
         await client.release_instance(instance_id)
     except EnvServiceError:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from agentevolver.coevolve.execute import World, execute
+from agentevolver.coevolve.execute import execute
 from agentevolver.coevolve.gates import gate
 from agentevolver.coevolve.measure import Measurer
 from agentevolver.coevolve.pool import Judged
 from agentevolver.coevolve.types import Dropped, Proposal
 from agentevolver.config.coevolve import CoevolveSettings
+from env_service.protocol import Instances
 
 Judge = Callable[[Proposal, "str | Dropped | None"], Awaitable[str | Dropped]]
 """Answers a proposal's question, told what its program gave (None: it has none), or says why not."""
@@ -31,7 +32,7 @@ class GateLabeller:
     def __init__(
         self,
         settings: CoevolveSettings,
-        client: World,
+        client: Instances,
         world: str,
         measurer: Measurer,
         checkpoint: str,

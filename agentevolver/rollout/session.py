@@ -27,6 +27,7 @@ from agentevolver.types import Step
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate, SideCall
 from env_service.client import EnvServiceError
+from env_service.protocol import Instances
 from task_manager.graders.base import GradedWorld
 
 T = TypeVar("T")
@@ -36,18 +37,8 @@ Message = dict[str, Any]
 MAX_SIDE_CALLS = 8
 
 
-class EnvClient(GradedWorld, Protocol):
+class EnvClient(GradedWorld, Instances, Protocol):
     """What is used of `env_service.client.AsyncEnvClient`."""
-
-    async def create_instance(
-        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-    async def step(
-        self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...
-    ) -> Any: ...
-
-    async def release_instance(self, instance_id: str) -> bool: ...
 
     async def health(self) -> bool: ...
 

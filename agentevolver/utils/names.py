@@ -45,9 +45,8 @@ def load_named(name: str, known: Mapping[str, T]) -> T:
     listed = f"one of {', '.join(sorted(known))}, or " if known else ""
     if ":" not in name:
         raise ValueError(f"{name!r} is not known: write {listed}package.module:Name")
-    module, _, attribute = name.partition(":")
     try:
-        found: T = getattr(importlib.import_module(module), attribute)
+        found: T = _imported(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{name!r} cannot be imported: {error}; write {listed}package.module:Name") from error
     return found
@@ -59,9 +58,8 @@ def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[
     Raises:
         ValueError: it cannot be imported, or is no subclass of `base`; the message names `names` as what else to write.
     """
-    module, _, attribute = spec.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        found: Any = _imported(spec)
     except (ImportError, AttributeError, ValueError) as error:
         others = f"one of {', '.join(names)}, or " if names else ""
         raise ValueError(f"{error}; write {others}package.module:Class") from error
@@ -70,3 +68,9 @@ def load_class(spec: str, base: Callable[..., T], names: Sequence[str]) -> type[
     if not fits:
         raise ValueError(f"{found!r} is not a subclass of {base.__module__}.{base.__qualname__}")
     return found  # type: ignore[no-any-return]
+
+
+def _imported(spec: str) -> Any:
+    """Return what stands at `package.module:Name`; raises what the import raises, and ValueError without a module."""
+    module, _, attribute = spec.partition(":")
+    return getattr(importlib.import_module(module), attribute)

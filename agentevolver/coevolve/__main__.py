@@ -23,7 +23,6 @@ from agentevolver.coevolve.driver import Driver, Parts
 from agentevolver.coevolve.labels import GateLabeller
 from agentevolver.coevolve.manifest import PROPOSE, Manifest
 from agentevolver.coevolve.measure import Measurer
-from agentevolver.coevolve.overlays import PROPOSE_ENV
 from agentevolver.coevolve.player.client import Player, PlayerClient, PlayerError
 from agentevolver.coevolve.pool import Draw, Proposer
 from agentevolver.coevolve.proposers import RoleJudge, RoleProposer
@@ -31,7 +30,7 @@ from agentevolver.coevolve.repetition import clusters
 from agentevolver.coevolve.session_trainings import SessionTrainings
 from agentevolver.coevolve.trainings import ChildTrainings, Trainings
 from agentevolver.coevolve.types import Proposal
-from agentevolver.config.schema import Settings
+from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.llm.client import LLM
 from agentevolver.llm.errors import LLMError

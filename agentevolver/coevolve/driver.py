@@ -25,13 +25,13 @@ from agentevolver.coevolve.manifest import (
     STAGES,
     Manifest,
 )
-from agentevolver.coevolve.overlays import GRADER, PROPOSE_ENV, proposer_overlay, solver_overlay
+from agentevolver.coevolve.overlays import GRADER, proposer_overlay, solver_overlay
 from agentevolver.coevolve.player.client import Player
 from agentevolver.coevolve.pool import Labeller, Pool, Proposer, draws_of, tasks_of
 from agentevolver.coevolve.replay import replayed
 from agentevolver.coevolve.report import line_of, metrics_of
 from agentevolver.coevolve.trainings import Trained, Training, Trainings
-from agentevolver.config.schema import Settings
+from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.errors import TrainingFailed
 from agentevolver.monitor.log import METRICS, Status, last_step
 from agentevolver.types import Task

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from agentevolver.config.overlay import flat
-from agentevolver.config.schema import Settings
+from agentevolver.config.schema import PROPOSE_ENV, Settings
 
-PROPOSE_ENV = "propose"
 GRADER = "agentevolver.coevolve.frontier:FrontierGrader"
 REWARD = "agentevolver.coevolve.proposer_reward:ProposerReward"
 CONTENTS = ("model", "optimizer", "extra", "hf_model")

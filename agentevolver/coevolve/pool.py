@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from advantage_processor.ambiguity import P_HAT
 from agentevolver.coevolve.journal import Journal
 from agentevolver.coevolve.types import Dropped, Kept, Measurement, Proposal
 from agentevolver.types import Task
@@ -209,7 +210,7 @@ def tasks_of(records: Iterable[Mapping[str, Any]], world: str) -> list[Task]:
             metadata={
                 "split": "proposed",
                 "env_params": {"problem": {"question": record["question"], "answer": record["label"]}},
-                "adpo_p_hat": record["p_hat"],
+                P_HAT: record["p_hat"],
             },
         )
         for record in records

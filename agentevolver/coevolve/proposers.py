@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from pydantic import BaseModel, Field
 
-from agentevolver.coevolve.overlays import PROPOSE_ENV
 from agentevolver.coevolve.pool import Draw
 from agentevolver.coevolve.types import Dropped, Proposal
+from agentevolver.config.schema import PROPOSE_ENV
 from agentevolver.errors import last_line
 from agentevolver.llm.client import LLM
 from agentevolver.llm.errors import LLMReplyError

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -24,7 +23,6 @@ from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.monitor.console import line_of
 from agentevolver.run import main as job
-from agentevolver.utils import net
 from env_service.client import EnvServiceError
 
 if TYPE_CHECKING:
@@ -50,9 +48,9 @@ class SessionTrainings:
 
     async def train(self, training: Training, told: Told) -> Trained:
         """Train to the last step (see `agentevolver.coevolve.trainings.Trainings.train`)."""
-        write_training(training, self._config)
         if (trained := finished(training)) is not None:
             return trained
+        write_training(training, self._config)
         told("starting", None)
         begun = {int(record["step"]) for record in steps_of(training.folder)}
 
@@ -99,8 +97,7 @@ class SessionTrainings:
             self._train(config, settings, folder / "logs" / LOG)
 
     def _train(self, config: DictConfig, settings: Settings, log: Path) -> None:
-        if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
-            os.environ.update(net.ON_LOOPBACK)  # for the private cluster, before Ray is imported
+        job.keep_ray_here(settings)
         # Not above: torch, verl and Ray are for who trains.
         from agentevolver.trainer.fixed import CannotChange
 
@@ -130,7 +127,7 @@ def _log_in(folder: Path) -> Iterator[None]:
     """Write what is logged meanwhile into a folder's driver.log too."""
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / "driver.log")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(logging.Formatter(job.LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
         yield

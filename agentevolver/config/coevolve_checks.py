@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from agentevolver.config.coevolve import WORLDS, CoevolveSettings
-from agentevolver.config.schema import PROPOSALS, Settings, place_of
+from agentevolver.config.schema import PROPOSE_ENV, Settings, place_of
 from agentevolver.errors import ConfigError
 
 Layers = Sequence[tuple[Mapping[str, Any], str]]
@@ -86,9 +86,9 @@ def _check_world(settings: Settings) -> None:
     (world,) = service.env_types
     if world in WORLDS:
         return
-    if world == PROPOSALS:
+    if world == PROPOSE_ENV:
         raise ConfigError(
-            f"env_service.env_type = {PROPOSALS} is served by itself: name the world that proposals are for "
+            f"env_service.env_type = {PROPOSE_ENV} is served by itself: name the world that proposals are for "
             f"({', '.join(WORLDS)})"
         )
     why = "runs no reference program, which coevolve.gate = executed needs, and " if gate == "executed" else ""

@@ -34,7 +34,7 @@ from task_manager.settings import TaskManagerSettings
 TEACHER_ENVIRONMENTS = ("pocket",)
 TEACHER_NOTES = (*TEACHER_ENVIRONMENTS, "pocket_long")
 # The environment in which tasks are proposed.
-PROPOSALS = "propose"
+PROPOSE_ENV = "propose"
 # Where it proposes, and judges proposals.
 TEACHER_PROPOSALS = ("calc",)
 
@@ -419,7 +419,7 @@ class Settings(Section):
     def roles_of_rounds(self) -> tuple[Role, ...]:
         """The roles that propose tasks and judge proposals, where there are rounds."""
         section = self.coevolve
-        if not section.enable or self.env_service.env_types == (PROPOSALS,):  # a proposer's own training asks nobody
+        if not section.enable or self.env_service.env_types == (PROPOSE_ENV,):  # a proposer's own training asks nobody
             return ()
         proposing = (Role.PROPOSER,) if section.proposer.by == "role" else ()
         judging = (Role.JUDGE,) if section.gate == "judge" else ()

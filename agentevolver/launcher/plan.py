@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from agentevolver.config.checks import Resolved
 from agentevolver.config.devices import DESCRIPTIONS, gpus_of
 from agentevolver.config.load import one_line, paths, resolved_tree, select
-from agentevolver.config.schema import PROPOSALS
+from agentevolver.config.schema import PROPOSE_ENV
 from agentevolver.errors import ConfigError, UsageError
 from agentevolver.launcher.experiment import Presence, is_local
 from agentevolver.launcher.logs import ray_folder
@@ -313,7 +313,7 @@ def served_names(options: Options, configuration: Resolved) -> tuple[str, ...]:
     own: tuple[str, ...] = ()
     if options.conf is not None:
         # In rounds, where proposals are made too.
-        proposals = (PROPOSALS,) if configuration.coevolve.enable else ()
+        proposals = (PROPOSE_ENV,) if configuration.coevolve.enable else ()
         own = (*configuration.env_service.env_types, *proposals)
     return tuple(dict.fromkeys((*own, *registered)))
 

@@ -49,6 +49,8 @@ from task_manager.tasks import env_params_of, environment_tasks, read_tasks, see
 
 logger = logging.getLogger(__name__)
 
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
 # Openings that are looked at whatever they show; all are where one of these comes so near the limit.
 TASKS = 8
 NEAR = 0.75
@@ -87,9 +89,7 @@ def begin(path: Path) -> tuple[DictConfig, Settings]:
     if not settings.shared_files:
         os.umask(0o077)
     adopt_secrets()
-    logging.basicConfig(
-        filename=_log_path(settings), level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(filename=_log_path(settings), level=logging.INFO, format=LOG_FORMAT)
     return config, settings
 
 
@@ -282,6 +282,13 @@ def check_episodes(settings: Settings, tasks: Sequence[Task], renderer: ChatRend
         logger.info("the longest of the probed openings has %d tokens", longest)
 
 
+def keep_ray_here(settings: Settings) -> None:
+    """Have a private cluster listen on loopback alone, where there is none to join; to be called before Ray is
+    imported."""
+    if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
+        os.environ.update(net.ON_LOOPBACK)
+
+
 def _log_path(settings: Settings) -> Path:
     folder = settings.experiment_dir / "logs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -291,8 +298,7 @@ def _log_path(settings: Settings) -> Path:
 def _train(config: DictConfig, settings: Settings) -> None:
     """Hand over to verl. torch, ray and verl are imported here, after everything that can be wrong cheaply."""
     log = _log_path(settings)
-    if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
-        os.environ.update(net.ON_LOOPBACK)  # for the private cluster, before Ray is imported
+    keep_ray_here(settings)
     with (
         Console(settings.experiment_dir),
         log.open("a", encoding="utf-8") as file,

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from omegaconf import DictConfig
 
-from agentevolver.coevolve.overlays import PROPOSE_ENV, PROPOSING
+from agentevolver.coevolve.overlays import PROPOSING
 from agentevolver.coevolve.player.client import PlayerRefused, PlayerUnavailable, PlayFailed
 from agentevolver.coevolve.player.turns import Turns
 from agentevolver.coevolve.player.weights import identify, local
@@ -23,7 +23,7 @@ from agentevolver.coevolve.types import Play
 from agentevolver.config.checks import from_config
 from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import flat, laid_over
-from agentevolver.config.schema import Settings
+from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.engine import Engine, EngineError
 from agentevolver.rollout.attempt import is_score
 from agentevolver.rollout.rollout import Rollout, RolloutRunner

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agentevolver.coevolve.overlays import PROPOSE_ENV
 from agentevolver.coevolve.player.client import PlayerRefused, PlayerUnavailable, PlayFailed
 from agentevolver.coevolve.player.play import FrozenPlayer, StateGrader, sampling_of, settings_for
 from agentevolver.coevolve.player.weights import Model, folder_of, identify, local
 from agentevolver.config.checks import load
 from agentevolver.config.load import resolved_tree
+from agentevolver.config.schema import PROPOSE_ENV
 from agentevolver.engine import EngineError
 from agentevolver.rollout.rollout import Rollout
 from agentevolver.types import Outcome, StopReason, Task, Trajectory

@@ -19,9 +19,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from advantage_processor.adca import PRESETS, AdcaConfig, Credit, Steps, alpha_at, step_credit, to_tokens
+from advantage_processor.adca import PRESETS, SPREADLESS, AdcaConfig, Credit, Steps, alpha_at, step_credit, to_tokens
 from advantage_processor.ambiguity import BUCKETS, bucket, check_range, p_hat, scale
 from advantage_processor.batch import CreditBatch, make_batch, pad_step_ids
+from advantage_processor.diagnosis import bounded, checked_scales
 from advantage_processor.grpo import (
     Singleton,
     anchor_ids,
@@ -242,6 +243,62 @@ class AmbiguityStage:
         return metrics | ({"adpo/p/mean": sum(known) / len(known)} if known else {})
 
 
+class DiagnosisStage:
+    """Scales the advantages of diagnosed steps by the kind of what went wrong, so that a failure teaches most where it
+    happened (SEAL).
+
+    Options are factors by kind (`task_manager.diagnose.KINDS`), on top of `SCALES`. Their deviations from the mean over
+    the steps of the batch are then shrunk alike, so that they stay within 0.5..1.5 with the mean 1. Trajectories
+    without a diagnosis take part with the factor 1.
+    """
+
+    def __init__(self, context: StageContext, **scales: float) -> None:
+        self._scales = checked_scales(scales)
+
+    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
+        wanted = torch.ones(len(batch.trajectories), batch.width, dtype=torch.float64)
+        diagnosed = torch.zeros_like(wanted, dtype=torch.bool)
+        for row, trajectory in enumerate(batch.trajectories):
+            for one in trajectory.diagnoses:
+                wanted[row, one.step] = max(float(wanted[row, one.step]), self._scales.get(one.kind, 1.0))
+                diagnosed[row, one.step] = True
+        mask = batch.mask
+        if not bool(mask.any()):
+            return Advantages(advantages)
+        factor = torch.ones_like(wanted)
+        factor[mask] = torch.tensor(bounded(wanted[mask].tolist()), dtype=torch.float64)
+        counted = diagnosed & mask
+        report = {"diagnosis/steps": float(counted.sum()), "diagnosis/share": float(counted[mask].double().mean())}
+        if bool(counted.any()):
+            report["diagnosis/scale/mean"] = float(factor[counted].mean())
+        return Advantages(advantages * factor * mask, report)
+
+
+class BatchNormStage:
+    """Standardises the advantages of all steps of the batch together, and clamps them (SeeUPO, arXiv 2602.06554).
+
+    After `outcome` with `norm_by_std: false`, which leaves the outcome minus its group's mean. Every step counts once,
+    as each turn is a sample there. A batch whose advantages are all equal becomes 0.
+    """
+
+    def __init__(self, context: StageContext, *, clip: float = 3.0) -> None:
+        if not clip > 0.0:
+            raise ValueError(f"stage batch_norm: clip is {clip!r}, write a number above 0")
+        self._clip = clip
+
+    def __call__(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
+        counted = batch.mask
+        if not bool(counted.any()):
+            return Advantages(torch.zeros_like(advantages))
+        values = advantages[counted]
+        centred = values - values.mean()
+        scale = centred.square().mean().sqrt()
+        new = torch.zeros_like(advantages)
+        if float(scale) > SPREADLESS:
+            new[counted] = (centred / scale).clamp(-self._clip, self._clip)
+        return Advantages(new, {"advantage/batch_std": float(scale)})
+
+
 def _size(batch: CreditBatch, before: Tensor, after: Tensor) -> dict[str, float]:
     """Return the root mean square of the steps' advantages, before and after."""
     if not bool(batch.mask.any()):
@@ -291,6 +348,8 @@ BUILT_IN: dict[str, Any] = {
     "attribution": AttributionStage,
     "hybrid_scale": HybridScaleStage,
     "ambiguity": AmbiguityStage,
+    "diagnosis": DiagnosisStage,
+    "batch_norm": BatchNormStage,
 }
 
 

@@ -258,9 +258,9 @@ class AttributionSettings(_Section):
                     "attributor = none, so the stage attribution would have nobody to ask: leave it out of stages "
                     "([outcome, ...])"
                 )
-        if used[:1] == ["ambiguity"]:
+        if used[:1] in (["ambiguity"], ["diagnosis"]):
             raise ValueError(
-                "stages begin with ambiguity, which scales what stages before it made, and nothing is there: write "
+                f"stages begin with {used[0]}, which scales what stages before it made, and nothing is there: write "
                 "outcome before it"
             )
 

@@ -257,6 +257,24 @@ class StepCredit:
         return cls(tuple(data["advantages"]), None if rewards is None else tuple(rewards))
 
 
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What went wrong at a step of a failed episode, never how bad it was.
+
+    `kind` is one of `task_manager.diagnose.KINDS`, `tool` the tool it went wrong with ("" where none can be named),
+    `words` what the environment or a judge said of it.
+    """
+
+    step: int
+    kind: str
+    tool: str
+    words: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the diagnosis as JSON-ready data."""
+        return asdict(self)
+
+
 @dataclass(slots=True)
 class Trajectory:
     """One rollout of one task, as it is written to `trajectories/step_<n>.jsonl`.
@@ -290,6 +308,7 @@ class Trajectory:
     credit: StepCredit | None = None
     gateway: dict[str, Any] | None = None
     reward: Reward | None = None
+    diagnoses: tuple[Diagnosis, ...] = ()
 
     @property
     def score(self) -> float | None:
@@ -315,7 +334,7 @@ class Trajectory:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trajectory as JSON-ready data: a record of the step's file and of TransferQueue."""
-        parts = ("guidance", "attribution", "credit", "gateway", "reward")
+        parts = ("guidance", "attribution", "credit", "gateway", "reward", "diagnoses")
         own = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
         own |= {"task": self.task.to_dict(), "steps": [asdict(step) for step in self.steps]}
         own["outcome"] = self.outcome.to_dict() if self.outcome is not None else None
@@ -330,6 +349,8 @@ class Trajectory:
             record["gateway"] = self.gateway
         if self.reward is not None:
             record["reward"] = self.reward.to_dict()
+        if self.diagnoses:
+            record["diagnoses"] = [one.to_dict() for one in self.diagnoses]
         return record
 
     @classmethod
@@ -358,6 +379,7 @@ class Trajectory:
                 "attribution": Attribution.from_dict(attribution) if attribution else None,
                 "credit": StepCredit.from_dict(credit) if credit else None,
                 "reward": _read(Reward, reward) if reward else None,
+                "diagnoses": tuple(_read(Diagnosis, one) for one in record.get("diagnoses") or ()),
             }
             return _read(cls, {**record, **own})
         except (KeyError, TypeError) as error:

@@ -57,6 +57,12 @@ class PlainFormat:
             refused if isinstance(refused, str) else "\n".join(str(message["content"]) for message in result["state"])
         )
 
+    def fault(self, action: str, observation: str) -> tuple[str, str] | None:
+        """Return what is wrong with an action by what it was answered: the kind (`malformed`, `wrong_argument`,
+        `missing_call`, `refused`) and the environment's words; None where nothing is, or the text does not tell."""
+        words = " ".join(observation.split())
+        return ("refused", words) if words.lower().startswith(("err ", "error", "err:")) else None
+
     def finished(self, result: Result) -> bool:
         """Whether a step ended the episode as an agent should end it; the end of the episode where the environment does
         not say."""

@@ -21,13 +21,17 @@ from env_service.contract import ContractError, checked_class
 BUILT_IN = {
     "pocket": "env_service.environments.pocket.env:PocketEnv",
     "pocket_long": "env_service.environments.pocket.long_env:PocketLongEnv",
+    "pocket_app": "env_service.environments.pocket.app_env:PocketAppEnv",
     "bfcl": "env_service.environments.bfcl.env:BfclEnv",
     "appworld": "env_service.environments.appworld.env:AppworldEnv",
     "mcp": "env_service.environments.mcp_tools.env:McpEnv",
     "python": "env_service.environments.python_tool.env:PythonEnv",
     "gymnasium": "env_service.environments.gymnasium.env:GymnasiumEnv",
     "calc": "env_service.environments.calc.env:CalcEnv",
+    "reasoning_gym": "env_service.environments.reasoning_gym.env:ReasoningGymEnv",
     "propose": "env_service.environments.propose.env:ProposeEnv",
+    "tau2": "env_service.environments.tau2.env:Tau2Env",
+    "textworld": "env_service.environments.textworld.env:TextworldEnv",
 }
 ENTRY_POINT_GROUP = "agentevolver.environments"
 _SPEC = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,17 @@ from env_service.base import Message
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
+HOW_TO_CALL = """For each function call, return a json object with function name and arguments within \
+<tool_call></tool_call> XML tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call>"""
+"""How to call in text, in the wording of the Qwen chat template."""
+
+
+def tool_responses(results: Iterable[str]) -> str:
+    """Return the observation after calls in text: one tagged result each, in the order of the calls."""
+    return "\n".join(f"<tool_response>\n{result}\n</tool_response>" for result in results)
 
 
 @dataclass(frozen=True, slots=True)

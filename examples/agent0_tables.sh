@@ -6,6 +6,7 @@
 # executed: gate executed, proposer trained. frozen: the same with a proposer that stays as it is, at equal rollouts of the executor (what
 # the proposer's training had measured is drawn and labelled instead). vote: labels by vote. equal_updates: frozen at equal draws, so
 # at equal updates alone. no_tool: no bonus for tool calls. no_adpo. narrow, narrow_frozen: the proposer begins with short problems.
+# Other than in the example no pool is ever full (pool = the most draws), so that every condition draws and labels all that it may.
 # Arguments go to every launch.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -22,8 +23,8 @@ launch() { # NAME SEED [key=value...]
     shift 2
     [[ -e experiments/$project/$name/finished ]] && return
     $python launcher.py --conf examples/agent0.yaml trainer.project_name=$project "trainer.experiment_name=$name" \
-        "data.seed=$seed" "actor_rollout_ref.rollout.seed=$seed" "coevolve.rounds=$rounds" "coevolve.stop.val_drop=null" \
-        "coevolve.stop.label_drop=null" "$@"
+        "data.seed=$seed" "actor_rollout_ref.rollout.seed=$seed" "coevolve.rounds=$rounds" coevolve.pool=480 \
+        coevolve.stop.val_drop=null coevolve.stop.label_drop=null "$@"
     mkdir -p "experiments/$project/$name"
     touch "experiments/$project/$name/finished"
 }
@@ -32,18 +33,18 @@ for condition in $conditions; do
     own=() seeds=${SEEDS:-1}
     case $condition in
         executed) seeds=${SEEDS:-1 2 3} ;;
-        # 5 steps x 8 seeds x 6 proposals x 6 episodes are 144 labels of 10 episodes.
-        frozen) seeds=${SEEDS:-1 2 3} own=(coevolve.proposer.trained=false coevolve.draws=624) ;;
+        # 15 steps x 8 seeds x 6 proposals x 6 episodes are 432 labels of 10 episodes.
+        frozen) seeds=${SEEDS:-1 2 3} own=(coevolve.proposer.trained=false coevolve.draws=912 coevolve.pool=912) ;;
         vote) seeds=${SEEDS:-1 2 3} own=(coevolve.gate=vote) ;;
         equal_updates) own=(coevolve.proposer.trained=false) ;;
         no_tool) own=(coevolve.reward.tool=0) ;;
         no_adpo) own=(coevolve.adpo.enable=false) ;;
         narrow) own=("coevolve.proposer.path=$narrow") ;;
-        narrow_frozen) own=("coevolve.proposer.path=$narrow" coevolve.proposer.trained=false coevolve.draws=624) ;;
+        narrow_frozen) own=("coevolve.proposer.path=$narrow" coevolve.proposer.trained=false coevolve.draws=912 coevolve.pool=912) ;;
         *) echo "there is no condition $condition" >&2 && exit 2 ;;
     esac
     for seed in $seeds; do
         launch "$condition-$seed" "$seed" "${own[@]}" "$@"
     done
 done
-$python benchmarks/agent0_tables.py --experiments "experiments/$project"
+$python -m benchmarks.agent0_tables --experiments "experiments/$project"

@@ -14,6 +14,7 @@ from experience_manager.backend import Backend, Settled
 from experience_manager.distill import Distilled
 from experience_manager.errors import ExperienceError
 from experience_manager.retrieve import Question, Retrieved
+from experience_manager.utility import Pair
 
 
 class BackendsApart:
@@ -46,6 +47,17 @@ class BackendsApart:
         counted = list(results)
         for backend in self._backends.values():
             await backend.settle(counted)
+
+    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
+        """Credit pairs; an id is known in one workspace, and passed over in the others."""
+        return any([await backend.credit(step, pairs) for backend in self._backends.values()])
+
+    async def utilities(self) -> dict[str, float]:
+        return {
+            f"{name}/{env_type}": value
+            for env_type, backend in self._backends.items()
+            for name, value in (await backend.utilities()).items()
+        }
 
     async def prune(self) -> int:
         return sum([await backend.prune() for backend in self._backends.values()])

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Protocol, Self
 from agentevolver.embeddings import Encoder, make_encoder
 from experience_manager.attempts import Group
 from experience_manager.distill import Distilled, Distiller
-from experience_manager.pool import Pool
+from experience_manager.pool import Pool, prune
 from experience_manager.retrieve import Question, Retrieved, Retriever
 from experience_manager.settings import ExperienceSettings
 from experience_manager.store import Count, Store
+from experience_manager.utility import Pair, report
 
 if TYPE_CHECKING:
     from agentevolver.llm import LLM
@@ -54,6 +55,14 @@ class Backend(Protocol):
 
     async def settle(self, results: Iterable[Settled]) -> None: ...
 
+    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
+        """Credit a step's pairs to their experiences; returns whether it was, false for a step that was before."""
+        ...
+
+    async def utilities(self) -> dict[str, float]:
+        """Return the metrics of the paired utilities, {} where there are none."""
+        ...
+
     async def prune(self) -> int:
         """Drop what was of too little use; returns how many."""
         ...
@@ -84,7 +93,10 @@ class EmbeddedBackend:
         *,
         author: str = "",
         held_out: Collection[str] = (),
+        source: str = "",
     ) -> None:
+        """Take a pool; `source` names the run whose steps are credited to its experiences."""
+        self._source = source
         self._settings = settings
         self._llm = llm
         self._author = author
@@ -121,14 +133,14 @@ class EmbeddedBackend:
             # Whatever it was, the file is not left open; the error itself goes on.
             store.close()
             raise
-        return cls(settings, pool, llm, author=author, held_out=held_out)
+        return cls(settings, pool, llm, author=author, held_out=held_out, source=str(directory.resolve()))
 
     def of_environment(self, env_type: str, held_out: Collection[str] = ()) -> EmbeddedBackend:
         """Return the backend of one of several environments: the same store, encoder and summariser, a workspace of its
         own."""
         section = self._settings.of_environment(env_type)
         pool = self.pool.beside(section.reme.workspace_id)
-        return EmbeddedBackend(section, pool, self._llm, author=self._author, held_out=held_out)
+        return EmbeddedBackend(section, pool, self._llm, author=self._author, held_out=held_out, source=self._source)
 
     async def retrieve(self, question: Question) -> Retrieved:
         return await self._retriever.retrieve(question)
@@ -160,15 +172,23 @@ class EmbeddedBackend:
                 )
         await self._count(counts)
 
-    async def prune(self) -> int:
-        options = self._settings.pruning
+    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
         return await asyncio.to_thread(
-            self.pool.store.prune,
+            self.pool.store.credit,
             self.pool.workspace,
-            min_uses=options.min_uses,
-            min_utility=options.min_utility,
-            min_lift=options.min_lift,
+            self._source,
+            step,
+            tuple(pairs),
+            self._settings.utility.prior_sd,
         )
+
+    async def utilities(self) -> dict[str, float]:
+        beliefs = await asyncio.to_thread(self.pool.store.beliefs, self.pool.workspace)
+        return report(beliefs, self._settings.utility.prior_sd, self._settings.utility.certainty)
+
+    async def prune(self) -> int:
+        section = self._settings
+        return await asyncio.to_thread(prune, self.pool.store, self.pool.workspace, section.pruning, section.utility)
 
     async def size(self) -> int | None:
         return await asyncio.to_thread(len, self.pool)

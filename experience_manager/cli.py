@@ -18,7 +18,7 @@ from agentevolver.utils.secrets import secret
 from experience_manager.errors import ExperienceError
 from experience_manager.experience import PERSON, Category, Experience, to_reme
 from experience_manager.index import Where
-from experience_manager.pool import Configuration
+from experience_manager.pool import Configuration, prune
 from experience_manager.reme.bodies import read_dump, write_dump
 from experience_manager.screen import problem_with_text, tidy
 from experience_manager.store import Store
@@ -114,14 +114,11 @@ def run_delete(options: argparse.Namespace, configuration: Configuration) -> int
 
 def run_prune(options: argparse.Namespace, configuration: Configuration) -> int:
     """Delete what was of too little use."""
-    pruning = configuration.exp_manager.pruning
+    section = configuration.exp_manager
+    given = {"min_uses": options.min_uses, "min_utility": options.min_utility}
+    pruning = section.pruning.model_copy(update={name: value for name, value in given.items() if value is not None})
     with configuration.open_store() as store:
-        count = store.prune(
-            _workspace(options, configuration),
-            min_uses=pruning.min_uses if options.min_uses is None else options.min_uses,
-            min_utility=pruning.min_utility if options.min_utility is None else options.min_utility,
-            min_lift=pruning.min_lift,
-        )
+        count = prune(store, _workspace(options, configuration), pruning, section.utility)
     print(f"{count} deleted")
     return 0
 
@@ -252,6 +249,7 @@ def _line(experience: Experience) -> str:
     facts = f"{experience.category.value:<11} score {experience.validation_score:.2f} support {experience.support:>2}"
     place = f"({experience.scope}) " if experience.scope else ""
     use = f"uses {experience.uses:>3} utility {utility:>4} lift {lift:>5}"
+    use += f" paired {experience.paired_utility:+.2f}" if experience.paired else ""
     return f"{experience.id[:8]}{marks} {facts} {use}  {place}{experience.when_to_use} -> {experience.content}"
 
 

@@ -27,9 +27,12 @@ from experience_manager.experience import Category, Experience, Variant
 from experience_manager.index import Vectors
 
 APPLICATION_ID = 0x45585052
-VERSION = 1
+VERSION = 2
 BUSY_S = 30.0
 
+# The last step of a run whose groups were credited to experiences: one that is repeated is not credited again.
+_CREDITED = """CREATE TABLE credited (workspace TEXT NOT NULL, source TEXT NOT NULL, step INTEGER NOT NULL,
+        PRIMARY KEY (workspace, source)) WITHOUT ROWID"""
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "INSERT INTO meta VALUES ('revision', '0')",
@@ -38,7 +41,9 @@ _SCHEMA = (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, workspace TEXT NOT NULL, revision INTEGER NOT NULL,
         category TEXT NOT NULL, validation_score REAL NOT NULL, confidence REAL NOT NULL, uses INTEGER NOT NULL, \
 successes INTEGER NOT NULL,
-        compared INTEGER NOT NULL, lift_sum REAL NOT NULL, support INTEGER NOT NULL, pinned INTEGER NOT NULL, created \
+        compared INTEGER NOT NULL, lift_sum REAL NOT NULL, paired INTEGER NOT NULL DEFAULT 0,
+        paired_utility REAL NOT NULL DEFAULT 0, paired_precision REAL NOT NULL DEFAULT 0,
+        support INTEGER NOT NULL, pinned INTEGER NOT NULL, created \
 REAL NOT NULL,
         modified REAL NOT NULL, step INTEGER, author TEXT NOT NULL, scope TEXT NOT NULL, when_to_use TEXT NOT NULL, \
 content TEXT NOT NULL,
@@ -47,9 +52,22 @@ content TEXT NOT NULL,
     "CREATE INDEX records_by_revision ON records (workspace, revision)",
     "CREATE TABLE removed (seq INTEGER PRIMARY KEY, workspace TEXT NOT NULL, revision INTEGER NOT NULL)",
     "CREATE INDEX removed_by_revision ON removed (workspace, revision)",
+    _CREDITED,
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {VERSION}",
 )
+
+
+# What makes a file of a version one of the next; what is added has values that stand for "nothing known".
+_MIGRATIONS = {
+    1: (
+        "ALTER TABLE records ADD COLUMN paired INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE records ADD COLUMN paired_utility REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE records ADD COLUMN paired_precision REAL NOT NULL DEFAULT 0",
+        _CREDITED,
+        "PRAGMA user_version = 2",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +147,17 @@ class Database:
             closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy,
         ):
             copy.backup(self._db)
+            self._migrate()
 
     def holds(self, path: Path, queries: Iterable[str]) -> bool:
-        """Return whether each query has the same rows here as in a copy that nobody writes to. Raises StoreError."""
+        """Return whether each query has the same rows here as in a copy that nobody writes to, and the same version.
+        Raises StoreError."""
+        with closing(_rows_of_copy(path, "PRAGMA user_version")) as version:
+            (number,) = next(version)
+        if not number:
+            raise StoreCorrupt(f"{path}: no store, or half of one")
+        if number != VERSION:
+            return False
         with self.reading() as db:
             for query in queries:
                 with closing(_rows_of_copy(path, query)) as copied:
@@ -168,6 +194,17 @@ class Database:
         if self._pragma("application_id") == 0:
             self._make_tables()
         self._refuse_strangers()
+        self._migrate()
+
+    def _migrate(self) -> None:
+        """Make a file of an earlier version one of this version, all of it or nothing."""
+        if self._pragma("user_version") == VERSION:
+            return
+        for _ in self._transaction("BEGIN IMMEDIATE"):
+            # Another process may have done it meanwhile.
+            for version in range(self._pragma("user_version"), VERSION):
+                for statement in _MIGRATIONS[version]:
+                    self._db.execute(statement)
 
     def _make_tables(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
@@ -254,13 +291,14 @@ def _primary(error: sqlite3.Error) -> int:
 
 # fmt: off
 _PLAIN = (
-    "id", "workspace", "validation_score", "confidence", "uses", "successes", "compared", "lift_sum", "support",
+    "id", "workspace", "validation_score", "confidence", "uses", "successes", "compared", "lift_sum", "paired",
+    "paired_utility", "paired_precision", "support",
     "created", "modified", "step", "author", "scope", "when_to_use", "content", "task_query",
 )
 # fmt: on
 COLUMNS = (*_PLAIN, "category", "pinned", "task_ids", "more")
 SELECT = ", ".join(COLUMNS)
-_COUNTERS = ("uses", "successes", "compared", "lift_sum")
+_COUNTERS = ("uses", "successes", "compared", "lift_sum", "paired", "paired_utility", "paired_precision")
 
 
 def to_row(experience: Experience) -> tuple[Any, ...]:

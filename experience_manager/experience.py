@@ -148,7 +148,8 @@ class Experience:
     `scope` names the place where it holds, or several (`places_in`); "" if it holds everywhere. `validation_score` is
     the judge's, 0..1. `uses` counts guided training rollouts and `successes` those of them that succeeded; `compared`
     counts the uses that had unguided siblings and `lift_sum` adds up how much better (1) or worse (-1) than their mean
-    they did. `support` counts how often it was distilled. Times are Unix seconds.
+    they did. `paired`, `paired_utility` and `paired_precision` are its `utility.Belief`. `support` counts how often it
+    was distilled. Times are Unix seconds.
     """
 
     when_to_use: str
@@ -163,6 +164,9 @@ class Experience:
     successes: int = 0
     compared: int = 0
     lift_sum: float = 0.0
+    paired: int = 0
+    paired_utility: float = 0.0
+    paired_precision: float = 0.0
     support: int = 1
     pinned: bool = False
     author: str = ""
@@ -388,6 +392,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "successes": _count,
     "compared": _count,
     "lift_sum": _number,
+    "paired": _count,
+    "paired_utility": _number,
+    "paired_precision": lambda value: max(0.0, _number(value)),
     "support": _count,
     "pinned": bool,
     "created": _time,

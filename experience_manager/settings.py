@@ -195,6 +195,29 @@ class PruningSettings(_Section):
     )
 
 
+class UtilitySettings(_Section):
+    """`utility`: what each experience changes, by the guided and the unguided half of its groups."""
+
+    enable: bool = Field(
+        False, description="keep paired utilities, rank by them, and prune by them in the place of pruning.min_lift"
+    )
+    prior_sd: float = Field(
+        0.2, gt=0, le=1, description="standard deviation of utilities that is expected before any group is seen"
+    )
+    rank_weight: float = Field(0.5, ge=0, description="cosine that a utility of 1 is worth where guidance is retrieved")
+    candidates: int = Field(15, ge=1, description="nearest experiences that are ranked by both")
+    explore: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share of a step's training groups that are guided by the most doubtful of the candidates, so that "
+        "what has sunk is still judged; validation never is",
+    )
+    certainty: float = Field(
+        1.64, ge=0, description="standard deviations by which a utility must be below 0 for the experience to be pruned"
+    )
+
+
 class ScoutSettings(_Section):
     """`scout`: held-out tasks that are rolled out unguided before the final validation, so that the pool has experience
     for them."""
@@ -277,6 +300,7 @@ class ExperienceSettings(_Section):
     distillation: DistillationSettings = DistillationSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     pruning: PruningSettings = PruningSettings()
+    utility: UtilitySettings = UtilitySettings()
     scout: ScoutSettings = ScoutSettings()
 
     def of_environment(self, env_type: str) -> Self:
@@ -361,6 +385,13 @@ class ExperienceSettings(_Section):
             raise ValueError(f"{guided[0]} = {getattr(self, guided[0])} needs reme.enable_context_generator = true")
         if self.reme.updated_freq and not self.reme.enable_summarizer:
             raise ValueError(f"reme.updated_freq = {self.reme.updated_freq} needs reme.enable_summarizer = true")
+        if self.utility.enable and (self.train_rollout_mode != "mixed" or self.backend == "http"):
+            raise ValueError(
+                "utility.enable compares the halves of half-guided groups in a store of our own: it needs "
+                "train_rollout_mode = mixed and backend = embedded"
+            )
+        if self.utility.enable and self.pruning.min_lift != PruningSettings().min_lift:
+            raise ValueError("pruning.min_lift has no effect under utility.enable, which prunes by pairs: remove it")
         if self.scout.split is not None and self.val_rollout_mode == "woexp":
             raise ValueError(
                 "scout.split has no effect while val_rollout_mode = woexp: no validation rollout would be guided by "

@@ -25,12 +25,14 @@ from experience_manager.errors import EncoderMismatch, StoreCorrupt, StoreError,
 from experience_manager.experience import Experience, covers, places_in
 from experience_manager.index import DamagedVector, Snapshot, Vectors, Where
 from experience_manager.merge import Added, IsSame, Merge
+from experience_manager.utility import Belief, Pair, credited, is_harmful
 
 ANYWHERE = Where()
 # What makes two states of a store the same.
 _STATE = (
     "SELECT value FROM meta WHERE key = 'revision'",
     f"SELECT seq, revision, {SELECT}, vector FROM records ORDER BY seq",
+    "SELECT * FROM credited ORDER BY workspace, source",
 )
 # fmt: off
 EDITABLE = frozenset({
@@ -58,12 +60,13 @@ class Count:
     lift: float = 0.0
 
 
-Order = Literal["created", "uses", "utility", "lift", "support"]
+Order = Literal["created", "uses", "utility", "lift", "paired", "support"]
 _ORDERS: dict[Order, str] = {
     "created": "created",
     "uses": "uses",
     "utility": "iif(uses, 1.0 * successes / uses, -1)",
     "lift": "iif(compared, lift_sum / compared, -2)",
+    "paired": "iif(paired, paired_utility, -2)",
     "support": "support",
 }
 
@@ -355,6 +358,47 @@ compared, 0)),
         with self._database.writing() as db:
             db.executemany(update, rows)
 
+    def credit(self, workspace: str, source: str, step: int, pairs: Sequence[Pair], prior_sd: float) -> bool:
+        """Credit the pairs of a step to their experiences, all in one transaction; ids that are gone are passed over.
+
+        Args:
+            workspace: where.
+            source: the run whose step it is.
+            step: its number; one that is not above the last that was credited changes nothing.
+            pairs: the step's, in their order.
+            prior_sd: see `utility`.
+
+        Returns whether the step was credited.
+        """
+        with self._database.writing() as db:
+            known = "SELECT step FROM credited WHERE workspace = ? AND source = ?"
+            last = db.execute(known, (workspace, source)).fetchone()
+            if last is not None and step <= last[0]:
+                return False
+            db.execute("INSERT OR REPLACE INTO credited VALUES (?, ?, ?)", (workspace, source, step))
+            beliefs = _beliefs(db, workspace, {i for pair in pairs for i in pair.experience_ids})
+            for pair in pairs:
+                ids = [identifier for identifier in pair.experience_ids if identifier in beliefs]
+                beliefs |= zip(ids, credited([beliefs[i] for i in ids], pair, prior_sd), strict=True)
+            update = (
+                "UPDATE records SET paired = ?, paired_utility = ?, paired_precision = ? WHERE workspace = ? AND id = ?"
+            )
+            db.executemany(update, [(b.groups, b.mean, b.precision, workspace, i) for i, b in beliefs.items()])
+        return True
+
+    def beliefs(self, workspace: str) -> list[Belief]:
+        """Return what is believed of the utilities of a workspace's experiences."""
+        with self._database.reading() as db:
+            return list(_beliefs(db, workspace, None).values())
+
+    def prune_harmful(self, workspace: str, *, prior_sd: float, certainty: float) -> int:
+        """Delete what is harmful by its paired utility (see `utility.is_harmful`); pinned ones stay. Returns how
+        many."""
+        with self._database.writing() as db:
+            beliefs = _beliefs(db, workspace, None, "pinned = 0")
+            gone = [i for i, belief in beliefs.items() if is_harmful(belief, prior_sd, certainty)]
+            return sum(self._delete(db, workspace, "id = ?", (identifier,)) for identifier in gone)
+
     def _followed(self, db: sqlite3.Connection, workspace: str, dimension: int) -> Snapshot:
         """Return the snapshot of a workspace as the transaction sees it."""
         meta = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('revision', 'generation')").fetchall())
@@ -409,6 +453,18 @@ compared, 0)),
         db.execute(f"INSERT INTO removed {gone}", (workspace, *arguments))
         gone = f"DELETE FROM records WHERE workspace = ? AND ({condition})"
         return db.execute(gone, (workspace, *arguments)).rowcount
+
+
+def _beliefs(
+    db: sqlite3.Connection, workspace: str, identifiers: Iterable[str] | None, condition: str = "1"
+) -> dict[str, Belief]:
+    """Return what is believed of the experiences of some ids, those of all without ids."""
+    query = f"SELECT id, paired, paired_utility, paired_precision FROM records WHERE workspace = ? AND {condition}"
+    if identifiers is None:
+        rows = db.execute(query, (workspace,)).fetchall()
+    else:
+        rows = [row for i in sorted(identifiers) for row in db.execute(f"{query} AND id = ?", (workspace, i))]
+    return {row[0]: Belief(*row[1:]) for row in rows}
 
 
 def _rank(found: tuple[int, float]) -> tuple[float, int]:

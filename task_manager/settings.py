@@ -254,6 +254,35 @@ class CurriculumSettings(_Section):
         return self
 
 
+class SignalSettings(_Section):
+    """What a task's history of success rates is taken to say (`task_manager.signals`); no section of the configuration
+    yet."""
+
+    forgotten: float = Field(
+        0.4, gt=0, le=1, description="a success rate so far below the task's best is something forgotten"
+    )
+    uncertain: tuple[float, float] = Field(
+        (0.2, 0.8), description="success rates from and to which a task is solved sometimes"
+    )
+
+    @model_validator(mode="after")
+    def _band(self) -> Self:
+        low, high = self.uncertain
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"uncertain = {[low, high]}: write two shares in 0..1, the lower one first")
+        return self
+
+
+class Focus(_Section):
+    """A weakness, and the worlds in which tasks against it are to be made."""
+
+    tool: str = Field(description="what goes wrong: a tool, as the action format names it")
+    kind: str = Field(description="how it goes wrong (task_manager.diagnose.KINDS)")
+    words: tuple[str, ...] = Field((), description="what the environment said of it")
+    seeds: tuple[str, ...] = Field((), description="ids of the tasks whose worlds are explored for it")
+    not_like: tuple[str, ...] = Field((), description="queries that failed, of which no near copies are made")
+
+
 class TaskManagerSettings(_Section):
     """The section `task_manager`."""
 
@@ -345,7 +374,8 @@ class TaskManagerSettings(_Section):
     @property
     def making_roles(self) -> tuple[Role, ...]:
         """The roles that a training run asks to make tasks, before it or between its epochs."""
-        if not self.makes_tasks and not (self.mixture.needs_synthetic and self.curriculum.synthesize_every_epochs > 0):
+        rounds = self.mixture.needs_synthetic and self.curriculum.synthesize_every_epochs > 0
+        if not self.makes_tasks and not rounds:
             return ()
         checks = ((self.verification.resolve, Role.VERIFIER), (self.verification.judge, Role.JUDGE))
         return (Role.EXPLORER, Role.SYNTHESISER, *(role for wanted, role in checks if wanted))

@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manifest, val_tasks: Sequence[Task]) -> None:
     """Drive the rounds with the services of the run."""
     service, section = settings.env_service, settings.coevolve
-    world = service.env_types[0]
+    world = settings.world.env_type
     trainings: Trainings = (SessionTrainings if section.keep_up else ChildTrainings)(config, show)
     async with (
         AsyncEnvClient(service.env_url, timeout_s=service.timeout_s) as client,
@@ -94,7 +94,7 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
             proposer=proposer,
             labeller=lambda number, checkpoint: GateLabeller(section, client, world, measurer, checkpoint, judge),
             val_tasks=val_tasks,
-            questions=await questions_of(client, settings, val_tasks),
+            questions=await questions_of(client, settings, [task for task in val_tasks if task.env_type == world]),
             clusters=clusters,
         )
         try:
@@ -141,7 +141,7 @@ class ListedSeeds:
     def __init__(self, client: AsyncEnvClient, settings: Settings) -> None:
         self._client = client
         self._section = settings.coevolve
-        self._world = settings.env_service.env_types[0]
+        self._world = settings.world.env_type
 
     async def __call__(self, number: int, purpose: str, count: int) -> list[str]:
         """Return the seeds of a round's training or pool; raises EnvServiceError."""

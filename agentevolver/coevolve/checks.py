@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentevolver.coevolve.overlays import proposer_overlay, solver_overlay
+from agentevolver.coevolve.player.client import PlayerRefused
+from agentevolver.coevolve.player.weights import Model, local
 from agentevolver.config.overlay import check_overlay
 from agentevolver.config.schema import Settings
+from agentevolver.errors import ConfigError
 
 
 def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
@@ -30,3 +33,13 @@ def check_trainings(config: Mapping[str, Any], settings: Settings) -> None:
             config, settings, folder / "proposer", tasks=tasks, start=section.proposer.path or start, executor=start
         )
         check_overlay(config, proposer, "coevolve.proposer.override")
+    if section.proposer.path is not None:
+        _check_policy(section.proposer.path, start)
+
+
+def _check_policy(proposer: str, executor: str) -> None:
+    """Refuse a proposer's policy that the engine of the frozen policies, which plays both, could not take."""
+    try:
+        Model(local(executor, fetch=True)).check(local(proposer, fetch=True))
+    except PlayerRefused as error:
+        raise ConfigError(f"coevolve.proposer.path = {proposer}: one engine plays both agents: {error}") from error

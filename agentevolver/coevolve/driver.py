@@ -30,7 +30,7 @@ from agentevolver.coevolve.player.client import Player
 from agentevolver.coevolve.pool import Labeller, Pool, Proposer, draws_of, tasks_of
 from agentevolver.coevolve.replay import replayed
 from agentevolver.coevolve.report import line_of, metrics_of
-from agentevolver.coevolve.trainings import Trained, Training, Trainings
+from agentevolver.coevolve.trainings import Trained, Training, Trainings, without_optimizer
 from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.errors import TrainingFailed
 from agentevolver.monitor.log import METRICS, Status, last_step
@@ -97,8 +97,8 @@ class Driver:
         self._show = show
         self._folder = manifest.experiment
         self._status = Status(self._folder)
-        self._world = settings.env_service.env_types[0]
-        self._split = settings.environments[0].val_splits[0]
+        self._world = settings.world.env_type
+        self._split = settings.world.val_splits[0]
 
     async def run(self) -> None:
         """Go on to the last round, or until a rule stops.
@@ -266,6 +266,7 @@ class Driver:
             metrics=stages.training_metrics(trained),
             checkpoint=manifest.relative(trained.checkpoint),
         )
+        without_optimizer(training.folder / "checkpoints")
 
     async def _evaluate(self, number: int, policies: _Policies) -> None:
         manifest = self._manifest
@@ -286,6 +287,7 @@ class Driver:
                 self._parts.player,
                 _usable(policies.executor),
                 n,
+                self._world,
                 self._progress(number, EVALUATE),
             )
         manifest.finish(number, EVALUATE, counts={"tasks": len(tasks), "episodes": len(tasks) * n}, metrics=metrics)

@@ -32,12 +32,23 @@ def level_of(task_id: str) -> int | None:
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal() else None
 
 
-def record_of(task: Task, plays: Sequence[Play]) -> dict[str, Any]:
+def split_of(task: Task, world: str) -> str:
+    """Return the name of a task's split: its own in the world that tasks are proposed for, elsewhere with the
+    environment before it."""
+    return str(task.split) if task.env_type == world else f"{task.env_type}/{task.split}"
+
+
+def key_of(task: Task, world: str) -> str:
+    """Return what a task is called in `evaluation.jsonl`."""
+    return f"{split_of(task, world)}/{task.task_id}"
+
+
+def record_of(task: Task, plays: Sequence[Play], world: str) -> dict[str, Any]:
     """Return the record of a task in `evaluation.jsonl`."""
     return {
-        "key": f"{task.split}/{task.task_id}",
+        "key": key_of(task, world),
         "task_id": task.task_id,
-        "split": task.split,
+        "split": split_of(task, world),
         "level": level_of(task.task_id),
         "n": len(plays),
         "successes": sum(play.success for play in plays),

@@ -8,7 +8,8 @@ be asked is a number: such a rollout has no grade.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -50,7 +51,7 @@ class FrontierGrader:
                 "(coevolve.enable), or to the folder of a checkpoint"
             )
         self._settings: CoevolveSettings = context.run.coevolve
-        self._player = player if player is not None else PlayerClient(self._settings.url)
+        self._player = player
 
     async def grade(self, task: Task, trajectory: Transcript, client: Any, instance_id: str) -> Outcome:
         """Return the grade: success is a well-formed proposal, the score its reward without repetition, 0 to 1.
@@ -81,11 +82,21 @@ class FrontierGrader:
         draws = seeds.current()
         name = f"reward.{seeds.derived(proposal.question) if draws is None else draws.seed('frontier')}"
         label = executed if isinstance(executed, str) and self._settings.gate == "executed" else None
-        measurer, k = Measurer(self._player, world), self._settings.executor.k
         try:
-            return await measurer.measure(proposal, str(self._settings.frozen), k, name, label)
+            async with self._playing() as player:
+                measurer, k = Measurer(player, world), self._settings.executor.k
+                return await measurer.measure(proposal, str(self._settings.frozen), k, name, label)
         except PlayerError as error:
             raise GradingError(f"proposal {proposal.question!r} could not be measured: {error}") from error
+
+    @asynccontextmanager
+    async def _playing(self) -> AsyncIterator[Player]:
+        """Hold the player; nobody ends a grader, so a client of the server's is held for one proposal."""
+        if self._player is not None:
+            yield self._player
+            return
+        async with PlayerClient(self._settings.url) as client:
+            yield client
 
     def _label(self, proposal: Proposal, measurement: Measurement, executed: str | Dropped | None) -> tuple[str, float]:
         """Return the label and p by the gate's rule, without its filter."""

@@ -138,18 +138,20 @@ def pool_metrics(pool: Pool) -> dict[str, float]:
 
 
 async def evaluate(
-    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, tell: Tell
+    folder: Path, tasks: Sequence[Task], player: Player, checkpoint: str, n: int, world: str, tell: Tell
 ) -> dict[str, Any]:
-    """Play the tasks of the evaluation that were not played yet; returns the summary by split.
+    """Play the tasks of the evaluation that were not played yet; returns the summary by split; those of another
+    environment than `world` are called after it (`reasoning_gym/test`).
 
     A task's draws have one name in all rounds, so that what differs between two rounds is the policy.
     """
     done = Journal(folder / EVALUATION, "key")
-    missing = [task for task in tasks if f"{task.split}/{task.task_id}" not in done]
+    missing = [task for task in tasks if evaluation.key_of(task, world) not in done]
 
     async def play(task: Task) -> None:
         name = f"evaluate.{task.env_type}.{task.task_id}"
-        done.add(evaluation.record_of(task, await player.play(checkpoint, task, n, name, validation=True)))
+        plays = await player.play(checkpoint, task, n, name, validation=True)
+        done.add(evaluation.record_of(task, plays, world))
         tell(len(done), len(tasks))
 
     await each(missing, play)

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from omegaconf import OmegaConf
 
-from agentevolver.checkpoints import ACTOR, whole_checkpoints
+from agentevolver.checkpoints import ACTOR, OPTIMIZER, whole_checkpoints
 from agentevolver.config.overlay import laid_over
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.preload import SOCKET, executable_of
@@ -199,6 +199,14 @@ def steps_of(folder: Path) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             continue
     return [found[step] for step in sorted(found) if step > 0]
+
+
+def without_optimizer(checkpoints: Path) -> None:
+    """Remove the optimiser's part of a training's checkpoints, twice the weights and more: what comes after it begins
+    with the weights alone. To be called once the manifest says that it is over, since nothing goes on from them
+    then."""
+    for shard in checkpoints.glob(f"global_step_*/{ACTOR}/{OPTIMIZER}_world_size_*"):
+        shard.unlink(missing_ok=True)
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

@@ -116,7 +116,7 @@ def _add_looking(commands: dict[str, argparse.ArgumentParser]) -> None:
     listing("--scope", metavar="TEXT", help="only what holds in this place")
     listing(
         "--sort",
-        choices=("created", "uses", "utility", "lift", "support"),
+        choices=("created", "uses", "utility", "lift", "paired", "support"),
         default="created",
         help="default: %(default)s",
     )

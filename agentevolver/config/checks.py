@@ -32,6 +32,7 @@ from agentevolver.config.load import (
     take_device,
 )
 from agentevolver.config.schema import (
+    AlgorithmSettings,
     EnvServiceSettings,
     RaySettings,
     RolloutSettings,
@@ -210,6 +211,8 @@ def for_verl(config: DictConfig) -> DictConfig:
     for field in RolloutSettings.model_fields:
         section, _, key = place_of(f"rollout.{field}").rpartition(".")
         OmegaConf.select(copy, section).pop(key)
+    for field in AlgorithmSettings.model_fields:
+        copy.algorithm.pop(field)
     settings = _typed(config)
     if (
         settings.exp_manager.kl_to == "old"

@@ -78,12 +78,15 @@ def warnings(settings: Settings) -> list[str]:
 
 def _check_world(settings: Settings) -> None:
     service, gate = settings.env_service, settings.coevolve.gate
-    if service.is_mixture:
+    trained = [one.env_type for one in settings.environments if one.weight > 0]
+    if len(trained) > 1:
         raise ConfigError(
-            f"env_service.env_type names {', '.join(service.env_types)}, and coevolve proposes tasks for one world: "
-            f"name one of {', '.join(WORLDS)}"
+            f"env_service.env_type names {', '.join(trained)}, and coevolve proposes tasks for one world: name one of "
+            f"{', '.join(WORLDS)}, and give each of the others the share 0, with which it is evaluated on alone"
         )
-    (world,) = service.env_types
+    if PROPOSE_ENV in service.env_types and len(service.env_types) > 1:
+        raise ConfigError(f"env_service.env_type: {PROPOSE_ENV} is served by itself, remove it")
+    world = settings.world.env_type
     if world in WORLDS:
         return
     if world == PROPOSE_ENV:
@@ -155,7 +158,7 @@ def _check_policies(settings: Settings) -> None:
         )
     if proposer.path is not None and proposer.by != "policy":
         raise ConfigError(f"coevolve.proposer.path has no effect while coevolve.proposer.by = {proposer.by}: remove it")
-    if proposer.levels is not None and settings.env_service.env_types == ("calc",):
+    if proposer.levels is not None and settings.world.env_type == "calc":
         raise ConfigError(
             "coevolve.proposer.levels: seeds of calc have none, a question's length is its proposer's to choose; "
             "remove it"

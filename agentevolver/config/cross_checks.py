@@ -21,6 +21,7 @@ from agentevolver.llm.settings import OFFLINE, POLICY, Role
 from agentevolver.message_logs import LogError, find_logs
 from agentevolver.utils.secrets import secret
 from context_manager.registry import checked_template
+from env_service.feedback import FEEDBACK
 from experience_manager.guide import guided_count, validation_rollouts
 from task_manager.settings import asks_judge, file_of
 
@@ -44,6 +45,7 @@ def check_settings(settings: Settings, config: DictConfig) -> None:
         config,
         boosts=settings.exp_manager.strips and settings.exp_manager.selective_boosting,
         row_clips=bool(settings.trainer.row_clips),
+        by_turns=settings.algorithm.update_order is not None,
     )
     _check_reward_stages(settings, config)
     _check_roles(settings)
@@ -90,6 +92,11 @@ def _check_environments(settings: Settings) -> None:
                 "none: remove it, or set that"
             )
     for environment in settings.environments:
+        if environment.val_env_params.get(FEEDBACK, "plain") != "plain":
+            raise ConfigError(
+                f"val_env_params.{FEEDBACK} = {environment.val_env_params[FEEDBACK]}: validation is always plain, what "
+                "it measures must not be told more; remove it"
+            )
         if not environment.weight and not environment.val_splits:
             raise ConfigError(
                 f"env_service.env_type.{environment.env_type} = 0, and it has no val_splits: give it one of them, or "

@@ -21,7 +21,7 @@ Device = Literal["cpu", "cuda", "cuda_small"]
 DEVICES: tuple[Device, ...] = get_args(Device)
 
 # What the seed policy has learnt to act in.
-SEED_POLICY_ENVIRONMENTS = ("pocket", "pocket_long")
+SEED_POLICY_ENVIRONMENTS = ("pocket", "pocket_long", "pocket_app")
 
 DESCRIPTIONS: dict[str, str] = {
     "cpu": "the CPU group, made for the seed policy",

@@ -20,6 +20,8 @@ PENALISING = ("dro", "kl_cov")
 # Modes in which a token's gradient has the sign of its own advantage, but for such a penalty; all but `trajectory` are
 # verl's.
 MODES = (*BOOSTED, *PENALISING, "sapo", "gpg", "dppo_tv", "dppo_kl", "clip_cov", "bypass_mode")
+# Modes with one ratio a row, which is what an update of one turn after the other multiplies.
+OF_SEQUENCES = ("gspo", "trajectory")
 # verl's others, and why not.
 REFUSED = {
     "geo_mean": "gives all tokens of a row their mean advantage, and divides by the rows of a micro-batch, padding "
@@ -27,13 +29,14 @@ REFUSED = {
 }
 
 
-def check_loss(config: Any, *, boosts: bool, row_clips: bool = False) -> None:
+def check_loss(config: Any, *, boosts: bool, row_clips: bool = False, by_turns: bool = False) -> None:
     """Refuse a policy loss that would not do what it says.
 
     Args:
         config: the composed configuration.
         boosts: whether guided samples may have an upper clip of their own.
         row_clips: whether `trainer.row_clips` gives others one.
+        by_turns: whether one turn is updated after the other.
 
     Raises:
         ConfigError: with one line that says what to write instead.
@@ -48,6 +51,11 @@ def check_loss(config: Any, *, boosts: bool, row_clips: bool = False) -> None:
         raise ConfigError(
             f"{ACTOR}.policy_loss.loss_mode = {mode} has no upper clip by sample: write {', '.join(BOOSTED)}, or "
             f"{instead}"
+        )
+    if by_turns and mode not in OF_SEQUENCES:
+        raise ConfigError(
+            f"algorithm.update_order multiplies ratios of whole turns, {ACTOR}.policy_loss.loss_mode = {mode} has one "
+            f"a token: write {' or '.join(OF_SEQUENCES)}, or update_order: null"
         )
     if OmegaConf.select(config, "distillation.enabled"):
         raise ConfigError(

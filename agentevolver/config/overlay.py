@@ -43,8 +43,8 @@ def check_overlay(config: Mapping[str, Any], overlay: Mapping[str, Any], source:
         ConfigError: the overlay names a key that nobody reads, or the whole is refused.
     """
     tree: DictConfig = OmegaConf.create(dict(config))
-    for path in overlay:
-        refuse_unknown(nested(path, None), tree, source)
+    for path, value in overlay.items():
+        refuse_unknown(nested(path, {} if isinstance(value, Mapping) else None), tree, source)
     return from_config(laid_over(config, overlay))
 
 

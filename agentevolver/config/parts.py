@@ -18,6 +18,7 @@ from agentevolver.config.checks import from_config, load
 from agentevolver.config.load import read_overrides, read_yaml
 from agentevolver.config.schema import Settings
 from agentevolver.errors import ConfigError
+from env_service.feedback import FEEDBACK
 from experience_manager.pool import Configuration as Experience
 from task_manager.settings import Configuration as Questioning
 from task_manager.settings import Service, Splits, file_of
@@ -69,7 +70,8 @@ def from_settings(settings: Settings, env_type: str | None = None) -> Questionin
         "env_service": {
             **{name: tree["env_service"][name] for name in Service.model_fields},
             "env_type": environment.env_type,
-            "env_params": dict(environment.env_params),
+            # Who makes tasks is told what the environment says of itself.
+            "env_params": {name: value for name, value in environment.env_params.items() if name != FEEDBACK},
         },
         "data": {name: getattr(environment, name) for name in Splits.model_fields},
     }

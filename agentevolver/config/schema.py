@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -27,6 +27,7 @@ from agentevolver.llm.settings import LLMSettings, Role
 from agentevolver.tools.formats import TOOL_FORMATS, VLLM
 from agentevolver.utils.names import one_of
 from context_manager.settings import ContextLimits, ContextSettings
+from env_service.feedback import FEEDBACK
 from experience_manager.settings import PRESETS, ExperienceSettings
 from task_manager.settings import TaskManagerSettings
 
@@ -104,8 +105,9 @@ class Environment:
     native_tools: bool = True
 
     def params(self, *, validation: bool) -> dict[str, Any]:
-        """Return what an episode's create is sent."""
-        return {**self.env_params, **(self.val_env_params if validation else {})}
+        """Return what an episode's create is sent; in validation an environment says no more than it does of itself."""
+        params = {**self.env_params, **(self.val_env_params if validation else {})}
+        return {**params, FEEDBACK: "plain"} if validation and FEEDBACK in params else params
 
 
 class EnvServiceSettings(Section):
@@ -242,6 +244,12 @@ class TrainerSettings(Section):
         "actor.clip_ratio_high, the first that applies: ambiguity (lo, hi, bonus; by the task's p), or "
         "package.module:Rule. A guided rollout that exp_manager boosts keeps that clip",
     )
+    max_log_prob_diff: float | None = Field(
+        0.05,
+        gt=0,
+        description="mean |log-prob of the engine - log-prob of the trainer| of a step's sampled tokens, in nats, "
+        "above which the log warns (metric rollout/log_prob_diff/mean); null: never",
+    )
     dump_samples: bool = Field(
         False, description="write every training row's tokens and numbers to samples/step_<n>.jsonl"
     )
@@ -250,6 +258,26 @@ class TrainerSettings(Section):
         description="weights that the policy begins with in the place of those of actor_rollout_ref.model.path, which "
         "the reference policy keeps: a Hugging Face folder, or a checkpoint (global_step_N), of which nothing else is "
         "read; a run that is resumed goes on from its own checkpoints",
+    )
+
+
+UpdateOrder = Literal["reverse", "forward", "random"]
+
+
+class AlgorithmSettings(Section):
+    """Our keys of `algorithm`."""
+
+    update_order: UpdateOrder | None = Field(
+        None,
+        description="update one turn after the other (SeeUPO), the last first (reverse), the first first, or as drawn; "
+        "null: all tokens of a trajectory at once",
+    )
+    sequential_clip: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="with update_order: how far from 1 the running ratio of a trajectory's updated turns may be, by "
+        "which the advantages of the others are multiplied",
     )
 
 
@@ -341,6 +369,7 @@ class Settings(Section):
     env_service: EnvServiceSettings
     ray: RaySettings
     trainer: TrainerSettings
+    algorithm: AlgorithmSettings
     cold_start: ColdStartSettings
     watchdog: WatchdogSettings
     retention: RetentionSettings
@@ -384,10 +413,20 @@ class Settings(Section):
         raise ValueError(f"{env_type!r} is not one of the run's environments: {', '.join(self.env_service.env_types)}")
 
     @property
+    def world(self) -> Environment:
+        """The first environment that is trained on: in rounds the only one, which tasks are proposed for."""
+        return next((one for one in self.environments if one.weight > 0), self.environments[0])
+
+    @property
     def draws_epochs(self) -> bool:
         """Whether the run draws its epochs itself: of several environments in their shares, of synthetic tasks beside
         the original ones, or by a curriculum."""
         return self.env_service.is_mixture or self.task_manager.draws_epochs
+
+    @property
+    def diagnoses(self) -> bool:
+        """Whether failed rollouts are diagnosed, for the stage `diagnosis`."""
+        return self.attribution.active and any(stage.use == "diagnosis" for stage in self.attribution.stages)
 
     @property
     def questioned(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils.device import get_torch_device
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
+from agentevolver.trainer.sequential import hold_learning_rate
 from agentevolver.trainer.weights import KEY, Weights
 
 
@@ -48,6 +49,12 @@ class RenewableWorker(ActorRolloutRefWorker):
         torch.set_rng_state(self._random[0])
         get_torch_device().set_rng_state(self._random[1])
         self._build_policy()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def hold_learning_rate(self, held: bool) -> None:
+        """Have updates leave the schedule of the learning rate where it is, or go on with it."""
+        assert self.actor is not None
+        hold_learning_rate(self.actor.engine, held)
 
     def set_dispatch_collect(self, mesh_name: str, **ranks: Any) -> None:
         """verl's own, which refuses to be told a second time what has not changed."""

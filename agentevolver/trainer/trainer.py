@@ -69,15 +69,19 @@ from agentevolver.trainer.metrics import (
     validation_metrics,
     validation_metrics_apart,
 )
+from agentevolver.trainer.mismatch import MismatchWatch, of_batch
 from agentevolver.trainer.reward_stages import RewardStages
 from agentevolver.trainer.row_clips import ClipWatch, RowClips, inert_warning
+from agentevolver.trainer.sequential import TurnUpdates
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, update_actor
 from agentevolver.types import RowKey, Task, Trajectory
 from agentevolver.utils.files import whole, write_jsonl
 from experience_manager.guide import validation_rollouts
+from task_manager.actions import format_of
 from task_manager.dataset import ROLLOUTS_KEY, row_of
+from task_manager.diagnose import diagnose
 from task_manager.synthetic import funnel_metrics
 from task_manager.tasks import read_tasks
 
@@ -113,6 +117,9 @@ class EvolverTrainer(PPOTrainer):
         inert = inert_warning(optimiser_steps(config) * actor.ppo_epochs) if self._row_clips.is_ambiguous else None
         if inert is not None:
             logger.warning("%s", inert)
+        self._mismatch = MismatchWatch(self.settings.trainer.max_log_prob_diff)
+        order = self.settings.algorithm.update_order
+        self._turn_updates = None if order is None else TurnUpdates(order, self.settings.algorithm.sequential_clip)
         self._tasks: TrainingTasks | None = None
         self._experience: RunExperience | None = None
         self._retention = Retention(self.directory, self.settings.retention)
@@ -370,6 +377,8 @@ class EvolverTrainer(PPOTrainer):
         gen_s = time.perf_counter() - self._phase_began
         extra, trajectories = self._trajectories_of(batch)
         self._trajectories = trajectories
+        if self.settings.diagnoses:
+            self._diagnose()
         self._write_trajectories()
         self._failures.check(trajectories)
         self._forks.look(trajectories)
@@ -388,6 +397,11 @@ class EvolverTrainer(PPOTrainer):
             self._experience.submit(self.global_steps, trajectories)
         mask_rows(batch, withdrawn)
         return super()._balance_batch(batch, metrics, **kwargs)
+
+    def _diagnose(self) -> None:
+        spec = self.settings.task_manager.action_format
+        for one in self._trajectories:
+            one.diagnoses = diagnose(one, format_of(one.task.env_type, spec))
 
     def _reward(self, batch: KVBatchMeta, withdrawn: Sequence[int]) -> dict[str, float]:
         """Have the reward stages make new scores, and put them in the place of the graders'."""
@@ -415,6 +429,10 @@ class EvolverTrainer(PPOTrainer):
         """verl's, then step credit over it where the configuration wants that, and the scale of synthetic tasks in a
         hybrid mixture."""
         self._watchdog.enter("advantages")
+        if not (self.config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False):
+            # Before verl's, whose rejection changes the masks.
+            metrics.update(of_batch(batch, self._trajectories))
+            self._mismatch.look(metrics)
         batch = super()._compute_advantage(batch, metrics)
         if self._processor is not None:
             self._assign_credit(batch, metrics, self._processor)
@@ -449,10 +467,24 @@ class EvolverTrainer(PPOTrainer):
             write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", records)
         steps = optimiser_steps(self.config)
         with self._watchdog.phase("update", lambda: WORKERS):
-            arrange(
-                batch, rows, self._ranks, steps, actor.data_loader_seed + self.global_steps if actor.shuffle else None
-            )
-            metrics.update(update_actor(self.actor_rollout_wg, batch, actor, steps, rollout.temperature))
+            if self._turn_updates is not None and rows:
+                metrics.update(
+                    self._turn_updates.update(
+                        self.actor_rollout_wg,
+                        batch,
+                        rows,
+                        actor,
+                        steps=steps,
+                        ranks=self._ranks,
+                        multiple=required_multiple(self.config.actor_rollout_ref, self._ranks, steps),
+                        temperature=rollout.temperature,
+                        seed=self.settings.data.seed + self.global_steps,
+                    )
+                )
+            else:
+                seed = actor.data_loader_seed + self.global_steps if actor.shuffle else None
+                arrange(batch, rows, self._ranks, steps, seed)
+                metrics.update(update_actor(self.actor_rollout_wg, batch, actor, steps, rollout.temperature))
         if self._row_clips.active:
             done = finish_metrics(metrics)
             metrics.clear()

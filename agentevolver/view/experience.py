@@ -34,6 +34,7 @@ SORTS: dict[str, Callable[[Experience], Any]] = {
     "uses": lambda e: e.uses,
     "utility": lambda e: -1.0 if e.utility is None else e.utility,
     "lift": lambda e: float("-inf") if e.lift is None else e.lift,
+    "paired": lambda e: e.paired_utility if e.paired else float("-inf"),
     "support": lambda e: e.support,
 }
 

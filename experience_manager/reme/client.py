@@ -27,6 +27,7 @@ from experience_manager.errors import ServiceError
 from experience_manager.experience import Experience, RecordError, from_reme
 from experience_manager.retrieve import Question, Retrieved
 from experience_manager.settings import ExperienceSettings
+from experience_manager.utility import Pair
 
 TOKEN_VARIABLE = "EXPERIENCE_SERVICE_TOKEN"
 _ERROR_TEXT = re.compile(r"^\[\w+\] failed\b")
@@ -107,6 +108,14 @@ class RemeBackend:
                     "update_utility": success,
                 }
                 await self._post("record_task_memory", body, self._settings.reme.timeout_s, repeatable=False)
+
+    async def credit(self, step: int, pairs: Collection[Pair]) -> bool:
+        """Nothing: the service keeps no paired utility, and the settings refuse it."""
+        return False
+
+    async def utilities(self) -> dict[str, float]:
+        """None."""
+        return {}
 
     async def prune(self) -> int:
         """Let the service delete what was of too little use; raises ServiceError."""

@@ -115,7 +115,7 @@ CASES = {
 
 
 def test_every_example_has_its_case() -> None:
-    rounds = {*RECIPES, "agent0_gpu"}  # whose sizes want eight GPUs: planned in tests/examples
+    rounds = {*RECIPES, "agent0_gpu", "tau2"}  # whose sizes want GPUs: planned in tests/examples
     assert {path.stem for path in (ROOT / "examples").glob("*.yaml")} <= set(CASES) | rounds
 
 

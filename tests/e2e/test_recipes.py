@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.runs import ROOT, Launched
+from tests.e2e.policies import calc_policy
+from tests.e2e.runs import Launched
 
 pytestmark = [pytest.mark.e2e, pytest.mark.examples, pytest.mark.timeout(1800)]
 
@@ -37,9 +36,7 @@ RECIPES = {
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("calc") / "policy"
-    subprocess.run([sys.executable, "-m", "agentevolver.builtin.seed.calc", "--out", str(folder)], cwd=ROOT, check=True)
-    return folder
+    return calc_policy(tmp_path_factory.mktemp("calc") / "policy")
 
 
 @pytest.mark.parametrize("name", list(RECIPES))

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from tiny_world import build, interpreter
 
+from env_service.environments.reasoning_gym.library import Library, NotInstalled
+from env_service.environments.tau2 import package as tau2
+from env_service.environments.textworld import games as textworld
 from env_service.registry import BUILT_IN
 
 pytestmark = pytest.mark.service
@@ -22,6 +25,14 @@ NEEDS = {"bfcl": "bfcl_eval", "gymnasium": "gymnasium", "mcp": "mcp", "python": 
 def test_check_passes(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"see the README of {name}")
+    for known, package in (("tau2", tau2), ("textworld", textworld)):
+        if name == known and not package.installed():
+            pytest.skip(f"its package is not installed; run `{package.SETUP}`")
+    if name == "reasoning_gym":
+        try:
+            Library.shared()
+        except NotInstalled as missing:
+            pytest.skip(str(missing))
     environ = {variable: text for variable, text in os.environ.items() if not variable.startswith("ENV_")}
     if name == "appworld":
         python = interpreter()

@@ -9,6 +9,7 @@ import pytest
 
 from env_service.contract import list_tasks
 from env_service.environments.pocket.env import PocketEnv
+from env_service.environments.reasoning_gym.library import Library, NotInstalled
 from env_service.listing import check
 from env_service.registry import BUILT_IN, load
 
@@ -57,10 +58,18 @@ def test_a_class_that_cannot_be_used_is_refused_and_not_asked(body, text, tmp_pa
     assert text in problem["text"] and "\n" not in problem["text"]
 
 
-@pytest.mark.parametrize("env_type", ["pocket", "pocket_long", "bfcl", "gymnasium", "mcp", "python", "calc", "propose"])
+@pytest.mark.parametrize(
+    "env_type",
+    ["pocket", "pocket_long", "pocket_app", "bfcl", "gymnasium", "mcp", "python", "calc", "propose", "reasoning_gym"],
+)
 def test_the_usual_names_of_splits_are_understood_by_every_environment(env_type):
     if env_type == "bfcl":
         pytest.importorskip("bfcl_eval")
+    if env_type == "reasoning_gym":
+        try:
+            Library.shared()
+        except NotInstalled as missing:
+            pytest.skip(str(missing))
     found = load(BUILT_IN[env_type])
     dev, val, test = (list_tasks(found, split, None) for split in ("dev", "val", "test"))
     assert dev == val == list_tasks(found, "validation", None) and dev and not set(dev) & set(test)

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from ray_service import Served, free_port, leaking_nothing, start, stop
 
 from env_service.client import EnvClient
+from env_service.environments.tau2.package import installed
 from env_service.http.routes import MANY, ROUTES
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis (requirements/dev.lock)")
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
 
-ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python")
+ENVIRONMENTS = ("pocket", "bfcl", "gymnasium", "python", *(("tau2",) if installed() else ()))
 EXAMPLES = {"positive": 80, "negative": 40}
 CHECKS = (
     "status_code_conformance",

@@ -12,6 +12,7 @@ from agentevolver.config.load import resolved_tree
 from agentevolver.config.overlay import laid_over
 from agentevolver.errors import ConfigError
 from agentevolver.launcher import cli
+from agentevolver.launcher.memory import GIB, UTILISATION, Decoder, demand
 
 AGENT0 = Path(__file__).parents[2] / "examples" / "agent0_gpu.yaml"
 
@@ -73,6 +74,18 @@ def test_a_dry_run_on_cuda_says_who_has_which_gpus(
     printed = capsys.readouterr().out
     assert "the GPU group" in printed and "7 device(s) a node" in printed and "--num-gpus=7" in printed
     assert "agentevolver.coevolve.player --config" in printed and "-m agentevolver.coevolve --config" in printed
+
+
+def test_one_gpu_holds_the_small_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "visible_gpus", lambda: 1)
+    small = Decoder(hidden=128, intermediate=384, layers=4, heads=4, kv_heads=2, vocabulary=512, tied=True)
+    own = ["device=cuda_small", "coevolve.executor.gpus=0"]
+    resolved = load(AGENT0.with_name("agent0.yaml"), own)
+    need = demand(resolved.config, small)
+    assert resolved.settings.sizes.n_gpus_per_node == 1
+    assert need.beside == need.share == 0.3 and need.problem(80 * GIB) is None and need.warning(80 * GIB) is None
+    greedy = demand(load(AGENT0.with_name("agent0.yaml"), [*own, f"{UTILISATION}=0.5"]).config, small)
+    assert "is taken twice" in str(greedy.problem(80 * GIB))
 
 
 def test_two_gpus_too_few_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from experience_manager.experience import Category
 from experience_manager.index import Where
 from experience_manager.pool import Pool
 from experience_manager.store import Count, Store
+from experience_manager.utility import Pair
 
 WORDS = (
     "open",
@@ -471,8 +472,8 @@ def test_somebody_elses_database_is_refused_and_left_as_it_is(tmp_path):
 def test_a_store_of_a_later_version_is_refused(tmp_path):
     Store(tmp_path / "s.sqlite").close()
     with sqlite3.connect(tmp_path / "s.sqlite") as db:
-        db.execute("PRAGMA user_version = 2")
-    with pytest.raises(StoreError, match=r"written by a later version \(2, this one knows 1\)"):
+        db.execute("PRAGMA user_version = 3")
+    with pytest.raises(StoreError, match=r"written by a later version \(3, this one knows 2\)"):
         Store(tmp_path / "s.sqlite")
 
 
@@ -508,10 +509,25 @@ def test_a_pool_of_the_former_form_is_read_searched_and_added_to(tmp_path):
         pool = Pool(store, encoder)
         (old,) = store.records("default")
         assert (old.id, old.uses, old.step, old.pinned, old.metadata) == ("old", 5, 7, True, {"k": 1})
+        assert (old.paired, old.paired_utility, old.paired_precision) == (0, 0.0, 0.0)
+        assert store.credit("default", "run", 1, [Pair(("old",), 1.0, 4, 4)], 0.2)
         assert [hit.experience.id for hit in pool.search("a tool is refused", 3)] == ["old"]
         added = pool.add([experience("something else entirely", "do not mix them up")])
         assert added.inserted == 1 and len(pool) == 2
         store.check()
+    with Store(tmp_path / "s.sqlite") as store:
+        assert store.get("default", "old").paired == 1
+
+
+def test_a_copy_of_the_former_form_is_restored_as_one_of_this(tmp_path):
+    encoder = HashingEncoder()
+    vector = encoder.encode(["a tool is refused\nread its doc first"])[0].tobytes().hex()
+    with closing(sqlite3.connect(tmp_path / "copy")) as db:
+        db.executescript(FORMER.replace(":vector", f"x'{vector}'"))
+    with Store(tmp_path / "s.sqlite") as store:
+        store.restore(tmp_path / "copy", tmp_path / "aside")
+        assert store.get("default", "old").uses == 5
+        assert store.credit("default", "run", 1, [Pair(("old",), 1.0, 4, 4)], 0.2)
 
 
 def test_damage_in_the_middle_is_found_by_the_check_and_named(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LINE = re.compile(r"(?P<name>\S+) (?P<version>\S+) \[(?P<locks>[a-z, ]+)\]: (?P<licence>.+)")
+LINE = re.compile(r"(?P<name>\S+) (?P<version>\S+) \[(?P<locks>[a-z0-9, ]+)\]: (?P<licence>.+)")
 
 
 @pytest.fixture(scope="module")

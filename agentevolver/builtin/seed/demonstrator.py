@@ -21,7 +21,7 @@ from agentevolver.builtin.seed.syntax import COMPACT, Syntax
 from env_service.base import Message
 from env_service.environments.pocket.calls import Call
 from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.oracle import hint_parts
+from env_service.environments.pocket.oracle import site_hint_parts
 from env_service.environments.pocket.quirks import Quirks, adapt, quirks_of, reorder
 from env_service.environments.pocket.tools import TOOLS, Tool
 from env_service.environments.pocket.wordings import DAYS, FIRST_HOUR, LAST_HOUR, NAMES, TAGS, WORDS
@@ -86,13 +86,13 @@ def draw_hint(rng: random.Random, task_id: str) -> tuple[str, frozenset[str]]:
     Three in five are the plain hint in full; the others vary in words, order, completeness, idle advice and how lines
     are joined.
     """
-    parts = hint_parts(task_id)
+    site = quirks_of(site_number := int(task_id.split(".")[1][1:]))
+    parts = site_hint_parts(site_number)
     quirks = list(parts)
     if rng.random() < 0.6:
         return " ; ".join(parts.values()), frozenset(quirks)
     rng.shuffle(quirks)
     told = quirks[: rng.choice((1, 2, 3, 4, 5, 5, 5))]
-    site = quirks_of(int(task_id.split(".")[1][1:]))
     lines = [parts[q] if rng.random() < 0.4 else rng.choice(_PARAPHRASES[q, str(getattr(site, q))]) for q in told]
     for idle in rng.sample(_IDLE, rng.choice((0, 0, 1, 2))):
         lines.insert(rng.randrange(len(lines) + 1), idle)
@@ -164,16 +164,23 @@ _ERRORS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def demonstrate(task_id: str, rng: random.Random, habits: Habits, syntax: Syntax = COMPACT) -> list[Message]:
-    """One episode of a task as a conversation that ends with an assistant message; `task_id` must have a reference
-    solution. The same in every syntax.
+def demonstrate(
+    task_id: str,
+    rng: random.Random,
+    habits: Habits,
+    syntax: Syntax = COMPACT,
+    world: type[PocketEnv] = PocketEnv,
+    slack: int = 2,
+) -> list[Message]:
+    """One episode of a task of `world` as a conversation that ends with an assistant message; `task_id` must have a
+    reference solution. The same in every syntax.
 
     The site's name is replaced by a made-up one: what holds on a site must be read from a hint or an error, not learnt
     by name.
     """
     if rng.random() < habits.explore:
         return _explore(task_id, rng, syntax)
-    env = PocketEnv(task_id, "demo", {"slack": 2, **syntax.env_params})
+    env = world(task_id, "demo", {"slack": slack, **syntax.env_params})
     messages = env.get_init_state()["state"]
     messages[0]["content"] = f"site k{rng.randrange(N_NAMES)}"
     if rng.random() < habits.polite:

@@ -22,14 +22,18 @@ from agentevolver.builtin.seed.syntax import COMPACT, SYNTAXES, Syntax
 from env_service.base import Message
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
-from env_service.environments.pocket.oracle import hint as true_hint
+from env_service.environments.pocket.oracle import site_hint
 
 
 def episode(
-    task_id: str, hint: str = "", params: dict[str, Any] | None = None, syntax: Syntax = COMPACT
+    task_id: str,
+    hint: str = "",
+    params: dict[str, Any] | None = None,
+    syntax: Syntax = COMPACT,
+    world: type[PocketEnv] = PocketEnv,
 ) -> tuple[PocketEnv, list[Message]]:
-    """A fresh instance of a task and its opening, with guidance put before the task."""
-    env = PocketEnv(task_id, "sample", {**(params or {}), **syntax.env_params})
+    """A fresh instance of a task of `world` and its opening, with guidance put before the task."""
+    env = world(task_id, "sample", {**(params or {}), **syntax.env_params})
     messages = env.get_init_state()["state"]
     messages[-1]["content"] = with_hint(messages[-1]["content"], hint)
     return env, messages
@@ -89,14 +93,18 @@ def evaluate(
     batch: int = 288,
     params: dict[str, Any] | None = None,
     syntax: Syntax = COMPACT,
+    world: type[PocketEnv] = PocketEnv,
+    max_tokens: int | None = None,
 ) -> Report:
-    """Sample `n` episodes of each task of a split (or of `tasks`); `hint` shows each the true hint of its site."""
-    tasks = list(tasks or PocketEnv.get_query_list(split))
-    sampler, generator = Sampler(model, tokenizer, syntax=syntax), torch.Generator().manual_seed(seed)
+    """Sample `n` episodes of each task of a split of `world` (or of `tasks`), of `max_tokens` at most; `hint` shows
+    each the true hint of its site."""
+    tasks = list(tasks or world.get_query_list(split))
+    sampler = Sampler(model, tokenizer, syntax=syntax, max_tokens=max_tokens)
+    generator = torch.Generator().manual_seed(seed)
     task_ids = [task_id for task_id in tasks for _ in range(n)]
     rollouts: list[Rollout] = []
     for i in range(0, len(task_ids), batch):
-        part = [episode(t, true_hint(t) if hint else "", params, syntax) for t in task_ids[i : i + batch]]
+        part = [episode(t, _told(t) if hint else "", params, syntax, world) for t in task_ids[i : i + batch]]
         rollouts += sampler.sample(part, temperature=temperature, generator=generator)
     successes = dict.fromkeys(tasks, 0)
     for rollout in rollouts:
@@ -109,6 +117,11 @@ def evaluate(
         errors=sum(o.startswith("err") for r in rollouts for o in r.observations) / len(rollouts),
         unfinished=sum(r.stop_reason != "finished" for r in rollouts) / len(rollouts),
     )
+
+
+def _told(task_id: str) -> str:
+    """The true hint of a task's site."""
+    return site_hint(int(task_id.split(".")[1][1:]))
 
 
 def main() -> None:

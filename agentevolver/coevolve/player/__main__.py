@@ -74,7 +74,7 @@ async def _serve(config: DictConfig, port: int) -> int:
         verl,
         folder,
         tokenizer,
-        gpus=max(1, settings.coevolve.executor.gpus) if settings.device != "cpu" else 1,
+        gpus=settings.coevolve.executor.gpus if settings.device != "cpu" else 0,
         timeout_s=settings.rollout.step_timeout_s,
         # As in training: where kernels are not deterministic, seeds cost and give nothing.
         seeded=settings.trainer.deterministic or bool(verl.actor_rollout_ref.rollout.get("full_determinism")),

@@ -41,7 +41,7 @@ def engine_arguments(config: DictConfig, gpus: int = 1) -> dict[str, Any]:
 
     Args:
         config: of the run, as verl gets it (`config.checks.for_verl`).
-        gpus: that the player has.
+        gpus: that the player has for itself; 0: one replica on the training's.
 
     Raises ConfigError where the GPUs cannot hold whole replicas of the policy.
     """
@@ -66,7 +66,7 @@ def engine_arguments(config: DictConfig, gpus: int = 1) -> dict[str, Any]:
         "trust_remote_code": bool(model.trust_remote_code),
         "tokenizer": str(model.tokenizer_path) if model.get("tokenizer_path") else None,
         "tensor_parallel_size": width,
-        "data_parallel_size": gpus // width,
+        "data_parallel_size": max(1, gpus // width),
         "seed": int(rollout.seed),
         "override_generation_config": {
             **generation,
@@ -216,7 +216,7 @@ async def start_engine(
         config: of the run, as verl gets it.
         folder: a Hugging Face folder.
         tokenizer: of the policy: no token outside of it is sampled.
-        gpus: that the player has.
+        gpus: that the player has for itself; 0: one replica on the training's.
         timeout_s: seconds that one call may take.
         seeded: whether requests keep their seeds.
         on_death: is called once when the engine is found dead.

@@ -13,6 +13,7 @@ without computing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -30,13 +31,14 @@ from env_service.environments.bfcl.calls import (
 from env_service.environments.bfcl.grading import Referee
 from env_service.environments.bfcl.package import BfclPackage, BfclTask, ToolDoc, load_package
 from env_service.environments.bfcl.splits import check_names, read_count, read_flag, split_task_ids
-from env_service.tool_calls import answer_to, structured_calls
+from env_service.feedback import FEEDBACK, read_feedback, told
+from env_service.tool_calls import answer_to, structured_calls, tool_responses
 
 MAX_STEPS_PER_TURN = 20
 """The benchmark's limit on messages with calls in one turn."""
 
 MAX_STEPS_OF_OPEN_QUERY = 64
-_CREATE_PARAMS = ("is_open_query", "max_steps_per_turn", "native_tools")
+_CREATE_PARAMS = ("is_open_query", "max_steps_per_turn", "native_tools", FEEDBACK)
 _INFO_KINDS = ("task", "tools", "state", "report")
 
 
@@ -45,7 +47,8 @@ class BfclEnv(BaseEnv):
 
     Parameters of `create`: `is_open_query` (an episode without the task's own requests: it ends with the first answer
     without a call and is not graded), `max_steps_per_turn` (20, as in the benchmark), `native_tools` (calls come in
-    `tool_calls` alone; a turn that brings functions tells all that there are then in `info["tools"]`).
+    `tool_calls` alone; a turn that brings functions tells all that there are then in `info["tools"]`), `feedback` (what
+    is said of a call that failed, see `env_service.feedback`; for training alone, the verdict reads the plain results).
     """
 
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
@@ -60,6 +63,7 @@ class BfclEnv(BaseEnv):
         check_names(self.params, _CREATE_PARAMS, "create")
         self._open = read_flag(self.params, "is_open_query", False)
         self._native = read_flag(self.params, "native_tools", False)
+        self._feedback = read_feedback(self.params.get(FEEDBACK, "plain"))
         default_steps = MAX_STEPS_OF_OPEN_QUERY if self._open else MAX_STEPS_PER_TURN
         self._max_steps = read_count(self.params, "max_steps_per_turn", default_steps, largest=1000)
         self._package: BfclPackage = load_package()
@@ -113,6 +117,7 @@ class BfclEnv(BaseEnv):
         self._steps_this_turn += 1
         if self._steps_this_turn > self._max_steps:
             self._stop = "max_steps_per_turn"
+        shown = [self._explained(item, text) for item, text in zip(found, results, strict=True)]
         readable = sum(isinstance(item, Call) for item in found)
         refused = next(
             (text for item, text in zip(found, results, strict=True) if not isinstance(item, Call) or is_error(text)),
@@ -121,9 +126,9 @@ class BfclEnv(BaseEnv):
         state: list[Message]
         if self._native:
             asked = structured_calls(action)
-            state = [answer_to(call, printable(text)) for call, text in zip(asked, results, strict=True)]
+            state = [answer_to(call, printable(text)) for call, text in zip(asked, shown, strict=True)]
         else:
-            state = _said(printable(prompts.tool_responses(results)))
+            state = _said(printable(tool_responses(shown)))
         return self._answer(state, calls=readable, malformed=len(found) - readable, refused=refused)
 
     def _read(self, action: Message) -> list[Call | Malformed]:
@@ -134,6 +139,16 @@ class BfclEnv(BaseEnv):
         if len(calls) > MAX_CALLS_PER_MESSAGE:
             return [too_many(len(calls))] * len(calls)
         return [of_structured(call) for call in calls]
+
+    def _explained(self, item: Call | Malformed, result: str) -> str:
+        """Return a call's result as the agent reads it: with what the feedback level adds where it failed."""
+        if self._feedback == "plain" or (isinstance(item, Call) and not is_error(result)):
+            return result
+        name = item.name if isinstance(item, Call) else ""
+        schema = next((prompts.tool_schema(doc) for doc in self._tools() if doc["name"] == name), None)
+        usage = json.dumps(schema["function"]) if schema is not None else "call one of the functions on offer"
+        again = "correct the arguments and call it again, or look up what they should be first"
+        return told(result, self._feedback, usage=usage, next_step=again)
 
     def _end_turn(self) -> StepResult:
         if self._open:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from env_service.environments.bfcl.package import ToolDoc
+from env_service.tool_calls import HOW_TO_CALL
 
 COMPLETED = "[CONVERSATION_COMPLETED]"
 """The observation that ends an episode (AgentEvolver's marker)."""
@@ -19,10 +20,7 @@ You may call one or more functions to assist with the user query.
 You are provided with function signatures within <tools></tools> XML tags:
 {tools}
 
-For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
-<tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
-</tool_call>
+{how}
 
 # Conversation
 
@@ -40,7 +38,7 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 
 def system_prompt(tools: Iterable[ToolDoc]) -> str:
     """Return the system message: one compact JSON schema per line, and how to call."""
-    return _SYSTEM.format(tools=_tools_block(tools)) + NATIVE_SYSTEM
+    return _SYSTEM.format(tools=_tools_block(tools), how=HOW_TO_CALL) + NATIVE_SYSTEM
 
 
 def added_functions(tools: Iterable[ToolDoc], sentence: str) -> str:
@@ -55,11 +53,6 @@ def open_request(tools: Sequence[ToolDoc]) -> str:
         "and what state the "
         "system is in. Answer without a call when you are done."
     )
-
-
-def tool_responses(results: Iterable[str]) -> str:
-    """Return the observation after calls: one tagged result each, in the order of the calls."""
-    return "\n".join(f"<tool_response>\n{result}\n</tool_response>" for result in results)
 
 
 def malformed_result(reason: str, *, native: bool = False) -> str:

@@ -26,7 +26,7 @@ from env_service.environments.mcp_tools.grading import Record, grade, read_judge
 from env_service.environments.mcp_tools.servers import Connect, ServerError, Servers, connector
 from env_service.environments.mcp_tools.tasks import SPLITS, McpTask, load_tasks
 from env_service.parameters import read_flags
-from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
+from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls, tool_responses
 
 PREFIX = "mcp-instance-"
 STALE_AFTER_S = 24 * 3600.0
@@ -149,7 +149,7 @@ class McpEnv(BaseEnv):
         if action.get("tool_calls"):
             state = [answer_to(call, text) for call, text in zip(calls, texts, strict=True)]
             return self._reply(state, refused=refused)
-        return self._reply([{"role": "user", "content": prompts.responses(texts)}], refused=refused)
+        return self._reply([{"role": "user", "content": tool_responses(texts)}], refused=refused)
 
     def _reply(self, state: list[Message], *, over: bool = False, refused: bool | str = False) -> StepResult:
         reward = self.evaluate() if over else 0.0

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from env_service.environments.mcp_tools.servers import Tool
+from env_service.tool_calls import HOW_TO_CALL
 
 _NATIVE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
@@ -20,10 +21,7 @@ You are provided with function signatures within <tools></tools> XML tags:
 {tools}
 </tools>
 
-For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
-<tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
-</tool_call>
+{how}
 
 # Conversation
 
@@ -51,7 +49,7 @@ def tool_schema(tool: Tool) -> dict[str, Any]:
 def system_prompt(tools: Iterable[Tool]) -> str:
     """Return the system message: one compact schema per line."""
     listed = "\n".join(json.dumps(tool_schema(tool), ensure_ascii=False) for tool in tools)
-    return _SYSTEM.format(tools=listed) + NATIVE_SYSTEM
+    return _SYSTEM.format(tools=listed, how=HOW_TO_CALL) + NATIVE_SYSTEM
 
 
 def native_names(names: Sequence[str]) -> dict[str, str]:
@@ -75,8 +73,3 @@ def clipped(text: str, most: int) -> str:
         return text
     head = most // 4
     return f"{text[:head]}\n... {len(text) - most} characters left out ...\n{text[head - most :]}"
-
-
-def responses(texts: Iterable[str]) -> str:
-    """Return the observation after calls, one tagged result each."""
-    return "\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in texts)

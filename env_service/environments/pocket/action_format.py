@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from env_service.action_format import PlainFormat
+from env_service.feedback import HINT
 
 
 class Format(PlainFormat):
@@ -33,6 +34,24 @@ class Format(PlainFormat):
     def signature(self, action: str) -> str:
         tool, arguments = _pocket_call(action)
         return f"{tool} {arguments[0]}" if tool == "doc" and arguments else tool
+
+    def fault(self, action: str, observation: str) -> tuple[str, str] | None:
+        """What follows `err`; names of things are left out where only the rule matters."""
+        if not observation.startswith("err "):
+            return None
+        words = _FIND_FIRST.sub("find first", observation.removeprefix("err ").partition(HINT)[0])
+        for kind, pattern in _FAULTS:
+            if pattern.match(words):
+                return kind, words
+        return "refused", words
+
+
+_FIND_FIRST = re.compile(r"^find \S+ first")
+_FAULTS = (
+    ("malformed", re.compile(r"no tool |empty call|broken json|not a call|arguments are |no call")),
+    ("missing_call", re.compile(r"login first|read doc |find first")),
+    ("wrong_argument", re.compile(r"use |add |no such id|no product|wrong pin|only ")),
+)
 
 
 def _pocket_call(action: str) -> tuple[str, list[str]]:

@@ -26,6 +26,7 @@ from env_service.environments.pocket.tasks import (
 )
 from env_service.environments.pocket.tools import TOOLS
 from env_service.environments.pocket.world import World
+from env_service.feedback import Feedback, read_feedback, told
 from env_service.parameters import laid_over
 from env_service.tool_calls import BadCall, answer_to, structured_calls
 
@@ -41,6 +42,7 @@ class PocketParams:
     - `native_tools`: calls come in `tool_calls` and nowhere else; each counts as a step. Errors then use JSON.
     - `is_open_query`: no task, explore for `explore_steps` calls.
     - `sparse`: whether `evaluate` gives 0 or 1, or the dense share of checks.
+    - `feedback`: what a refusal says (`env_service.feedback`); for training alone.
     """
 
     slack: int = 1
@@ -50,6 +52,7 @@ class PocketParams:
     is_open_query: bool = False
     explore_steps: int = 8
     sparse: bool = True
+    feedback: Feedback = "plain"
 
     def updated(self, params: dict[str, Any] | None) -> PocketParams:
         """Return a copy with `params` on top; raises ValueError."""
@@ -58,6 +61,7 @@ class PocketParams:
             raise ValueError(f"slack={made.slack} must be 0 or more, explore_steps={made.explore_steps} 1 or more")
         if made.syntax not in SYNTAXES:
             raise ValueError(f"parameter syntax={made.syntax!r} must be one of {', '.join(SYNTAXES)}")
+        read_feedback(made.feedback)
         return replace(made, syntax="json") if made.native_tools else made
 
 
@@ -72,8 +76,13 @@ class PocketEnv(BaseEnv):
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
         """Build the start state; raises ValueError for a wrong id or parameter."""
         super().__init__(task_id, instance_id, params)
-        self._settings = PocketParams().updated(params)
+        self._settings = self._usual().updated(params)
         self._begin()
+
+    @staticmethod
+    def _usual() -> PocketParams:
+        """The parameters of an instance that is given none."""
+        return PocketParams()
 
     def _begin(self) -> None:
         is_open = self._settings.is_open_query or split_id(self.task_id)[0] == OPEN
@@ -148,11 +157,14 @@ class PocketEnv(BaseEnv):
     def _answer(self, read: Callable[[], Call]) -> tuple[str, bool]:
         """Read a call and carry it out as one step; returns the observation, and whether the call was refused."""
         self.steps += 1
+        call: Call | None = None
         try:
-            return self._carry_out(read()), False
+            call = read()
+            return self._carry_out(call), False
         except CallError as error:
             self.errors += 1
-            return f"err {error}", True
+            usage, next_step = self.world.hints(call)
+            return told(f"err {error}", self._settings.feedback, usage=usage, next_step=next_step), True
 
     def _answer_natively(self, action: Message) -> tuple[list[Message], bool]:
         """Answer each call of a message, those after the episode's end without carrying them out; returns the

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import random
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,8 +24,14 @@ from env_service.environments.pocket.calls import Call, CallError, Syntax
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES, Family
 from env_service.environments.pocket.grading import score
-from env_service.environments.pocket.quirks import adapt, quirks_of
-from env_service.environments.pocket.tasks import HELD_OUT_WORDING_FROM, OPEN, SPLITS, nth_id, read_list_params
+from env_service.environments.pocket.quirks import adapt
+from env_service.environments.pocket.tasks import (
+    HELD_OUT_WORDING_FROM,
+    OPEN,
+    read_list_params,
+    split_world_id,
+    world_task_ids,
+)
 from env_service.environments.pocket.world import Facts, Tables, World
 
 LONG = "long"
@@ -34,7 +39,6 @@ MIN_CALLS = 56
 SIZES = {"train": 600, "dev": 48, "test": 48, "hard": 48}
 _DRAWS = 20  # of one family, before another takes its place
 _ATTEMPTS = 20
-_ID = re.compile(rf"({LONG}|{OPEN})\.k(0|[1-9]\d?)\.(0|[1-9]\d{{0,4}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +76,10 @@ class Chain:
         return World(self.site, self.world_seed, syntax)
 
 
-def split_long_id(task_id: str) -> tuple[str, int, int]:
-    """Return ("long" or "open", site, seed) of an id; raises ValueError with what is wrong with it."""
-    match = _ID.fullmatch(task_id)
-    if match is None:
-        raise ValueError(f"task id {task_id!r} is not of the form {LONG}.kSITE.SEED, like {LONG}.k3.17")
-    quirks_of(int(match[2]))
-    return match[1], int(match[2]), int(match[3])
-
-
 @lru_cache(maxsize=1024)
 def make_chain(task_id: str) -> Chain:
     """Build the chain of an id (about 10 ms); raises ValueError for an id that names none, open ids included."""
-    kind, site, seed = split_long_id(task_id)
+    kind, site, seed = split_world_id(task_id, LONG)
     if kind == OPEN:
         raise ValueError(f"task id {task_id!r} names a world without a task; ask for it with is_open_query")
     for attempt in range(_ATTEMPTS):
@@ -144,15 +139,8 @@ def _is_clear(tables: Tables) -> bool:
 
 
 def long_task_ids(split: str, n: int | None = None) -> list[str]:
-    """The first `n` ids of a split; sites come in shuffled rounds. Raises ValueError for an unknown split or a size it
-    cannot give."""
-    if split not in SPLITS:
-        raise ValueError(f"there is no split {split!r}; splits are {', '.join(SPLITS)}")
-    spec = SPLITS[split]
-    count = SIZES[split] if n is None else n
-    if not 0 < count <= spec.n_seeds:
-        raise ValueError(f"n={count}: split {split!r} has 1 to {spec.n_seeds} long tasks")
-    return [nth_id(split, spec, LONG, i) for i in range(count)]
+    """Return the first `n` ids of a split; see `world_task_ids`."""
+    return world_task_ids(split, LONG, SIZES, n, "long tasks")
 
 
 _VERBOSE = (
@@ -165,7 +153,7 @@ class PocketLongEnv(PocketEnv):
     """A chain of goals in one world; parameters are pocket's, `slack` counts for each goal."""
 
     def _begin(self) -> None:
-        kind, site, seed = split_long_id(self.task_id)
+        kind, site, seed = split_world_id(self.task_id, LONG)
         self.chain: Chain | None = None if kind == OPEN else make_chain(self.task_id)
         self.world = (
             self.chain.world(self._settings.syntax)

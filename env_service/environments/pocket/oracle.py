@@ -39,7 +39,17 @@ _LESSONS: tuple[tuple[str, tuple[str, str]], ...] = (
 def hint_parts(task_id: str) -> dict[str, str]:
     """The hint of a task's site, quirk by quirk; raises ValueError for a wrong id."""
     _, site, _ = split_id(task_id)
+    return site_hint_parts(site)
+
+
+def site_hint_parts(site: int) -> dict[str, str]:
+    """The hint of a site, quirk by quirk; raises ValueError if there is no such site."""
     return {quirk: PHRASES[quirk, str(value)] for quirk, value in asdict(quirks_of(site)).items()}
+
+
+def site_hint(site: int) -> str:
+    """One line that says all of a site's quirks; raises ValueError if there is no such site."""
+    return " ; ".join(site_hint_parts(site).values())
 
 
 def hint(task_id: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -66,6 +67,28 @@ class Task:
     def world(self, syntax: Syntax = "compact") -> World:
         """A fresh world in the task's start state."""
         return World(self.site, self.world_seed, syntax)
+
+
+def split_world_id(task_id: str, kind: str) -> tuple[str, int, int]:
+    """Return (`kind` or "open", site, seed) of an id of a world with one kind of task; raises ValueError with what is
+    wrong with it."""
+    match = _ID.fullmatch(task_id)
+    if match is None or match[1] not in (kind, OPEN):
+        raise ValueError(f"task id {task_id!r} is not of the form {kind}.kSITE.SEED, like {kind}.k3.17")
+    quirks_of(int(match[2]))
+    return match[1], int(match[2]), int(match[3])
+
+
+def world_task_ids(split: str, kind: str, sizes: Mapping[str, int], n: int | None, noun: str) -> list[str]:
+    """Return the first `n` ids of a split (of `sizes`, unless given) of such a world; sites come in shuffled rounds.
+    Raises ValueError for an unknown split or a size it cannot give."""
+    if split not in SPLITS:
+        raise ValueError(f"there is no split {split!r}; splits are {', '.join(SPLITS)}")
+    spec = SPLITS[split]
+    count = sizes[split] if n is None else n
+    if not 0 < count <= spec.n_seeds:
+        raise ValueError(f"n={count}: split {split!r} has 1 to {spec.n_seeds} {noun}")
+    return [nth_id(split, spec, kind, i) for i in range(count)]
 
 
 def split_id(task_id: str) -> tuple[str, int, int]:

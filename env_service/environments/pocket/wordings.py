@@ -82,3 +82,19 @@ PHRASES: dict[tuple[str, str], str] = {
     ("look", "first"): "find before buy",
     ("look", "free"): "buy without find",
 }
+# The goals of `pocket_app`: how `it` (what p did write) and `him` (who is met on day d) are brought in, and what may be
+# asked of them. The last wording of each is held out of training.
+APP_OPENINGS: tuple[str, str, str] = (
+    "it is what {p} did write , him i see on {d} :",
+    "{p} did write it , i meet him on {d} :",
+    "take what {p} did write and who i meet on {d} :",
+)
+APP_LINKS: dict[str, tuple[str, str, str]] = {
+    "pay": ("pay him the price of it", "give him what it does cost", "pay him what it does cost"),
+    "send": ("send him the word it", "mail it to him", "send a mail it to him"),
+    "buy": ("buy 1 it", "order 1 it in the shop", "buy me 1 it"),
+    "note": ("add note it with the tag of note {w}", "tag it as note {w}", "add it to the notes with the tag of {w}"),
+    "move": ("move him to the day i see {q}", "see him on the day of {q} instead", "move him to the day i meet {q}"),
+    "plan": ("plan {r} on that day at his hour", "add {r} on that day at his hour", "meet {r} on that day at his hour"),
+    "drop": ("delete the mail", "remove the mail", "delete that mail"),
+}

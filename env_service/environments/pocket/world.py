@@ -115,6 +115,16 @@ class World:
         """How this site wants a tool to be called."""
         return usage(tool, signature(tool, self.quirks), self.syntax)
 
+    def hints(self, call: Call | None) -> tuple[str, str]:
+        """Return how the tool of a refused call is called here, and what is to be done before it; what a manual says,
+        of the call's own tool. None is a call that could not be read."""
+        if call is None or call.tool not in TOOLS:
+            return "", "call doc to see the apps and their tools"
+        before = list(demands(call.tool, self.quirks))
+        if TOOLS[call.tool].guarded and self.quirks.guard == "doc" and call.tool not in self.manuals_read:
+            before.append(f"call doc {call.tool} first")
+        return f"use {self.usage(call.tool)}", " , then ".join(before or ["correct the arguments and call it again"])
+
     def _bind(self, call: Call) -> list[str]:
         """The arguments in the usual order, checked, without the confirmation."""
         wanted = signature(call.tool, self.quirks)

@@ -31,6 +31,7 @@ from agentevolver.utils.files import append_jsonl, write_json
 from agentevolver.utils.seeds import derived
 
 WORLD = "calc"
+_FOLDER = "/folder/of/a/test"
 
 
 def chance(*name: str | int) -> float:
@@ -64,7 +65,15 @@ def configuration(folder: Path, name: str = "experiment", **overrides: Any) -> d
         "coevolve.stop.val_drop": "null",
         **overrides,
     }
-    return resolved_tree(load(None, [f"{key}={value}" for key, value in given.items()]).config)
+    text = _composed(tuple(f"{key}={value}".replace(str(folder), _FOLDER) for key, value in given.items()))
+    tree: dict[str, Any] = json.loads(text.replace(_FOLDER, str(folder)))
+    return tree
+
+
+@functools.cache
+def _composed(overrides: tuple[str, ...]) -> str:
+    """Return a resolved configuration as JSON; most tests have the same one in a folder of their own."""
+    return json.dumps(resolved_tree(load(None, overrides).config))
 
 
 class SumPlayer:

@@ -49,6 +49,13 @@ def test_on_gpus_whole_replicas_share_them():
         arguments(*own, gpus=3)
 
 
+def test_on_the_trainings_gpus_it_is_one_replica():
+    one = ("device=cuda", "trainer.n_gpus_per_node=4")
+    for width in (1, 2):
+        made = arguments(*one, f"actor_rollout_ref.rollout.tensor_model_parallel_size={width}", gpus=0)
+        assert (made["tensor_parallel_size"], made["data_parallel_size"]) == (width, 1)
+
+
 def test_the_variables_are_the_devices_and_those_of_determinism_where_it_is_asked_for():
     cpu = load(None, ["device=cpu", "env_service.env_type=calc"])
     made = engine_environment(for_verl(cpu.config), cpu.settings.device_env)

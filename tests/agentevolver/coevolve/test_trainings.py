@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentevolver.coevolve import trainings
-from agentevolver.coevolve.trainings import ChildTrainings, Training
+from agentevolver.coevolve.trainings import ChildTrainings, Training, without_optimizer
 from agentevolver.errors import ConfigError, TrainingFailed
 from agentevolver.types import Task
 from agentevolver.utils.processes import identify
@@ -100,3 +100,14 @@ async def test_a_training_ends_with_who_waits_for_it(train: Any) -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert identify(pid) is None
+
+
+def test_of_a_finished_training_the_weights_stay_and_the_optimiser_goes(tmp_path: Path) -> None:
+    actor = tmp_path / "global_step_3" / "actor"
+    (actor / "huggingface").mkdir(parents=True)
+    kept = [actor / "model_world_size_2_rank_0.pt", actor / "huggingface" / "model.safetensors"]
+    for path in (*kept, actor / "optim_world_size_2_rank_0.pt", actor / "optim_world_size_2_rank_1.pt"):
+        path.touch()
+    without_optimizer(tmp_path)
+    without_optimizer(tmp_path / "nowhere")
+    assert sorted(path for path in actor.rglob("*") if path.is_file()) == sorted(kept)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from agentevolver.coevolve.checks import check_trainings
+from agentevolver.coevolve.overlays import proposer_overlay, solver_overlay
 from agentevolver.config import devices
 from agentevolver.config.checks import Resolved, load
 from agentevolver.config.coevolve_checks import warnings
+from agentevolver.config.load import resolved_tree
+from agentevolver.config.overlay import check_overlay
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import Role
+from tests.agentevolver.coevolve.models import write_model
 
 ROUNDS = ("device=cpu", "coevolve.enable=true", "env_service.env_type=calc")
 ELSEWHERE = "llm.base_url=http://x llm.api_key_env=null"
@@ -25,12 +31,38 @@ def test_rounds_alone_are_accepted_and_ask_nobody() -> None:
     assert settings.coevolve.enable and settings.roles == ()
 
 
+def test_a_proposer_of_another_architecture_is_refused_before_a_training(tmp_path: Path) -> None:
+    executor, other = write_model(tmp_path / "executor"), write_model(tmp_path / "other", num_hidden_layers=2)
+    for proposer, said in ((executor, ""), (other, "of another architecture"), (tmp_path / "none", "not there")):
+        made = rounds(f"actor_rollout_ref.model.path={executor}", f"coevolve.proposer.path={proposer}")
+        with pytest.raises(ConfigError, match=f"coevolve.proposer.path = .*{said}") if said else nullcontext():
+            check_trainings(resolved_tree(made.config), made.settings)
+
+
+HELD_OUT = (
+    *("env_service.env_type={calc: 1, pocket: 0}", "env_service.environments.pocket.val_splits=[test]"),
+    *("env_service.environments.calc.env_params={max_steps: 9}", "env_service.environments.pocket.val_filter={n: 4}"),
+)
+
+
+def test_other_environments_may_be_evaluated_on_and_are_not_trained_on() -> None:
+    made = load(None, [*ROUNDS[:2], *HELD_OUT])
+    settings, tree = made.settings, resolved_tree(made.config)
+    assert settings.world.env_type == "calc"
+    overlay = solver_overlay(tree, settings, Path("/solver"), tasks=200, start="/start")
+    solver = check_overlay(tree, overlay, "the solver")
+    assert solver.env_service.env_types == ("calc",) and not solver.draws_epochs
+    assert solver.world.params(validation=False) == {"max_steps": 9}
+    proposer = proposer_overlay(tree, settings, Path("/p"), tasks=96, start="/start", executor="/e")
+    assert check_overlay(tree, proposer, "the proposer").env_service.env_types == ("propose",)
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
         (
             "env_service.env_type.calc=1 env_service.env_type.pocket=1",
-            "names calc, pocket, .* one world: name one of calc, python",
+            "names calc, pocket, .* one world: name one of calc, python, and give each of the others the share 0",
         ),
         ("env_service.env_type=propose", "name the world that proposals are for"),
         ("env_service.env_type=pocket", "runs no reference program, which coevolve.gate = executed needs"),

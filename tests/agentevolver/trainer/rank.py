@@ -30,6 +30,7 @@ from verl.utils.torch_dtypes import PrecisionType
 
 from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.config.checks import for_verl, load
+from agentevolver.trainer.sequential import TurnUpdates, hold_learning_rate
 from agentevolver.types import GuidanceUse, Outcome, Step, StopReason, Task, Trajectory
 
 ROOT = Path(__file__).parents[3]
@@ -44,6 +45,16 @@ CASES = {
     "a rank of padding alone": {"tasks": 1, "rollouts": 2, "samples": 1, "last": True},
     "a rank of withdrawn rows alone": {"samples": 1, "failed": ("t1_0", "t1_1", "t1_2", "t1_3"), "last": True},
     "means of sequences": {"failed": ("t1_2",), "aggregation": "seq-mean-token-mean"},
+    "one ratio a row": {"mini": 2, "seed": 20, "mode": "gspo"},
+    "one turn by turns": {"mini": 2, "seed": 20, "mode": "gspo", "order": "reverse"},
+    "three turns by turns": {
+        "mini": 2,
+        "seed": 20,
+        "mode": "gspo",
+        "order": "reverse",
+        "turns": 3,
+        "failed": ("t1_2",),
+    },
 }
 
 
@@ -93,6 +104,9 @@ class Group:
 
     def compute_ref_log_prob(self, batch):
         return self._put(batch, self._run(self.reference.compute_ref_log_prob, batch))
+
+    def hold_learning_rate(self, held):
+        hold_learning_rate(self.actor.actor.engine, held)
 
     def update_actor(self, batch):
         half = batch.extra_info["mini_batch_size"] // 2
@@ -152,7 +166,8 @@ def rollouts(case, seed):
             mask[-1] = 1
             scores = torch.zeros(length)
             scores[-1] = score
-            extra = {"masked": trajectory in failed, "step_ids": [0] * length}
+            turns = CASES[case].get("turns", 1)
+            extra = {"masked": trajectory in failed, "step_ids": [i * turns // length for i in range(length)]}
             rows[f"{trajectory}_{sample}"] = {
                 "prompts": prompt, "responses": ids[len(prompt) :], "input_ids": ids,
                 "position_ids": torch.arange(len(ids)),
@@ -263,12 +278,14 @@ def make_trainer(folder, queue):
     return trainer
 
 
-def use_loss(trainer, aggregation):
-    """Install the loss as the trainer's `_setup` does."""
+def use_loss(trainer, aggregation, mode="vanilla", order=None):
+    """Install the loss as the trainer's `_setup` does, and the order of the turns as its constructor."""
     from agentevolver.trainer.loss import selective_ppo_loss
 
     actor = copy.deepcopy(trainer.config.actor_rollout_ref.actor)
     actor.loss_agg_mode = trainer.config.actor_rollout_ref.actor.loss_agg_mode = aggregation
+    actor.policy_loss.loss_mode = mode
+    trainer._turn_updates = None if order is None else TurnUpdates(order, 0.2)
     loss = partial(selective_ppo_loss, config=omega_conf_to_dataclass(actor), kl_to="reference")
     trainer.actor_rollout_wg.actor.set_loss_fn(loss)
 
@@ -294,8 +311,11 @@ def main(folder):
     for seed, case in enumerate(CASES, start=10):
         actor.reset()
         trainer.config.actor_rollout_ref.actor.ppo_mini_batch_size = CASES[case].get("mini", 1)
-        use_loss(trainer, CASES[case].get("aggregation", "token-mean"))
-        results[case] = step(trainer, queue, case, seed)
+        own = CASES[case]
+        use_loss(trainer, own.get("aggregation", "token-mean"), own.get("mode", "vanilla"), own.get("order"))
+        results[case] = step(trainer, queue, case, own.get("seed", seed))
+    trainer.config.actor_rollout_ref.actor.ppo_mini_batch_size = 1
+    use_loss(trainer, "token-mean")
     # The state after the last case is saved, and loaded by the other number of ranks; then both go on.
     first = next(iter(CASES))
     actor.save_checkpoint(str(folder / f"saved_by_{RANKS}" / "actor"), global_step=1)

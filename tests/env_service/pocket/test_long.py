@@ -6,9 +6,9 @@ from transformers import AutoTokenizer
 from agentevolver.builtin.seed import seed_policy_path
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.families import FAMILIES
-from env_service.environments.pocket.long_env import MIN_CALLS, PocketLongEnv, make_chain, split_long_id
+from env_service.environments.pocket.long_env import LONG, MIN_CALLS, PocketLongEnv, make_chain
 from env_service.environments.pocket.oracle import long_reference
-from env_service.environments.pocket.tasks import SPLITS
+from env_service.environments.pocket.tasks import SPLITS, split_world_id
 from env_service.registry import load, resolve
 
 
@@ -153,7 +153,7 @@ def test_splits_are_pockets_by_sites_seeds_and_wording():
         spec = SPLITS[split]
         assert len(set(ids)) == len(ids)
         for task_id in ids:
-            _, site, seed = split_long_id(task_id)
+            _, site, seed = split_world_id(task_id, LONG)
             assert site in spec.sites and spec.first_seed <= seed < spec.first_seed + spec.n_seeds
     held_out = {FAMILIES[goal.family].wordings[2].split()[0] for goal in make_chain(lists["hard"][0]).goals}
     assert {goal.query.split()[0] for goal in make_chain(lists["hard"][0]).goals} == held_out

@@ -3,7 +3,7 @@ import { chart } from "../chart.js";
 import { h, select, state, failure, number, signed, percent, clock } from "../dom.js";
 
 export const title = "Experience";
-const SORTS = [["newest", "last change"], ["uses", "uses"], ["utility", "success when used"], ["lift", "lift over unguided"], ["support", "times distilled"]];
+const SORTS = [["newest", "last change"], ["uses", "uses"], ["utility", "success when used"], ["lift", "lift over unguided"], ["paired", "paired utility"], ["support", "times distilled"]];
 const KINDS = [["", "any"], ["success", "from successes"], ["failure", "from failures"], ["comparative", "from comparisons"], ["manual", "written by hand"], ["pinned", "pinned"]];
 
 export async function open({ query }) {
@@ -133,6 +133,10 @@ function card(row, workspace) {
       row.scope && h("span", {}, `at ${row.scope}`),
       h("span", {}, row.uses ? `used ${number(row.uses)} ${row.uses === 1 ? "time" : "times"}, ${percent(row.utility)} successful` : "not used yet"),
       row.lift !== null && h("span", { class: row.lift > 0 ? "good" : row.lift < 0 ? "bad" : "" }, `lift ${signed(row.lift, 2)}`),
+      row.paired > 0 && h("span", {
+        class: row.paired_utility > 0 ? "good" : row.paired_utility < 0 ? "bad" : "",
+        title: "guided less unguided half of its groups, shrunk towards 0",
+      }, `utility ${signed(row.paired_utility, 2)} of ${number(row.paired)} ${row.paired === 1 ? "group" : "groups"}`),
       h("span", {}, `distilled ${number(row.support)} ${row.support === 1 ? "time" : "times"}`),
       row.step !== null && h("span", {}, `since step ${row.step}`),
       h("span", { title: row.id }, clock(row.modified)),

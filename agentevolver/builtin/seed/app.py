@@ -1,0 +1,122 @@
+"""Two policies to begin `pocket_app` with, a first try: one size, a weaker and a stronger base.
+
+    python -m agentevolver.builtin.seed.app --base strong --out experiments/seed_app/strong
+    python -m agentevolver.builtin.seed.app --base weak --out experiments/seed_app/weak
+
+Both begin with the shipped policy's weights and imitate the same noisy demonstrator on goals of `pocket_app` and, every
+fourth time, on pocket's short tasks, under made-up names of sites and from seeds that no split has. They differ in how
+often it slips and in whether it takes the lesson of an error. build.json holds the command, the settings and avg@8
+without a hint and with the true one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentevolver.builtin.seed import seed_policy_path
+from agentevolver.builtin.seed.data import FIRST_SEED, N_SEEDS, Example, draw_task_id, endless
+from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
+from agentevolver.builtin.seed.evaluate import evaluate
+from agentevolver.builtin.seed.training import Recipe, save, staged, train
+from env_service.environments.pocket.app_env import AppParams, PocketAppEnv
+from env_service.environments.pocket.app_tasks import APP
+from env_service.environments.pocket.quirks import N_SITES
+
+logger = logging.getLogger(__name__)
+
+# Of a conversation, at most.
+MAX_TOKENS = 640
+SHORT_TASKS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """How a base came about: the demonstrator's habits, and training steps."""
+
+    habits: Habits
+    steps: int
+
+
+BASES: dict[str, Base] = {
+    "strong": Base(Habits(slip=0.05, fix=0.45, hint=0.4), 400),
+    "weak": Base(Habits(slip=0.12, fix=0.2, hint=0.4), 400),
+}
+
+
+def demonstrations(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Example]:
+    """Demonstrations without end; the same seed and habits give the same ones."""
+    rng = random.Random(f"seed-app-{seed}")
+
+    def show() -> Any:
+        if rng.random() < SHORT_TASKS:
+            return demonstrate(draw_task_id(rng), rng, habits)
+        task_id = f"{APP}.k{rng.randrange(N_SITES)}.{FIRST_SEED + rng.randrange(N_SEEDS)}"
+        return demonstrate(task_id, rng, habits, world=PocketAppEnv, slack=AppParams().slack)
+
+    return endless(tokenizer, show)
+
+
+def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int = 8) -> dict[str, Any]:
+    """Train the base of a name, save it to `out` and measure `n` episodes a task of dev; returns what build.json
+    holds."""
+    base = BASES[name]
+    torch.manual_seed(seed)
+    tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())
+    model = AutoModelForCausalLM.from_pretrained(seed_policy_path(), dtype=torch.float32)
+    recipe = Recipe(steps=steps or base.steps, batch=16, lr=3e-3, warmup=20)
+    first = demonstrations(tokenizer, seed, base.habits.at_first())
+    then = demonstrations(tokenizer, seed + 1, base.habits)
+    stream = staged(first, then, recipe, random.Random(f"seed-app-batches-{seed}"))
+    loss = train(model, tokenizer, recipe, stream)
+    seconds = time.process_time()
+    save(model, tokenizer, out)
+    measured = {}
+    for hint in (False, True):
+        report = evaluate(model, tokenizer, "dev", n=n, hint=hint, seed=seed, world=PocketAppEnv, max_tokens=MAX_TOKENS)
+        measured["dev with hint" if hint else "dev"] = {
+            f"avg@{n}": round(report.avg, 4),
+            f"best@{n}": round(report.best, 4),
+            "steps": round(report.steps, 2),
+            "errors": round(report.errors, 2),
+            "unfinished": round(report.unfinished, 3),
+        }
+    facts = {
+        "command": f"python -m agentevolver.builtin.seed.app --base {name} --seed {seed} --steps {recipe.steps}",
+        "torch": torch.__version__,
+        "recipe": asdict(recipe),
+        "habits": asdict(base.habits),
+        "train_loss": round(loss, 4),
+        "train_cpu_seconds": round(seconds),
+        "sampled at temperature 1": measured,
+    }
+    (out / "build.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return facts
+
+
+def main() -> None:
+    """Command line; see --help."""
+    parser = argparse.ArgumentParser(prog="python -m agentevolver.builtin.seed.app", description=__doc__.split("\n")[0])
+    parser.add_argument("--base", choices=sorted(BASES), required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, help="training steps; those of the base unless given")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(1)
+    for name, values in build(args.base, args.out, args.seed, args.steps)["sampled at temperature 1"].items():
+        logger.info("%s: %s", name, values)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Update of one turn after the other (SeeUPO, arXiv 2602.06554), on rows that hold whole trajectories.
+
+A training step takes one update for each turn, on the tokens of that turn alone. After each, every trajectory's ratio
+of that turn is multiplied into its running ratio, and the advantages of the turns to come are multiplied by that:
+
+    s_k = clip(exp(mean over the turn's tokens of (log pi_now - log pi_old)), 1 - c, 1 + c)
+    M   = clip(M s_k, 1 - c, 1 + c)                 1 at the beginning of a training step
+    A_j = M A_j                                     for each turn j that is not updated yet
+
+`step_ids` say which turn sampled a token, so that nothing is split or padded. A trajectory without the turn takes no
+part in its update, and keeps its M. A training step is one tick of the learning rate's schedule.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from torch import Tensor
+from transfer_queue import KVBatchMeta
+from verl.workers.utils.padding import response_from_nested
+
+from agentevolver.config.schema import UpdateOrder
+from agentevolver.trainer.batch import plain
+from agentevolver.trainer.loss import SUM
+from agentevolver.trainer.update import arrange, update_actor
+from agentevolver.types import RowKey
+
+
+def turn_order(turns: Sequence[int], order: UpdateOrder, seed: int = 0) -> list[int]:
+    """Return the turns in the order of their updates; `seed` is read for "random" alone."""
+    ordered = sorted(turns, reverse=order == "reverse")
+    if order != "random":
+        return ordered
+    generator = torch.Generator().manual_seed(seed)
+    return [ordered[i] for i in torch.randperm(len(ordered), generator=generator).tolist()]
+
+
+def turn_masks(masks: Sequence[Tensor], step_ids: Sequence[Tensor], turn: int) -> list[Tensor]:
+    """Return each row's mask (R_i) with the tokens of one turn alone."""
+    return [mask * (ids == turn).to(mask.dtype) for mask, ids in zip(masks, step_ids, strict=True)]
+
+
+def turn_ratios(
+    differences: Sequence[Tensor], masks: Sequence[Tensor], owners: Sequence[int], count: int, clip: float
+) -> Tensor:
+    """Return the clipped ratio of a turn for each trajectory, float64 (count); 1 where none of its tokens is masked in.
+
+    Args:
+        differences: log-prob now minus that before the training step, R_i a row.
+        masks: the turn's tokens, R_i a row.
+        owners: the trajectory of each row, in 0..count - 1; several rows may be samples of one.
+        count: how many trajectories there are.
+        clip: the ratio is held in 1 - clip..1 + clip.
+    """
+    total, tokens = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
+    for difference, mask, owner in zip(differences, masks, owners, strict=True):
+        weight = mask.double()
+        total[owner] += (difference.double() * weight).sum()
+        tokens[owner] += weight.sum()
+    return torch.exp(total / tokens.clamp(min=1.0)).clamp(1.0 - clip, 1.0 + clip)
+
+
+def next_running(running: Tensor, ratios: Tensor, clip: float) -> Tensor:
+    """Return the running ratios after another turn's, within 1 - clip..1 + clip."""
+    return (running * ratios).clamp(1.0 - clip, 1.0 + clip)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUpdates:
+    """How a training step's turns are updated: in which order, and with which clip of the running ratio."""
+
+    order: UpdateOrder
+    clip: float
+
+    def update(
+        self,
+        workers: Any,
+        batch: KVBatchMeta,
+        rows: Sequence[int],
+        actor: Any,
+        *,
+        steps: int,
+        ranks: int,
+        multiple: int,
+        temperature: float,
+        seed: int,
+    ) -> dict[str, Any]:
+        """Update the policy turn by turn and return the metrics; masks and advantages in the queue are those of before
+        afterwards, whatever happened.
+
+        Metrics of verl's are means over the turns' updates, sums over tokens are sums, the learning rate is the last
+        one; `actor/turns` and `actor/turn_ratio/...` tell of M.
+
+        Args:
+            workers: the actor's worker group, which can `hold_learning_rate`.
+            batch: the step's rows.
+            rows: the places of those that are trained on.
+            actor: the section `actor_rollout_ref.actor`.
+            steps: optimiser steps of a turn.
+            ranks: data-parallel ranks.
+            multiple: what the number of rows of an update must be a multiple of.
+            temperature: what the rows were sampled at.
+            seed: draws a random order.
+        """
+        table = _Table.read(batch, [batch.keys[i] for i in rows])
+        running = torch.ones(table.trajectories, dtype=torch.float64)
+        order = turn_order(table.turns, self.order, seed)
+        found: list[dict[str, Any]] = []
+        try:
+            for place, turn in enumerate(order):
+                is_last = place == len(order) - 1
+                masks = turn_masks(table.masks, table.step_ids, turn)
+                own = [i for i, mask in enumerate(masks) if bool(mask.any())]
+                table.put(masks, [a * running[o] for a, o in zip(table.advantages, table.owners, strict=True)])
+                part = _part(batch, [rows[i] for i in own], multiple)
+                arrange(part, range(len(own)), ranks, steps)
+                workers.hold_learning_rate(not is_last)
+                found.append(update_actor(workers, part, actor, steps, temperature))
+                if not is_last:
+                    now = _log_probs(workers, part, [table.keys[i] for i in own], temperature)
+                    ratios = turn_ratios(
+                        [new - table.old[i] for new, i in zip(now, own, strict=True)],
+                        [masks[i] for i in own],
+                        [table.owners[i] for i in own],
+                        table.trajectories,
+                        self.clip,
+                    )
+                    running = next_running(running, ratios, self.clip)
+        finally:
+            table.put(table.masks, table.advantages)
+            workers.hold_learning_rate(False)
+        return merged(found) | _told(running, self.clip, len(order))
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows of a training step, N of them: mask, advantages, log-probs before (R_i each), turn of each token,
+    trajectory of each row."""
+
+    partition: str | None
+    keys: list[str]
+    masks: list[Tensor]
+    advantages: list[Tensor]
+    old: list[Tensor]
+    step_ids: list[Tensor]
+    owners: list[int]
+
+    @classmethod
+    def read(cls, batch: KVBatchMeta, keys: list[str]) -> _Table:
+        fields = ["response_mask", "advantages", "old_log_probs", "extra_fields"]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+        masks, advantages, old = ([row.clone() for row in data[name].unbind()] for name in fields[:3])
+        step_ids = [torch.tensor(plain(one)["step_ids"]) for one in data["extra_fields"]]
+        places: dict[str, int] = {}
+        owners = [places.setdefault(RowKey.of(key).trajectory_id, len(places)) for key in keys]
+        return cls(batch.partition_id, keys, masks, advantages, old, step_ids, owners)
+
+    @property
+    def trajectories(self) -> int:
+        return max(self.owners, default=-1) + 1
+
+    @property
+    def turns(self) -> list[int]:
+        """The turns of which a token is trained on."""
+        pairs = zip(self.masks, self.step_ids, strict=True)
+        return sorted({turn for mask, ids in pairs for turn in ids[mask.bool()].tolist() if turn >= 0})
+
+    def put(self, masks: Sequence[Tensor], advantages: Sequence[Tensor]) -> None:
+        """Have the workers see these."""
+        scaled = [row.to(old.dtype) for row, old in zip(advantages, self.advantages, strict=True)]
+        columns = {"response_mask": list(masks), "loss_mask": list(masks), "advantages": scaled}
+        fields = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
+        tq.kv_batch_put(
+            keys=self.keys, partition_id=self.partition, fields=TensorDict(fields, batch_size=len(self.keys))
+        )
+
+
+def _part(batch: KVBatchMeta, own: Sequence[int], multiple: int) -> KVBatchMeta:
+    """Return the batch of these rows, filled up to a multiple with others, which have no token of the turn."""
+    taken = set(own)
+    lacking = -len(own) % multiple
+    filling = [i for i in range(len(batch.keys)) if i not in taken][:lacking]
+    part = batch.select_keys([batch.keys[i] for i in (*own, *filling)])
+    # It shares with the batch what an update changes.
+    part.fields, part.extra_info = copy.copy(batch.fields), dict(batch.extra_info or {})
+    return part
+
+
+def _log_probs(workers: Any, part: KVBatchMeta, keys: list[str], temperature: float) -> list[Tensor]:
+    """Return the log-probs of rows' responses (R_i each) under the policy as it is now; verl's column of the update
+    stays what it is."""
+    part.extra_info.update(calculate_entropy=False, compute_loss=False, temperature=temperature)
+    workers.compute_log_prob(part)
+    data = tq.kv_batch_get(keys=keys, partition_id=part.partition_id, select_fields=["log_probs", "response_mask"])
+    return list(response_from_nested(data["log_probs"], data["response_mask"]).unbind())
+
+
+def merged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the metrics of several updates as those of one training step."""
+    metrics: dict[str, Any] = {}
+    for name in {name: None for one in found for name in one}:
+        values = [float(one[name]) for one in found if name in one]
+        if name.endswith(SUM) or name == "actor/optimiser_steps":
+            metrics[name] = sum(values)
+        else:
+            metrics[name] = values[-1] if name == "actor/lr" else fmean(values)
+    return metrics
+
+
+def _told(running: Tensor, clip: float, turns: int) -> dict[str, float]:
+    told = {"actor/turns": float(turns)}
+    if len(running):
+        at_bound = ((running - 1.0).abs() >= clip - 1e-9).double().mean()
+        told |= {
+            "actor/turn_ratio/mean": float(running.mean()),
+            "actor/turn_ratio/min": float(running.min()),
+            "actor/turn_ratio/max": float(running.max()),
+            "actor/turn_ratio/clipped": float(at_bound),
+        }
+    return told
+
+
+def hold_learning_rate(engine: Any, held: bool) -> None:
+    """Have an engine's updates leave the schedule of the learning rate where it is, or go on with it.
+
+    verl ends each call of `update_actor` with a tick.
+    """
+    if held:
+        engine.lr_scheduler_step = lambda: engine.lr_scheduler.get_last_lr()[0]
+    else:
+        vars(engine).pop("lr_scheduler_step", None)

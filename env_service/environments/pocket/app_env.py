@@ -1,0 +1,51 @@
+"""PocketWorld in the paper's regime: one long goal, few tasks, one outcome at the end.
+
+Calls, words, sites and what they want are pocket's; what a goal asks for is in `app_tasks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from env_service.environments.pocket.app_tasks import APP, app_task_ids, app_world, make_app_task
+from env_service.environments.pocket.env import PocketEnv, PocketParams
+from env_service.environments.pocket.tasks import OPEN, Task, read_list_params, split_world_id
+from env_service.environments.pocket.world import World
+
+MAX_CALLS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class AppParams(PocketParams):
+    """Pocket's, with more calls beyond the reference solution; an episode never has more than `MAX_CALLS`."""
+
+    slack: int = 8
+    explore_steps: int = 12
+
+
+class PocketAppEnv(PocketEnv):
+    """One goal across three apps or more; parameters are `AppParams`."""
+
+    @staticmethod
+    def _usual() -> PocketParams:
+        return AppParams()
+
+    def _begin(self) -> None:
+        kind, site, seed = split_world_id(self.task_id, APP)
+        task = None if kind == OPEN else make_app_task(self.task_id)
+        self.world: World = app_world(site, task.world_seed if task else f"open-{seed}", self._settings.syntax)
+        self.task: Task | None = None if self._settings.is_open_query else task
+        self.max_steps = self._settings.explore_steps
+        if self.task:
+            self.max_steps = min(MAX_CALLS, len(self.task.solution) + self._settings.slack)
+        self.steps = 0
+        self.errors = 0
+
+    @staticmethod
+    def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
+        """Return the ids of train, dev, test or hard, `n` of them. Raises ValueError."""
+        params = params or {}
+        if "levels" in params:
+            raise ValueError("the tasks of pocket_app have no levels, remove the parameter; the query list takes n")
+        return app_task_ids(split, read_list_params(params)[0])

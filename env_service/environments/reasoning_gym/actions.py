@@ -1,0 +1,51 @@
+"""The answer of a message, or why it holds none. Nothing raises for what a model may write."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from env_service.environments.reasoning_gym.prompts import TOOL_NAME
+from env_service.tool_calls import BadCall, ToolCall
+
+LONGEST_ANSWER = 20_000
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The final answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No answer; `reason` says so to the agent."""
+
+    reason: str
+
+
+def parse(text: str) -> Answer | Nothing:
+    """Read the last `<answer>...</answer>` behind a message's thoughts."""
+    found = _TAGGED.findall(text.rsplit("</think>", 1)[-1])
+    if not found:
+        return Nothing("This message holds no answer: write it between <answer> and </answer>.")
+    return _answer(found[-1])
+
+
+def answer_of_call(call: ToolCall | BadCall) -> Answer | Nothing:
+    """Read a native call of the tool."""
+    if isinstance(call, BadCall):
+        return Nothing(call.reason)
+    if call.name != TOOL_NAME:
+        return Nothing(f"there is no tool {call.name[:40]!r}, the only one is {TOOL_NAME}")
+    if set(call.arguments) != {"answer"} or isinstance(call.arguments["answer"], bool | dict | list | None):
+        return Nothing(f"{TOOL_NAME} takes one text, `answer`")
+    return _answer(str(call.arguments["answer"]))
+
+
+def _answer(text: str) -> Answer | Nothing:
+    if len(text) > LONGEST_ANSWER:
+        return Nothing(f"The answer has {len(text)} characters, of which {LONGEST_ANSWER} are read.")
+    return Answer(text.strip()) if text.strip() else Nothing("The answer is empty.")

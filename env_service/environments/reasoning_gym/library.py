@@ -1,0 +1,148 @@
+"""The package reasoning-gym, seen from the service: it lies in a folder of its own and runs in a sandbox alone.
+
+Its scorers evaluate what an agent wrote (as Python, as formulas), and one of its generators runs code of a data set. So
+nothing of it is imported here: a sandbox without network and files makes questions and gives verdicts, and an answer on
+which it hangs is wrong. What a scorer would evaluate is looked at before (`screen`), so that no answer is code; and a
+sandbox that has evaluated one is used no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from env_service.environments.python_tool.sandbox.host import Limits, RunResult, Sandbox
+from env_service.environments.reasoning_gym.screen import EVALUATED, is_harmless
+
+SETUP = "bash env_service/environments/reasoning_gym/setup.sh"
+ROOT_VARIABLE = "REASONING_GYM_ROOT"
+_DEFAULT_ROOT = Path(__file__).resolve().parents[3] / ".venvs" / "reasoning_gym"
+_GENERATORS = Path(__file__).with_name("generators.py")
+# Its imports alone take two seconds of an idle core, and a large puzzle one more.
+LIMITS = Limits(wall_s=30.0, cpu_s=24 * 3600, memory_mb=4096, output_bytes=1024 * 1024)
+
+
+class NotInstalled(RuntimeError):
+    """The package is not there; the message says how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A question, and an answer that is right; None where the package tells none."""
+
+    question: str
+    answer: str | None
+
+
+class Library:
+    """The generators; safe for several threads, which take turns.
+
+    Args:
+        root: the folder that `setup.sh` fills.
+        limits: of the sandbox; a verdict that takes longer is a wrong answer's.
+    """
+
+    _shared: ClassVar[Library | None] = None
+    _sharing: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, root: Path, limits: Limits = LIMITS) -> None:
+        if not (root / "reasoning_gym" / "__init__.py").is_file():
+            raise NotInstalled(
+                f"reasoning-gym is not installed: there is no {root / 'reasoning_gym'}. Run `{SETUP}`, or set "
+                f"{ROOT_VARIABLE} to the folder that it filled"
+            )
+        self._packages = tuple(str(path.resolve()) for path in sorted(root.iterdir()) if path.name != "bin")
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._sandbox: Sandbox | None = None
+        self._levels: dict[str, list[int]] | None = None
+        self.item = lru_cache(maxsize=4096)(self._item)
+
+    @classmethod
+    def shared(cls) -> Library:
+        """Return the one of this process; raises NotInstalled."""
+        with cls._sharing:
+            if cls._shared is None:
+                cls._shared = cls(root_folder())
+            return cls._shared
+
+    @property
+    def levels(self) -> Mapping[str, list[int]]:
+        """The levels of each generator, by name."""
+        with self._lock:
+            if self._levels is None:
+                self._levels = self._answered("catalogue()")
+            return self._levels
+
+    def _item(self, name: str, level: int, seed: int) -> Item:
+        """Return a task's item; raises RuntimeError where the package fails to make it."""
+        with self._lock:
+            return Item(**self._answered(f"item({name!r}, {level}, {seed})"))
+
+    def verdict(self, name: str, level: int, seed: int, answer: str) -> float:
+        """Return the score of an answer in 0..1: 1 is right, what lies between is the package's partial credit."""
+        known = self.item(name, level, seed).answer
+        if known is not None and answer.strip() == known.strip():
+            return 1.0
+        return self.scored(name, level, seed, answer) if is_harmless(name, answer) else 0.0
+
+    def scored(self, name: str, level: int, seed: int, answer: str) -> float:
+        """Return what the package's scorer says, of an answer that it may evaluate; see `verdict`."""
+        call = f"verdict({name!r}, {level}, {seed}, {answer!r})"
+        with self._lock:
+            try:
+                return float(self._answered(call))
+            except _Ended:  # it hangs, or takes all memory there is: whoever wrote it gets nothing for that
+                return 0.0
+            finally:
+                if name in EVALUATED:
+                    self._close()
+
+    def close(self) -> None:
+        """End the sandbox; the next call starts another."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            sandbox.close()
+
+    def _answered(self, call: str) -> Any:
+        """Return what a call of `generators` gives; raises `_Ended` where the sandbox did not survive it, RuntimeError
+        where the call failed."""
+        if self._sandbox is None:
+            self._sandbox = Sandbox(self._limits, self._packages)
+            begun = self._sandbox.run(_GENERATORS.read_text(encoding="utf-8"))
+            if begun.status != "ok":
+                self._close()
+                raise RuntimeError(f"reasoning-gym does not start ({begun.status}): {begun.output[-400:]}")
+        nonce = secrets.token_hex(8)
+        result = self._sandbox.run(f"said = json.dumps({call})\nprint()\nprint({nonce!r}, said)")
+        if not result.alive:
+            self._close()
+            raise _Ended(f"reasoning-gym ended in {call[:80]}: {result.status}")
+        return _told(result, nonce, call)
+
+
+def root_folder() -> Path:
+    """Return the folder that the environment variable or the default names."""
+    return Path(os.environ.get(ROOT_VARIABLE) or _DEFAULT_ROOT)
+
+
+class _Ended(RuntimeError):
+    """The sandbox did not survive a call."""
+
+
+def _told(result: RunResult, nonce: str, call: str) -> Any:
+    lines = [line for line in result.output.splitlines() if line.startswith(nonce)]
+    if result.status != "ok" or not lines:
+        raise RuntimeError(f"reasoning-gym failed in {call[:80]}: {result.output[-400:]}")
+    return json.loads(lines[-1].removeprefix(nonce))

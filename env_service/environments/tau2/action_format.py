@@ -1,0 +1,11 @@
+"""The action format of tau2: function calls; a message without one is said to the customer."""
+
+from __future__ import annotations
+
+from env_service.action_format import ToolCallFormat
+
+
+class Format(ToolCallFormat):
+    """Function calls; an episode without a task ends with the first message that holds none."""
+
+    exploration = (3, 20)

@@ -1,0 +1,120 @@
+"""Databases of episodes, forked from the one that was parsed: a record is copied when it is first asked for by its key.
+
+A plain environment parses its database again (240 ms in airline) and a deep copy takes as long. Here an episode's
+tables begin as tables of the shared records. `table[key]` puts a copy in the record's place and returns that;
+going through a table (`values`, `items`) shows what stands there, which the package's tools only read.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from env_service.environments.tau2.package import Domain
+
+
+class ForkedTable(dict[str, Any]):
+    """A table whose records are the shared ones until they are asked for by key, or set."""
+
+    def __init__(self, shared: dict[str, Any]) -> None:
+        super().__init__(shared)
+        self.touched: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        record = super().__getitem__(key)
+        if key in self.touched:
+            return record
+        self[key] = copy.deepcopy(record)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.touched.add(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        self.touched.add(key)
+        super().__delitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the episode's own record, or `default`."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove a record and return the episode's own copy of it."""
+        if key not in self and default:
+            return default[0]
+        value = self[key]
+        del self[key]
+        return value
+
+
+def fork(shared: Any) -> Any:
+    """Return a database of the same class for one episode; nothing that is done to it changes `shared`."""
+    fields = {name: getattr(shared, name) for name in type(shared).model_fields}
+    return type(shared).model_construct(
+        **{
+            name: ForkedTable(value) if isinstance(value, dict) else copy.deepcopy(value)
+            for name, value in fields.items()
+        }
+    )
+
+
+def new_environment(domain: Domain, *, solo: bool = False) -> Any:
+    """Return an environment of the package with databases of its own, before a task's initial state is set."""
+    if domain.user_tools is None:
+        return domain.environment(domain.name, domain.policy, domain.tools(fork(domain.database)))
+    made = domain.environment(
+        domain.name,
+        domain.solo_policy if solo else domain.policy,
+        domain.tools(fork(domain.database)),
+        domain.user_tools(copy.deepcopy(domain.user_database)),
+    )
+    made.solo_mode = solo
+    return made
+
+
+def set_initial_state(environment: Any, task: Any) -> None:
+    """Bring an environment to where a task begins, as the package does."""
+    initial = task.initial_state
+    environment.set_state(
+        initialization_data=initial.initialization_data if initial else None,
+        initialization_actions=initial.initialization_actions if initial else None,
+        message_history=(initial.message_history or []) if initial else [],
+    )
+
+
+def changes(database: Any, shared: Any) -> dict[str, Any]:
+    """Return how a forked database differs from the shared one, as JSON values: table -> key -> record, None for one
+    that is gone. Two databases are equal for the package (its hash) exactly if their changes are."""
+    found: dict[str, Any] = {}
+    for name in type(shared).model_fields:
+        value, before = getattr(database, name), getattr(shared, name)
+        if not isinstance(value, ForkedTable):
+            now = plain(value)
+            differing = {} if now == plain(before) else {"": now}
+        else:
+            differing = {}
+            for key in sorted(value.touched, key=str):
+                now = plain(dict.get(value, key))
+                if now != plain(before.get(key)):
+                    differing[str(key)] = now
+        if differing:
+            found[name] = differing
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Return what the package's hash sees of a value: its dump as JSON, what JSON has no word for as text."""
+    return json.loads(json.dumps(_dumped(value), default=str))
+
+
+def _dumped(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(warnings=False)
+    if isinstance(value, dict):
+        return {key: _dumped(item) for key, item in value.items()}
+    return [_dumped(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,238 @@
+"""Who the agent talks to: a language model that plays the user as the benchmark does, or a script for tests.
+
+A user answers what the agent says with a message, or with calls of tools of its own (telecom: its phone), whose results
+it is told before it speaks again. `###STOP###`, `###TRANSFER###` or `###OUT-OF-SCOPE###` in its message end the
+episode, as in the benchmark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import httpx
+
+from env_service.environments.tau2.package import Domain, prompt, user_guidelines
+from env_service.environments.tau2.prompts import GREETING, OUT_OF_SCOPE, STOP, TRANSFER
+from env_service.tool_calls import ToolCall, structured_calls
+
+USERS = ("scripted", "llm", "solo")
+MOST_CALLS = 20
+"""Times that a user may call its tools before it has to speak."""
+
+_TRIES = 3
+_TIMEOUT_S = 60.0
+
+
+class UserFailed(RuntimeError):
+    """The user said nothing: the episode is lost and has no grade."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a user does: it says `content`, or calls tools."""
+
+    content: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def ends(self) -> bool:
+        """Whether the message ends the episode."""
+        return not self.calls and any(token in self.content for token in (STOP, TRANSFER, OUT_OF_SCOPE))
+
+
+class User(Protocol):
+    """One user in one episode."""
+
+    def hears(self, said: str) -> Turn:
+        """Answer what the agent says; the first time its greeting. Raises UserFailed."""
+
+    def sees(self, results: Sequence[str]) -> Turn:
+        """Go on after the results of the calls of the last turn. Raises UserFailed."""
+
+
+@dataclass
+class ScriptedUser:
+    """Tells the task's request, then a line of what it knows and wants for each message of the agent, agrees once, and
+    stops. It does what a message names of its tools: `toggle_data`, or `set_wifi_calling({"enabled": false})`.
+
+    For tests and for runs without a language model. It understands nothing: numbers made with it are no results of the
+    benchmark.
+    """
+
+    task: Any
+    tools: frozenset[str]
+    _lines: list[str] | None = None
+    _asked: tuple[ToolCall, ...] = ()
+    _agreed: bool = False
+
+    def hears(self, said: str) -> Turn:
+        if self._lines is None:
+            request, *self._lines = _lines_of(self.task)
+            return Turn(request)
+        if "transferred to a human" in said.casefold():
+            return Turn(TRANSFER)
+        self._asked = tuple(self._calls_in(said))
+        if self._asked:
+            return Turn(calls=self._asked)
+        if self._lines:
+            return Turn(self._lines.pop(0))
+        if not self._agreed:
+            self._agreed = True
+            return Turn("Yes, please go ahead.")
+        return Turn(STOP)
+
+    def sees(self, results: Sequence[str]) -> Turn:
+        names = (call.name for call in self._asked)
+        return Turn("\n".join(f"{name}: {result}" for name, result in zip(names, results, strict=True)))
+
+    def _calls_in(self, said: str) -> list[ToolCall]:
+        calls: list[ToolCall] = []
+        for match in re.finditer(r"\b([a-z]+(?:_[a-z]+)+)\b", said):
+            if match[1] not in self.tools or len(calls) == MOST_CALLS:
+                continue
+            arguments: Any = {}
+            if said.startswith("(", match.end()):
+                try:
+                    arguments, _ = json.JSONDecoder().raw_decode(said, match.end() + 1)
+                except (ValueError, RecursionError):
+                    arguments = {}
+            calls.append(ToolCall(match[1], arguments if isinstance(arguments, dict) else {}))
+        return calls
+
+
+@dataclass
+class LlmUser:
+    """A language model with the benchmark's guidelines, the task's scenario and, in telecom, the phone's tools."""
+
+    endpoint: Endpoint
+    system: str
+    tools: tuple[dict[str, Any], ...]
+    _messages: list[dict[str, Any]] = field(default_factory=list)
+    _asked: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, domain: Domain, task: Any, endpoint: Endpoint) -> LlmUser:
+        """Return the user of a task."""
+        guidelines = user_guidelines(with_tools=bool(domain.user_schemas))
+        system = prompt("SYSTEM_PROMPT", "user/user_simulator.py").format(
+            global_user_sim_guidelines=guidelines, instructions=str(task.user_scenario)
+        )
+        return cls(endpoint, system, domain.user_schemas)
+
+    def hears(self, said: str) -> Turn:
+        self._messages.append({"role": "user", "content": said})
+        return self._speak()
+
+    def sees(self, results: Sequence[str]) -> Turn:
+        for name, result in zip(self._asked, results, strict=True):
+            self._messages.append({"role": "tool", "tool_call_id": name, "content": result})
+        return self._speak()
+
+    def _speak(self) -> Turn:
+        said = self.endpoint.reply([{"role": "system", "content": self.system}, *self._messages], self.tools)
+        calls = [call for call in structured_calls(said) if isinstance(call, ToolCall)][:MOST_CALLS]
+        content = str(said.get("content") or "").rpartition("</think>")[2].strip()
+        if not calls and not content:
+            raise UserFailed("the language model that plays the user (ENV_TAU2_USER_URL) said nothing")
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if calls:
+            self._asked = [call.id or f"user_{len(self._messages)}_{i}" for i, call in enumerate(calls)]
+            message["tool_calls"] = [
+                {
+                    "id": name,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+                }
+                for name, call in zip(self._asked, calls, strict=True)
+            ]
+        self._messages.append(message)
+        return Turn(content, tuple(calls))
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The address of the model that plays users. The key never appears in a repr, nor in an error."""
+
+    url: str
+    model: str
+    key: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None) -> Endpoint:
+        """Return the endpoint that the service's variables name; raises ValueError if they name none."""
+        source = os.environ if environ is None else environ
+        url, model = source.get("ENV_TAU2_USER_URL"), source.get("ENV_TAU2_USER_MODEL")
+        if not url or not model:
+            raise ValueError(
+                "user=llm needs ENV_TAU2_USER_URL (up to /v1) and ENV_TAU2_USER_MODEL where the service starts, and "
+                "ENV_TAU2_USER_KEY with --pass-env ENV_TAU2_USER_KEY if the model asks for a key"
+            )
+        return cls(url.rstrip("/"), model, source.get("ENV_TAU2_USER_KEY"))
+
+    def reply(self, messages: list[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the model's message; raises UserFailed."""
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        body: dict[str, Any] = {"model": self.model, "temperature": 0, "messages": messages}
+        if tools:
+            body["tools"] = list(tools)
+        reason = ""
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(2.0 ** (attempt - 1))
+            try:
+                response = httpx.post(f"{self.url}/chat/completions", json=body, headers=headers, timeout=_TIMEOUT_S)
+                response.raise_for_status()
+                message = response.json()["choices"][0]["message"]
+                if isinstance(message, dict):
+                    return message
+                reason = "its answer holds no message"
+            except httpx.HTTPStatusError as error:
+                reason = f"HTTP {error.response.status_code}"
+                if error.response.status_code < 500 and error.response.status_code not in (408, 429):
+                    break
+            except httpx.HTTPError as error:
+                reason = f"{type(error).__name__}: {error}"
+            except (ValueError, KeyError, IndexError, TypeError) as error:
+                reason = f"its answer is no chat completion ({type(error).__name__})"
+        raise UserFailed(f"the model {self.model!r} at {self.url} that plays the user failed: {reason}")
+
+
+def user_of(kind: str, domain: Domain, task: Any) -> User | None:
+    """Return the user of an episode, None for `solo`; raises ValueError where there is no such user."""
+    if kind not in USERS:
+        raise ValueError(f"parameter user={kind!r} is not one of {', '.join(USERS)}")
+    if kind == "solo":
+        if domain.solo_policy is None or task.ticket is None:
+            raise ValueError(
+                f"user=solo is for tasks with a ticket, all of telecom's; those of {domain.name} need a user. "
+                "`domains: [telecom]` lists no others"
+            )
+        return None
+    if kind == "llm":
+        return LlmUser.of(domain, task, Endpoint.read())
+    names = frozenset(schema["function"]["name"] for schema in domain.user_schemas)
+    return ScriptedUser(task, names)
+
+
+def first_message(user: User) -> str:
+    """Return what a user answers to the agent's greeting; raises UserFailed if it does anything else."""
+    turn = user.hears(GREETING)
+    if turn.calls:
+        raise UserFailed("the user called tools before it had said what it wants")
+    return turn.content
+
+
+def _lines_of(task: Any) -> list[str]:
+    """Return what a scripted user says, in its order; the first line is the request."""
+    told = task.user_scenario.instructions
+    if isinstance(told, str):
+        return [told]
+    parts = (told.known_info, told.unknown_info, told.task_instructions)
+    lines = [line.strip() for part in parts for line in (part or "").splitlines()]
+    return [told.reason_for_call.strip(), *filter(None, lines)]

@@ -1,0 +1,89 @@
+"""Diagnosis of failed trajectories: which step went wrong, with which tool, and in which way; never a score.
+
+First what the environment said (`PlainFormat.fault` reads it), then the task's reference solution where there is one,
+then the attributor's labels where there are some. Where none of them tells, the diagnosis is that it ended wrongly. One
+diagnosis of each tool and kind, in the order of the steps; a trajectory that succeeded, or was not graded, has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agentevolver.types import Diagnosis, LabelStatus, StopReason, Trajectory
+from task_manager.actions import PlainFormat
+from task_manager.tasks import solution_of
+
+# What can be wrong with a step. `missing_call`: something had to be called before, or never was; `no_recovery`: the
+# very call that was refused, again; `judged`: a judge labels it BAD; the last two say how an episode without another
+# fault ended.
+KINDS = (
+    *("malformed", "wrong_argument", "missing_call", "refused", "no_recovery", "judged"),
+    *("out_of_steps", "wrong_outcome"),
+)
+WORDS = 160
+
+
+def diagnose(trajectory: Trajectory, fmt: PlainFormat) -> tuple[Diagnosis, ...]:
+    """Return what went wrong in a trajectory, read by its environment's action format."""
+    if trajectory.outcome is None or trajectory.outcome.success or not trajectory.steps:
+        return ()
+    for found in (_said(trajectory, fmt), _missed(trajectory, fmt), _labelled(trajectory, fmt)):
+        first = {(one.tool, one.kind): one for one in reversed(list(found))}
+        if first:
+            return tuple(sorted(first.values(), key=lambda one: one.step))
+    return (_ended(trajectory, fmt),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    action: str
+    words: str
+
+
+def _said(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
+    """Yield the faults that the environment told of."""
+    refused: set[_Refusal] = set()
+    for place, step in enumerate(trajectory.steps):
+        if step.kind != "action":
+            continue
+        found = fmt.fault(step.action, step.observation)
+        if found is None:
+            continue
+        kind, words = found
+        refusal = _Refusal(step.action.strip(), words)
+        yield Diagnosis(place, "no_recovery" if refusal in refused else kind, fmt.signature(step.action), words[:WORDS])
+        refused.add(refusal)
+
+
+def _missed(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
+    """Yield the calls of the reference solution whose tool was never called, or else never with these arguments."""
+    taken = [step.action.strip() for step in trajectory.steps if step.kind == "action"]
+    tools = {fmt.signature(action) for action in taken}
+    last = len(trajectory.steps) - 1
+    wanted = [action for action in solution_of(trajectory.task) if fmt.answer_of(action) is None]
+    missing = [action for action in wanted if fmt.signature(action) not in tools]
+    kind = "missing_call" if missing else "wrong_argument"
+    for action in missing or [action for action in wanted if action.strip() not in taken]:
+        yield Diagnosis(last, kind, fmt.signature(action), f"the reference has {action.strip()}"[:WORDS])
+
+
+def _labelled(trajectory: Trajectory, fmt: PlainFormat) -> Iterator[Diagnosis]:
+    """Yield the steps that a judge labelled BAD."""
+    told = trajectory.attribution
+    if told is None or told.status is not LabelStatus.LABELLED:
+        return
+    analyses = told.analyses or ("",) * len(told.good)
+    for place, (good, words, step) in enumerate(zip(told.good, analyses, trajectory.steps, strict=False)):
+        if not good:
+            yield Diagnosis(place, "judged", fmt.signature(step.action), words[:WORDS])
+
+
+def _ended(trajectory: Trajectory, fmt: PlainFormat) -> Diagnosis:
+    acted = [place for place, step in enumerate(trajectory.steps) if step.kind == "action"] or [0]
+    # The action before the one that ended the episode, where that was an answer.
+    said = fmt.answer_of(trajectory.steps[acted[-1]].action) is not None
+    place = acted[-2] if said and len(acted) > 1 else acted[-1]
+    kind = "wrong_outcome" if trajectory.stop_reason is StopReason.FINISHED else "out_of_steps"
+    reason = trajectory.outcome.reason if trajectory.outcome is not None else ""
+    return Diagnosis(place, kind, fmt.signature(trajectory.steps[place].action), reason[:WORDS])

@@ -1,0 +1,87 @@
+"""Signals of training: what a task's history of success rates says about it.
+
+A visit is one rollout group of a task in a step; failed rollouts count for nothing. A task is `forgotten` if it was
+solved once and is not any more, `uncertain` if it is solved sometimes, `stuck` if its last visits brought nothing,
+`mastered` if they all succeeded, and none of these otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentevolver.types import Trajectory
+from task_manager.settings import SignalSettings
+
+Signal = Literal["forgotten", "uncertain", "stuck", "mastered"]
+SIGNALS: tuple[Signal, ...] = ("forgotten", "uncertain", "stuck", "mastered")
+# Visits in a row that tell stuck from unlucky, and mastered from lucky.
+VISITS = 3
+# A task that was never solved this often cannot be forgotten.
+ONCE_SOLVED = 0.6
+
+
+@dataclass(slots=True)
+class History:
+    """Success of one task: the best rate so far, and those of the last visits, oldest first."""
+
+    best: float = 0.0
+    rates: list[float] = field(default_factory=list)
+
+    def add(self, rate: float) -> None:
+        """Take a visit's success rate, 0..1."""
+        self.best = max(self.best, rate)
+        self.rates = [*self.rates, rate][-VISITS:]
+
+
+class Signals:
+    """Histories of all tasks by id, and what they say."""
+
+    def __init__(self, settings: SignalSettings) -> None:
+        self._settings = settings
+        self._histories: dict[str, History] = {}
+
+    def record(self, trajectories: Iterable[Trajectory]) -> None:
+        """Take a step's trajectories, all rollouts of a group together."""
+        groups: dict[tuple[str, str], list[bool]] = defaultdict(list)
+        for one in trajectories:
+            if one.outcome is not None:
+                groups[one.task.task_id, one.group_id].append(one.outcome.success)
+        for (task_id, _), won in groups.items():
+            self._histories.setdefault(task_id, History()).add(sum(won) / len(won))
+
+    def of(self, task_id: str) -> Signal | None:
+        """Return what is to be said of a task, None where that is nothing."""
+        history = self._histories.get(task_id)
+        if history is None:
+            return None
+        now, (low, high) = history.rates[-1], self._settings.uncertain
+        # Rates are sums of shares of a group: a margin of rounding is no difference.
+        if history.best >= ONCE_SOLVED and history.best - now >= self._settings.forgotten - 1e-9:
+            return "forgotten"
+        if low - 1e-9 <= now <= high + 1e-9:
+            return "uncertain"
+        if len(history.rates) == VISITS and len(set(history.rates)) == 1:
+            return "mastered" if now == 1.0 else "stuck" if now == 0.0 else None
+        return None
+
+    def mastered(self) -> set[str]:
+        """Return the ids of the tasks that are mastered."""
+        return {task_id for task_id in self._histories if self.of(task_id) == "mastered"}
+
+    def counts(self) -> dict[Signal, int]:
+        """Return how many tasks each signal is said of."""
+        found = Counter(self.of(task_id) for task_id in self._histories)
+        return {name: found[name] for name in SIGNALS}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it knows, JSON-ready."""
+        return {task_id: [history.best, history.rates] for task_id, history in self._histories.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._histories = {
+            task_id: History(float(best), [float(rate) for rate in rates]) for task_id, (best, rates) in state.items()
+        }

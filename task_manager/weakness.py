@@ -1,0 +1,147 @@
+"""Weaknesses of a policy: the diagnoses of the last steps, put together by tool and kind.
+
+What failed on tasks that are forgotten or uncertain counts twice, since there is something to be learnt now; what
+failed on mastered ones was chance and counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agentevolver.types import Diagnosis, Task, Trajectory
+from task_manager.settings import Focus
+from task_manager.signals import Signal, Signals
+from task_manager.tasks import seed_of
+
+WEIGHTS: Mapping[Signal | None, int] = {"forgotten": 2, "uncertain": 2, "stuck": 1, None: 1, "mastered": 0}
+EXAMPLES = 3
+TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One step that went wrong: whose, what was done and what was answered, shortened. `seed` is the id of the world it
+    happened in."""
+
+    task_id: str
+    seed: str
+    query: str
+    action: str
+    observation: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Weakness:
+    """What a policy is weak in: a tool, and how it goes wrong. `count` is weighted; `seeds` are the worlds that it was
+    seen in, the latest first, each once; `examples` are its latest steps."""
+
+    tool: str
+    kind: str
+    count: int
+    examples: tuple[Example, ...]
+    seeds: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called in files and on the page."""
+        return f"{self.tool or '?'} · {self.kind}"
+
+    def focus(self, seeds: Iterable[str]) -> Focus:
+        """Return what explorer and synthesiser are told of it, in some of its worlds."""
+        return Focus(
+            tool=self.tool,
+            kind=self.kind,
+            words=tuple(dict.fromkeys(one.words for one in self.examples if one.words)),
+            seeds=tuple(seeds),
+            not_like=tuple(dict.fromkeys(one.query for one in self.examples if one.query)),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready data."""
+        return {"name": self.name, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    step: int
+    tool: str
+    kind: str
+    example: Example
+
+
+class Window:
+    """Diagnoses of the last training steps."""
+
+    def __init__(self, steps: int) -> None:
+        """Look `steps` training steps back, that of the newest included."""
+        self._steps = steps
+        self._seen: deque[_Seen] = deque()
+
+    def record(self, step: int, trajectories: Iterable[Trajectory]) -> None:
+        """Take the diagnosed trajectories of a training step."""
+        for one in trajectories:
+            self._seen.extend(_Seen(step, d.tool, d.kind, _example(one, d)) for d in one.diagnoses)
+        while self._seen and self._seen[0].step <= step - self._steps:
+            self._seen.popleft()
+
+    def weaknesses(self, signals: Signals) -> list[Weakness]:
+        """Return the weaknesses, the heaviest first."""
+        found: dict[tuple[str, str], list[tuple[int, Example]]] = {}
+        for seen in reversed(self._seen):
+            weight = WEIGHTS[signals.of(seen.example.task_id)]
+            if weight:
+                found.setdefault((seen.tool, seen.kind), []).append((weight, seen.example))
+        made = [
+            Weakness(
+                tool,
+                kind,
+                sum(weight for weight, _ in steps),
+                tuple({one.task_id: one for _, one in reversed(steps)}.values())[-EXAMPLES:][::-1],
+                tuple(dict.fromkeys(one.seed for _, one in steps)),
+            )
+            for (tool, kind), steps in found.items()
+        ]
+        return sorted(made, key=lambda weakness: (-weakness.count, weakness.tool, weakness.kind))
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return what it holds, JSON-ready."""
+        return [asdict(seen) for seen in self._seen]
+
+    def load_state_dict(self, state: Iterable[Mapping[str, Any]]) -> None:
+        """Go on from a state."""
+        self._seen = deque(_Seen(**{**seen, "example": Example(**seen["example"])}) for seen in state)
+
+
+def focused(weaknesses: Iterable[Weakness], explorations: int) -> tuple[Focus, ...]:
+    """Return what so many explorations are to look at: the worlds of the weaknesses in turn, each world once, so that
+    of the heavier ones no less is made than of the others."""
+    waiting = [(one, deque(one.seeds)) for one in weaknesses]
+    chosen: dict[int, list[str]] = {place: [] for place in range(len(waiting))}
+    taken: set[str] = set()
+    while len(taken) < explorations and any(seeds for _, seeds in waiting):
+        for place, (_, seeds) in enumerate(waiting):
+            while seeds and seeds[0] in taken:
+                seeds.popleft()
+            if seeds and len(taken) < explorations:
+                chosen[place].append(seeds[0])
+                taken.add(seeds.popleft())
+    return tuple(waiting[place][0].focus(seeds) for place, seeds in chosen.items() if seeds)
+
+
+def _example(trajectory: Trajectory, found: Diagnosis) -> Example:
+    task, step = trajectory.task, trajectory.steps[found.step]
+    return Example(
+        task.task_id, seed_of(task), _query(task, trajectory), step.action[:TEXT], step.observation[:TEXT], found.words
+    )
+
+
+def _query(task: Task, trajectory: Trajectory) -> str:
+    """Return what the task asked for: its own wording, else the last message before the first reply."""
+    if task.query:
+        return task.query[:TEXT]
+    asked = [str(m.get("content") or "") for m in trajectory.messages if m.get("role") == "user"][:1]
+    return asked[0][:TEXT] if asked else ""

@@ -1,0 +1,40 @@
+"""The mismatch metric counts sampled tokens alone, and its warning comes once until the number has doubled."""
+
+import logging
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentevolver.trainer.mismatch import MAX, MEAN, MismatchWatch, difference
+
+LOG_PROB = st.floats(-20.0, 0.0, width=32)
+ROW = st.lists(st.tuples(LOG_PROB, LOG_PROB, st.booleans()), min_size=1, max_size=8)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(ROW, min_size=1, max_size=4))
+def test_mean_and_maximum_are_over_the_sampled_tokens_of_all_rows(rows):
+    sampled, trained, masks = ([torch.tensor([token[i] for token in row]) for row in rows] for i in range(3))
+    gaps = [abs(a - b) for row in rows for a, b, mask in row if mask]
+    found = difference(sampled, trained, [mask.long() for mask in masks])
+    if gaps:
+        assert found == {MEAN: pytest.approx(sum(gaps) / len(gaps)), MAX: pytest.approx(max(gaps))}
+    else:
+        assert found == {}
+
+
+def test_the_warning_comes_above_the_bound_and_again_when_the_number_has_doubled(caplog):
+    watch = MismatchWatch(0.1)
+    with caplog.at_level(logging.WARNING):
+        for mean in (0.05, 0.1, 0.2, 0.3, 0.41, 0.5):
+            watch.look({MEAN: mean, MAX: 1.0})
+    assert [record.args[0] for record in caplog.records] == [0.2, 0.41]
+    assert "rollout_is=token" in caplog.records[0].getMessage()
+
+
+def test_nothing_is_said_without_a_bound_or_without_tokens(caplog):
+    MismatchWatch(None).look({MEAN: 9.0})
+    MismatchWatch(0.1).look({})
+    assert not caplog.records

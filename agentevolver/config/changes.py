@@ -33,6 +33,7 @@ NEUTRAL = (
     "trainer.balance_batch",
     "trainer.dump_samples",
     "trainer.max_failed_*",
+    "trainer.max_steps_without_signal",
     "trainer.project_name",
     "trainer.experiment_name",
     "trainer.ray_wait_register_center_timeout",

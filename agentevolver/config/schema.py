@@ -250,6 +250,12 @@ class TrainerSettings(Section):
         description="mean |log-prob of the engine - log-prob of the trainer| of a step's sampled tokens, in nats, "
         "above which the log warns (metric rollout/log_prob_diff/mean); null: never",
     )
+    max_steps_without_signal: int | None = Field(
+        5,
+        ge=1,
+        description="training steps in a row in which all rollouts of every task scored alike, after which the run "
+        "warns that nothing is learnt, and what to do; null: never",
+    )
     dump_samples: bool = Field(
         False, description="write every training row's tokens and numbers to samples/step_<n>.jsonl"
     )

@@ -234,7 +234,8 @@ def _doing(experiment_dir: Path) -> list[str]:
     try:
         status = json.loads((experiment_dir / "status.json").read_text(encoding="utf-8"))
         steps = f", step {status['step']} of {status['total_steps']}" if "total_steps" in status else ""
-        return [f"  {status['phase']}{steps}"] + ([f"  stuck: {status['stuck']}"] if status.get("stuck") else [])
+        beside = [f"  {key}: {status[key]}" for key in ("stuck", "warning") if status.get(key)]
+        return [f"  {status['phase']}{steps}", *beside]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

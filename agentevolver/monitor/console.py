@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -75,7 +76,7 @@ class Console:
         )
         with Progress(*columns, console=self._console, disable=not self._console.is_terminal) as progress:
             task = progress.add_task("starting", total=None)
-            phase, stuck = "", None
+            phase, told = "", dict[str, str]()
             while True:
                 stopping = self._stop.wait(REFRESH_S)
                 status = self._status()
@@ -83,10 +84,8 @@ class Console:
                     phase = status["phase"]
                     if not self._console.is_terminal:
                         self._console.print(phase, highlight=False)
-                if status and status.get("stuck") != stuck:
-                    stuck = status.get("stuck")
-                    if stuck is not None:
-                        self._console.print(f"[yellow]warning: {escape(stuck)}[/]", highlight=False, soft_wrap=True)
+                for text in new_warnings(told, status):
+                    self._console.print(f"[yellow]warning: {escape(text)}[/]", highlight=False, soft_wrap=True)
                 progress.update(task, description=phase or "starting", total=status.get("total_steps"))
                 for record in self._new_records():
                     self._console.print(line_of(record), highlight=False, soft_wrap=True)
@@ -112,6 +111,17 @@ class Console:
             return []
         self._offset += len(whole) + 1 if whole else 0
         return [record for line in whole.splitlines() if (record := parse(line)) is not None and "step" in record]
+
+
+def new_warnings(told: dict[str, str], status: Mapping[str, Any]) -> list[str]:
+    """Return what a status warns of that is not in `told`, which keeps what each key said last; a status that could
+    not be read ({}) says nothing."""
+    now = {key: status[key] for key in ("stuck", "warning") if status.get(key)}
+    new = [text for key, text in now.items() if told.get(key) != text]
+    if status:
+        told.clear()
+        told.update(now)
+    return new
 
 
 def line_of(record: dict[str, Any]) -> str:

@@ -135,6 +135,7 @@ class Status:
         self._lock = threading.Lock()
         self._last: dict[str, Any] = {}
         self._stuck: str | None = None
+        self._warning: str | None = None
 
     def set(self, phase: str, **facts: Any) -> None:
         """Replace the status; `facts` are JSON-ready (step, total_steps, …)."""
@@ -148,10 +149,17 @@ class Status:
             self._stuck = stuck
             self._write()
 
+    def warn(self, warning: str | None) -> None:
+        """Say beside the phase what somebody should do something about, or that there is nothing."""
+        with self._lock:
+            self._warning = warning
+            self._write()
+
     def _write(self) -> None:
-        stuck = {} if self._stuck is None else {"stuck": self._stuck}
+        beside = {"stuck": self._stuck, "warning": self._warning}
+        told = {name: text for name, text in beside.items() if text is not None}
         write_json(
-            self._path, {**({"phase": "starting"} | self._last), "time": round(time.time(), 3), **stuck}, durable=False
+            self._path, {**({"phase": "starting"} | self._last), "time": round(time.time(), 3), **told}, durable=False
         )
 
 

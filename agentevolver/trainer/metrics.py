@@ -52,7 +52,7 @@ def rollout_metrics(trajectories: Sequence[Trajectory], gen_s: float) -> dict[st
             "rollout/success": float(np.mean([outcome.success for outcome in outcomes])),
             "rollout/steps/mean": float(np.mean([len(t.steps) for t in graded])),
             "rollout/truncated_replies": float(np.mean([step.truncated for step in steps])) if steps else 0.0,
-            "rollout/groups_without_signal": _share_without_signal(graded),
+            "rollout/groups_without_signal": share_without_signal(graded),
             "timing_s/rollout/generate": float(np.mean([sum(s.generate_s for s in t.steps) for t in graded])),
             "timing_s/rollout/env": float(np.mean([sum(s.env_s for s in t.steps) for t in graded])),
             "timing_s/rollout/slowest": float(max(t.seconds for t in graded)),
@@ -91,10 +91,11 @@ def tool_metrics(steps: Iterable[Step]) -> dict[str, float]:
     }
 
 
-def _share_without_signal(graded: Sequence[Trajectory]) -> float:
-    """Return the share of groups whose rollouts all have one score: they have no advantage, hence no gradient."""
+def share_without_signal(trajectories: Sequence[Trajectory]) -> float:
+    """Return the share of groups whose graded rollouts all have one score: they have no advantage, hence no gradient.
+    There must be a graded rollout."""
     groups: dict[str, set[float]] = defaultdict(set)
-    for trajectory in graded:
+    for trajectory in trajectories:
         if trajectory.score is not None:
             groups[trajectory.group_id].add(trajectory.score)
     return float(np.mean([len(scores) == 1 for scores in groups.values()]))

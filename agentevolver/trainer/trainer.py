@@ -70,6 +70,7 @@ from agentevolver.trainer.metrics import (
     validation_metrics_apart,
 )
 from agentevolver.trainer.mismatch import MismatchWatch, of_batch
+from agentevolver.trainer.no_signal import make_watch
 from agentevolver.trainer.reward_stages import RewardStages
 from agentevolver.trainer.row_clips import ClipWatch, RowClips, inert_warning
 from agentevolver.trainer.sequential import TurnUpdates
@@ -118,6 +119,10 @@ class EvolverTrainer(PPOTrainer):
         if inert is not None:
             logger.warning("%s", inert)
         self._mismatch = MismatchWatch(self.settings.trainer.max_log_prob_diff)
+        section = self.settings.trainer
+        self._signal = make_watch(
+            section.max_steps_without_signal, config.algorithm.adv_estimator, self.settings.sizes.n
+        )
         order = self.settings.algorithm.update_order
         self._turn_updates = None if order is None else TurnUpdates(order, self.settings.algorithm.sequential_clip)
         self._tasks: TrainingTasks | None = None
@@ -387,6 +392,7 @@ class EvolverTrainer(PPOTrainer):
         if len(withdrawn) == len(batch.keys):
             raise nothing_left(trajectories)
         rewards = self._reward(batch, withdrawn)
+        self.status.warn(self._signal.look(trajectories))
         self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
         self._rollout_metrics |= rewards
         if self.settings.env_service.is_mixture:

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from agentevolver.monitor.console import line_of, short_name
+from agentevolver.monitor.console import line_of, new_warnings, short_name
 from agentevolver.monitor.log import SUPERSEDED, RunLog, Status, last_step, plain_number, supersede_metrics
 from agentevolver.utils.files import read_jsonl, write_jsonl
 
@@ -186,3 +186,21 @@ def test_a_disk_that_is_really_full_ends_the_step_before_anything_is_said_to_be_
     with pytest.raises(OSError, match="No space left"):
         RunLog(tmp_path, Backend()).log({"a": 1.0}, 1)
     assert told == []
+
+
+def test_what_a_run_warns_of_is_printed_once_and_goes_when_it_is_over(tmp_path):
+    status, told = Status(tmp_path), {}
+    printed = []
+    for change in (
+        lambda: status.set("training", step=1),
+        lambda: status.warn("nothing is learnt"),
+        lambda: status.note("rollouts take long"),
+        lambda: status.note(None),
+        lambda: status.warn("nothing is learnt still"),
+        lambda: status.warn(None),
+    ):
+        change()
+        printed.append(new_warnings(told, json.loads((tmp_path / "status.json").read_text())))
+        assert new_warnings(told, {}) == []
+    assert printed == [[], ["nothing is learnt"], ["rollouts take long"], [], ["nothing is learnt still"], []]
+    assert "warning" not in json.loads((tmp_path / "status.json").read_text())

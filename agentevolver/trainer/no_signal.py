@@ -1,0 +1,61 @@
+"""Steps that teach nothing: all rollouts of every task scored alike, so that no group has an advantage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from agentevolver.trainer.metrics import share_without_signal
+from agentevolver.types import Trajectory
+
+logger = logging.getLogger(__name__)
+
+# Of `algorithm.adv_estimator`, those that compare a rollout to more than its group: equal scores teach them something.
+BEYOND_GROUPS = ("gae", "reinforce_plus_plus")
+_NEVER = (
+    "none succeeds: take easier tasks, grade them in parts (actor_rollout_ref.rollout.sparse=false), or let the policy "
+    "begin by imitating successes (cold_start.files; on a CPU python -m agentevolver.builtin.seed builds a policy for "
+    "your world)"
+)
+_ALWAYS = "each succeeds: take harder tasks"
+_MIXED = "take tasks that the policy solves now and then (a larger actor_rollout_ref.rollout.n finds more of them)"
+
+
+class SignalWatch:
+    """Warns when no group of the last steps had a signal: at first after `steps` of them in a row, and whenever their
+    number has doubled since.
+
+    Args:
+        steps: in a row; None: never.
+    """
+
+    def __init__(self, steps: int | None) -> None:
+        self._bound = steps
+        self._in_a_row = 0
+        self._said: str | None = None
+
+    def look(self, trajectories: Sequence[Trajectory]) -> str | None:
+        """Look at a step's trajectories; return the warning that stands, None where there is nothing to warn of."""
+        scores = [one.score for one in trajectories if one.score is not None]
+        if self._bound is None or not scores:
+            return None
+        if share_without_signal(trajectories) < 1.0:
+            self._in_a_row, self._said = 0, None
+            return None
+        self._in_a_row += 1
+        if self._in_a_row < self._bound:
+            return self._said
+        self._bound = 2 * self._in_a_row
+        advice = _NEVER if max(scores) <= 0.0 else _ALWAYS if min(scores) >= 1.0 else _MIXED
+        self._said = (
+            f"in the last {self._in_a_row} training steps all rollouts of every task scored alike, so that the policy "
+            f"learnt nothing from them; {advice} (docs/troubleshooting.md#it-runs-but)"
+        )
+        logger.warning("%s", self._said)
+        return self._said
+
+
+def make_watch(steps: int | None, estimator: str, n: int) -> SignalWatch:
+    """Return the watch of a run with this estimator and `n` rollouts of a task; it says nothing where groups are not
+    what advantages are made of."""
+    return SignalWatch(None if n == 1 or estimator in BEYOND_GROUPS else steps)

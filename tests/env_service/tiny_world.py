@@ -41,6 +41,7 @@ def build(python: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
             unfinished = Path(tempfile.mkdtemp(dir=cache))
+            unfinished.chmod(0o755)  # under root an agent's code runs as another user
             environment = {
                 "PATH": os.environ["PATH"],
                 "HOME": str(unfinished),
@@ -51,7 +52,13 @@ def build(python: Path) -> Path:
             }
             command = [str(python), "-I", str(TINY / "build.py")]
             done = subprocess.run(
-                command, env=environment, cwd=unfinished, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S
+                command,
+                env=environment,
+                cwd=unfinished,
+                capture_output=True,
+                text=True,
+                timeout=BUILD_TIMEOUT_S,
+                umask=0o022,
             )
             if done.returncode:
                 shutil.rmtree(unfinished)

@@ -12,6 +12,7 @@
 # Why a venv of its own: appworld needs pydantic 1, and the framework pydantic 2. It is only ever started as a process.
 # What it unpacks may not be passed on unencrypted: read "Licence" in README.md before you put the venv or the data into an image.
 set -euo pipefail
+umask 022 # under root an agent's code runs as another user, who must read the venv and the data
 
 folder="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 repository="$(cd "$folder/../../.." && pwd)"

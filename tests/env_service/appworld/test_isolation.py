@@ -18,7 +18,7 @@ from env_service.environments.appworld import installation as installation_modul
 from env_service.environments.appworld import workers
 from env_service.environments.appworld.env import AppworldEnv
 from env_service.environments.appworld.installation import Installation
-from env_service.environments.appworld.worker.walls import MEMORY_LIMIT_BYTES
+from env_service.environments.appworld.worker.walls import MEMORY_LIMIT_BYTES, Unreadable, demand_readable
 
 pytestmark = pytest.mark.service
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -220,3 +220,16 @@ def test_the_clock_stands_still_in_the_worker_and_not_here(open_env: OpenEnv) ->
     env = open_env("contactnumber_1")
     assert "2023-05-18" in output(env, "print(DateTime.now())")
     assert os.times().elapsed > 0
+
+
+def test_what_a_root_has_kept_to_itself_is_named_with_the_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "specs.json"
+    file.touch(0o644)
+    tmp_path.chmod(0o755)
+    demand_readable([str(tmp_path), str(file), str(tmp_path / "missing")])
+    tmp_path.chmod(0o711)
+    with pytest.raises(Unreadable, match=r"mode 711.*chmod -R go\+rX"):
+        demand_readable([str(file), str(tmp_path)])
+    file.chmod(0o640)
+    with pytest.raises(Unreadable, match=r"specs\.json is closed to others"):
+        demand_readable([str(file)])

@@ -113,6 +113,10 @@ THREADS = 64
 _SCRATCH_MB = 16
 
 
+class Unreadable(RuntimeError):
+    """A root's files are closed to the identity that an agent's code runs under."""
+
+
 class Unconfined(RuntimeError):
     """The walls that were asked for cannot be put up here."""
 
@@ -122,7 +126,8 @@ def confine(kind: str, readable: Sequence[str], directory: str, hidden: Sequence
     its end.
 
     namespaces: all of the above. landlock: `restrict`, which leaves UDP, unix sockets by path and file modes open, and
-    bounds no processes. none: nothing. `hidden` are paths that must not be visible afterwards. Raises Unconfined.
+    bounds no processes. none: nothing. `hidden` are paths that must not be visible afterwards. Raises Unconfined, or
+    Unreadable where a root has kept `readable` to itself.
     """
     try:
         if kind == "namespaces":
@@ -145,6 +150,7 @@ def _enter(readable: Sequence[str], directory: str, hidden: Sequence[str]) -> No
             "the kernel does not count the threads of a root without CAP_SYS_ADMIN; use an ordinary user"
         )
     if uid is not None:
+        demand_readable(readable)
         _give(directory, uid)
     linux.set_hostname("sandbox")
     _close_folders()
@@ -158,6 +164,18 @@ def _enter(readable: Sequence[str], directory: str, hidden: Sequence[str]) -> No
     resource.setrlimit(resource.RLIMIT_NPROC, (THREADS, THREADS))
     seccomp.install(threads=True)
     layers.prove_containment(hidden)
+
+
+def demand_readable(paths: Sequence[str]) -> None:
+    """Raise Unreadable for a path that is closed to others, as all is that a root with a umask of 077 installs."""
+    for path in filter(os.path.exists, paths):
+        mode = os.stat(path).st_mode
+        wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+        if mode & wanted != wanted:
+            raise Unreadable(
+                f"{path} is closed to others (mode {stat.S_IMODE(mode):o}), and under root an agent's code runs as "
+                "another user; open the venv and the data of AppWorld with `chmod -R go+rX`"
+            )
 
 
 def _wait_for(child: int) -> NoReturn:

@@ -8,19 +8,25 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status."""
-    options = _parser().parse_args(arguments)
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m env_service") -> int:
+    """Run a command; returns the exit status. `prog` is what the help and errors call the command."""
+    options = _parser(prog).parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return int(options.run(options))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m env_service", description="Gym-style environments for LLM agents behind HTTP."
+def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=prog, description="Gym-style environments for LLM agents behind HTTP."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     with_defaults = argparse.ArgumentDefaultsHelpFormatter
@@ -195,7 +201,9 @@ def _new(options: argparse.Namespace) -> int:
             written = write_mcp_skeleton(options.name, Path(options.mcp), Path(options.dir))
         else:
             written = write_skeleton(options.name, Path(options.dir))
-    except (SkeletonError, OSError, ImportError) as error:
+    except SkeletonError as error:
+        return _fail(str(error), 2)
+    except (OSError, ImportError) as error:
         return _fail(str(error))
     for path in written:
         print(f"wrote {path}")
@@ -218,7 +226,7 @@ def _check(options: argparse.Namespace) -> int:
         try:
             probe = LocalProbe(load(resolve([options.name], options.env_module)[options.name]))
         except RegistryError as error:
-            return _fail(str(error))
+            return _fail(str(error), 2)
     problems = 0
     for finding in run_checks(probe, split=options.split, action=options.action):
         problems += bool(finding.problem)
@@ -256,6 +264,6 @@ def _bench(options: argparse.Namespace) -> int:
     return 0
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, status: int = 1) -> int:
     print(f"env_service: {message}", file=sys.stderr)
-    return 1
+    return status

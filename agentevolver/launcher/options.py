@@ -92,8 +92,9 @@ def parse(arguments: Sequence[str]) -> Options:
         )
     if "" in services or any("=" in name for name in services):
         raise UsageError("--with-NAME takes a name and no value, --with-pocket for example")
-    asked = vars(known) | {"env_modules": tuple(known.env_modules), "services": services}
-    options = Options(**asked, overrides=tuple(item for item in rest if not item.startswith("-")))
+    conf, overrides = split_conf(known.conf, [item for item in rest if not item.startswith("-")])
+    asked = vars(known) | {"env_modules": tuple(known.env_modules), "services": services, "conf": conf}
+    options = Options(**asked, overrides=overrides)
     _check_view(options, rest)
     _check_stop_and_resume(options)
     if not (options.starts_something or options.kill or options.status or options.view or options.stop is not None):
@@ -103,6 +104,24 @@ def parse(arguments: Sequence[str]) -> Options:
     if options.overrides and not options.starts_something:
         raise UsageError(f"{options.overrides[0]!r} overrides a configuration, give it with --conf")
     return options
+
+
+def split_conf(conf: Path | None, items: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:
+    """Return the experiment's yaml, which may stand among the overrides without --conf, and the overrides.
+
+    Raises:
+        UsageError: more than one yaml is named.
+    """
+    named = [item for item in items if "=" not in item and item.endswith((".yaml", ".yml"))]
+    if len(named) + (conf is not None) > 1:
+        files = ", ".join([*([str(conf)] if conf is not None else []), *named])
+        raise UsageError(f"a run has one yaml, {files} are given; start the others by themselves")
+    return (Path(named[0]) if named else conf), tuple(item for item in items if item not in named)
+
+
+def help_text(prog: str) -> str:
+    """Return the help under the name of the command that was called."""
+    return _parser(prog).format_help()
 
 
 def _check_stop_and_resume(options: Options) -> None:
@@ -140,10 +159,10 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see --help)")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="launcher.py",
-        usage="launcher.py [--conf FILE] [options] [--with-NAME ...] [key=value ...]",
+        prog=prog,
+        usage=f"{prog} [[--conf] FILE] [options] [--with-NAME ...] [key=value ...]",
         description="Starts a training run and the services it needs, and stops what it started.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -108,8 +108,8 @@ def test_new_writes_a_package_that_keeps_the_contract_and_passes_its_own_tests(t
     tested = subprocess.run(tests, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stdout
     again = run("new", "number_game", cwd=tmp_path)
-    assert again.returncode == 1 and "exists" in again.stderr
-    assert run("new", "No-Name", cwd=tmp_path).returncode == 1
+    assert again.returncode == 2 and "exists" in again.stderr
+    assert run("new", "No-Name", cwd=tmp_path).returncode == 2
 
 
 def test_bench_without_a_service_says_so() -> None:

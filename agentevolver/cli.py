@@ -116,7 +116,5 @@ VERBS = {
     ),
     "new": Verb("", "write a working skeleton of an environment", _env_service("new"), own_help=True),
     "check": Verb("", "run the contract against an environment", _env_service("check"), own_help=True),
-    "doctor": Verb(
-        "", "look at this machine, a configuration and its language models", _doctor, own_help=True
-    ),
+    "doctor": Verb("", "look at this machine, a configuration and its language models", _doctor, own_help=True),
 }

@@ -25,9 +25,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m env_serv
 
 
 def _parser(prog: str = "python -m env_service") -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=prog, description="Gym-style environments for LLM agents behind HTTP."
-    )
+    parser = _Parser(prog=prog, description="Gym-style environments for LLM agents behind HTTP.")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     with_defaults = argparse.ArgumentDefaultsHelpFormatter
     _add_serve(commands.add_parser("serve", help="serve environments over HTTP", formatter_class=with_defaults))

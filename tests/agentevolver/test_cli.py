@@ -1,0 +1,154 @@
+"""The command `agentevolver`: each verb reaches what does it, wrong input is one line and exit code 2, help is fast."""
+
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agentevolver import cli
+from agentevolver.errors import LaunchError
+from agentevolver.launcher import cli as launcher
+from agentevolver.launcher import doctor, experiment
+from agentevolver.launcher.options import parse
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "ray", "verl", "vllm", "transformers", "numpy", "omegaconf", "hydra", "pydantic", "httpx", "fastapi")
+
+
+def failure(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run something wrong; returns the error, which is one line."""
+    try:
+        code = cli.main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    printed = capfd.readouterr()
+    (line,) = printed.err.splitlines()
+    assert code == 2 and printed.out == ""
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "launched"),
+    [
+        (["run", "x.yaml", "a=1", "--dry-run"], ["x.yaml", "a=1", "--dry-run"]),
+        (["resume", "pocket/basic", "a=1"], ["--resume", "pocket/basic", "a=1"]),
+        (["view", "folder", "--port", "9000"], ["--view", "folder", "--port", "9000"]),
+        (["status"], ["--status"]),
+        (["stop"], ["--stop"]),
+        (["stop", "basic"], ["--stop", "basic"]),
+    ],
+)
+def test_verbs_of_the_launcher(monkeypatch: pytest.MonkeyPatch, arguments: list[str], launched: list[str]) -> None:
+    seen = []
+    monkeypatch.setattr(launcher, "main", lambda given, root: seen.append((given, root)) or 7)
+    assert cli.main(arguments) == 7
+    assert seen == [(launched, ROOT)]
+    parse(launched)
+
+
+def test_a_yaml_needs_no_conf() -> None:
+    options = parse(["a=b.yaml", "examples/basic.yaml", "c=1"])
+    assert options.conf == Path("examples/basic.yaml") and options.overrides == ("a=b.yaml", "c=1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no verb given"),
+        (["rum"], "did you mean run?"),
+        (["--status"], "did you mean status?"),
+        (["frobnicate"], "one of run, resume"),
+        (["run"], "nothing to do"),
+        (["run", "nope.yaml"], "nope.yaml: no such file"),
+        (["run", "a.yaml", "b.yaml"], "one yaml"),
+        (["run", "--conf", "a.yaml", "b.yaml"], "one yaml"),
+        (["resume"], "--resume: expected one argument"),
+        (["resume", "no_such_experiment"], "no experiment of that name"),
+        (["resume", "e", "x.yaml"], "--resume takes the yaml"),
+        (["view"], "--view: expected one argument"),
+        (["view", "x", "--port", "70000"], "no port"),
+        (["status", "--conf"], "status takes no argument"),
+        (["stop", "no_such_run"], "no run of this checkout"),
+        (["new"], "required: name"),
+        (["new", "No-Name"], "No-Name"),
+        (["check"], "required: name"),
+        (["check", "poket"], "did you mean 'pocket'"),
+        (["doctor", "nope.yaml"], "nope.yaml: no such file"),
+        (["doctor", "--no-such"], "--no-such"),
+    ],
+)
+def test_wrong_input_is_one_line(capfd: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert message in failure(capfd, *arguments)
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_each_verb_has_help(capfd: pytest.CaptureFixture[str], verb: str) -> None:
+    try:
+        code = cli.main([verb, "--help"])
+    except SystemExit as ended:
+        code = ended.code
+    assert not code and capfd.readouterr().out.startswith(f"usage: agentevolver {verb}")
+
+
+def test_help_names_each_verb_and_imports_nothing_that_takes_time() -> None:
+    code = (
+        "import sys; from agentevolver.cli import main; main(['--help'])\n"
+        f"print('LOADED', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    answered = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answered.stdout.splitlines()[-1] == "LOADED []"
+    assert all(f"\n  {verb} " in answered.stdout for verb in cli.VERBS)
+
+
+def test_python_m_answers_in_a_fifth_of_a_second() -> None:
+    command = [sys.executable, "-m", "agentevolver", "--help"]
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) <= 0.2
+
+
+def test_the_console_script_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"agentevolver": "agentevolver.cli:main"}
+
+
+def test_what_new_writes_passes_check(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "agentevolver", *arguments]
+        environ = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "PATH": "/usr/bin:/bin"}
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+
+    assert run("new", "number_game").returncode == 0
+    checked = run("check", "number_game", "--env-module", "number_game=number_game.env:NumberGameEnv", "--action", "50")
+    assert checked.returncode == 0 and "keeps the contract" in checked.stdout
+
+
+def test_doctor_on_a_sound_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["ok      disk", "ok      shared memory"]
+
+
+def test_doctor_names_every_problem_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(folder: Path) -> None:
+        raise LaunchError("0.1 GB free")
+
+    monkeypatch.setattr(experiment, "check_disk", full)
+    monkeypatch.setattr(doctor, "SHM", Path("/nowhere"))
+    assert cli.main(["doctor"]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "PROBLEM disk: 0.1 GB free" and second.startswith("ok      shared memory")
+
+
+def test_shared_memory_smaller_than_the_object_store(tmp_path: Path) -> None:
+    assert not doctor.shared_memory(10**18, tmp_path).works
+    assert doctor.shared_memory(1, tmp_path).works and doctor.shared_memory(None, tmp_path).works
+    assert "is missing" in doctor.shared_memory(1, tmp_path / "none").found

@@ -1,4 +1,4 @@
-"""Background synthesis: a pipeline run in a process of its own, started every so many epochs of training.
+"""Background synthesis: a pipeline run in a process of its own, started between steps of training.
 
 The process has its own journal, models and budget, and cannot disturb the trainer: if it fails, training goes on with
 the tasks there are, and the log says why. Its tasks are written to `<train_data_path>.round<k>` and join the mixture at
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -17,12 +18,17 @@ import yaml
 from agentevolver.types import Task
 from agentevolver.utils.files import move, write_text
 from task_manager.profile import TaskPreference, profile_for, save_profile
-from task_manager.settings import Configuration
+from task_manager.settings import Configuration, Focus
 from task_manager.tasks import read_objectives
 
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 20.0
+
+
+def round_file(path: Path, number: int) -> Path:
+    """Return where a round's tasks are written, beside those of before training."""
+    return path.with_name(f"{path.name}.round{number}")
 
 
 def round_files(path: Path) -> list[Path]:
@@ -54,20 +60,24 @@ class BackgroundQuestioning:
         """Whether a round is under way (or over and not collected yet)."""
         return self._process is not None
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next round: the one after those that are finished, also after one that failed."""
+        return len(round_files(self._configuration.task_manager.train_data_path)) + 1
+
     def is_due(self, epoch: int) -> bool:
         """Whether a round is to begin after an epoch (counted from 1)."""
         every = self._configuration.task_manager.curriculum.synthesize_every_epochs
         return every > 0 and epoch > 0 and epoch % every == 0 and not self.is_running
 
-    def start(self, preference: TaskPreference | None = None) -> None:
-        """Begin a round with wishes for its tasks; raises RuntimeError if one is under way."""
+    def start(self, preference: TaskPreference | None = None, focus: Sequence[Focus] = ()) -> None:
+        """Begin a round with wishes for its tasks, or against weaknesses; raises RuntimeError if one is under way."""
         if self._process is not None:
             raise RuntimeError("a round of questioning is under way; collect it first")
         settings = self._configuration.task_manager
-        done = round_files(settings.train_data_path)
-        number = len(done) + 1
-        self._target = settings.train_data_path.with_name(f"{settings.train_data_path.name}.round{number}")
-        conf = self._write(number, done, preference)
+        done, number = round_files(settings.train_data_path), self.next_number
+        self._target = round_file(settings.train_data_path, number)
+        conf = self._write(number, done, preference, focus)
         log = (self._folder / f"round{number}.log").open("ab")
         with log:
             command = [sys.executable, "-m", "task_manager", "synthesize", "--settings", str(conf), "--verbose"]
@@ -98,7 +108,7 @@ class BackgroundQuestioning:
             process.kill()
             process.wait()
 
-    def _write(self, number: int, done: list[Path], preference: TaskPreference | None) -> Path:
+    def _write(self, number: int, done: list[Path], preference: TaskPreference | None, focus: Sequence[Focus]) -> Path:
         """Write a round's configuration, and its profile, and return the path of the former."""
         settings = self._configuration.task_manager
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -114,6 +124,8 @@ class BackgroundQuestioning:
             "store": self._folder / "store",
             "known_data_paths": tuple(path for path in (settings.train_data_path, *done) if path.exists()),
         }
+        if focus:
+            changes |= {"n": 1, "target_tasks": settings.closed_loop.budget_tasks, "focus": tuple(focus)}
         section = settings.model_copy(update=changes)
         tree = self._configuration.model_copy(update={"task_manager": section}).model_dump(mode="json")
         path = self._folder / f"round{number}.yaml"

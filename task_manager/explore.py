@@ -19,7 +19,7 @@ import re
 import time
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -44,7 +44,7 @@ from task_manager.acting import Actor, Tools
 from task_manager.actions import PlainFormat
 from task_manager.profile import EnvProfile
 from task_manager.replies import Said
-from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings
+from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings
 from task_manager.world import World, WorldClient, open_world
 
 if TYPE_CHECKING:
@@ -264,6 +264,7 @@ class Explorer:
         env_params: environment parameters on top of the format's own.
         reply_format: how the explorer replies.
         max_chars: of an observation in its prompts.
+        focus: by world, what is to be tried there.
     """
 
     def __init__(
@@ -278,6 +279,7 @@ class Explorer:
         *,
         reply_format: ReplyFormat = "text",
         max_chars: int = MAX_OBSERVATION_CHARS,
+        focus: Mapping[str, Focus] | None = None,
     ) -> None:
         self._client = client
         self._actor = Actor(Asker(llm, redraws=FILTERED_OR_UNUSABLE), Role.EXPLORER, fmt, reply_format)
@@ -288,6 +290,7 @@ class Explorer:
         self._env_params = env_params or {}
         self._reply_format: ReplyFormat = reply_format
         self._max_chars = max_chars
+        self._focus = focus or {}
         self._breadth, self._depth = settings.steps(fmt.env_type)
 
     async def explore(self, world: World, number: int, log: StepLog | None = None) -> Exploration:
@@ -372,6 +375,7 @@ class Explorer:
                 steps_left=steps_left,
                 tried=tried,
                 max_chars=self._max_chars,
+                focus=self._focus.get(found.world.seed_task_id),
                 reply_format=self._reply_format if self._reply_format != "tools" or tools is not None else "text",
                 room=room,
             )

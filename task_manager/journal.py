@@ -275,6 +275,9 @@ class Plan:
             "reply_format": settings.reply_format,
             "explorer": models["explorer"],
         }
+        if settings.focus:
+            # What follows from an exploration is found by its key, so that this is enough for all of it.
+            exploring["focus"] = [focus.model_dump() for focus in settings.focus]
         synthesising = {
             **world,
             "profile": profile.instruction(),

@@ -59,6 +59,15 @@ class Round:
         if self._number:
             self._left += new
 
+    def known(self, ids: Iterable[str]) -> set[str]:
+        """Return those of the ids that take part."""
+        return set(self._ids).intersection(ids)
+
+    def bring_forward(self, ids: Sequence[str]) -> None:
+        """Let ids that wait in the round that runs come first in it."""
+        waiting, moved = set(self._left), set(ids)
+        self._left = [one for one in ids if one in waiting] + [one for one in self._left if one not in moved]
+
     def take(self, count: int, weight: Weight) -> list[str]:
         """Return the next `count` ids. If fewer are awake, some repeat within the draw; if none is, all are taken to
         be."""
@@ -136,6 +145,7 @@ class Mixture:
         )
         self._n_originals = len(originals) if settings.use_original_tasks else 0
         self._n_synthetic = self._wanted(len(originals), len(synthetic))
+        self._retired: set[str] = set()
         self._epoch = 0
         if len(self) == 0:
             raise ValueError(
@@ -159,7 +169,11 @@ class Mixture:
 
     def draw(self, weight: Weight = equal_weight) -> list[str]:
         """Return the ids of the next epoch, always `len(mixture)` of them."""
-        ids = self._originals.take(self._n_originals, weight) + self._synthetic.take(self._n_synthetic, weight)
+
+        def unretired(task_id: str) -> float:
+            return 0.0 if task_id in self._retired else weight(task_id)
+
+        ids = self._originals.take(self._n_originals, weight) + self._synthetic.take(self._n_synthetic, unretired)
         if self._settings.shuffle:
             random.Random(f"{self._name}epoch-{self._settings.seed}-{self._epoch}").shuffle(ids)
         self._epoch += 1
@@ -169,9 +183,25 @@ class Mixture:
         """Let new synthetic tasks take part from the next epoch on."""
         self._synthetic.add(ids)
 
+    def bring_forward(self, ids: Sequence[str], share: float) -> None:
+        """Let synthetic tasks come before those that wait, up to a share (0..1) of an epoch, one at least."""
+        self._synthetic.bring_forward(ids[: max(1, int(share * len(self)))])
+
+    def retire(self, ids: Iterable[str]) -> None:
+        """Leave synthetic tasks out from the next epoch on, for good; original ones stay. Where all have left, all are
+        drawn from again."""
+        self._retired |= self._synthetic.known(ids)
+
+    @property
+    def retired(self) -> frozenset[str]:
+        """The synthetic tasks that have left."""
+        return frozenset(self._retired)
+
     def state_dict(self) -> dict[str, Any]:
         """Return where it stands, JSON-ready, the epoch's size included."""
+        retired = {"retired": sorted(self._retired)} if self._retired else {}
         return {
+            **retired,
             "epoch": self._epoch,
             "sizes": [self._n_originals, self._n_synthetic],
             "originals": self._originals.state_dict(),
@@ -182,6 +212,7 @@ class Mixture:
         """Go on from a state."""
         self._epoch = int(state["epoch"])
         self._n_originals, self._n_synthetic = (int(size) for size in state["sizes"])
+        self._retired = set(state.get("retired", ()))
         self._originals.load_state_dict(state["originals"])
         self._synthetic.load_state_dict(state["synthetic"])
 

@@ -184,7 +184,12 @@ class TaskPipeline:
         for task in existing:
             seed, _, taken = task.task_id.rpartition("#")
             self._next_number[seed] = max(self._next_number.get(seed, 0), int(taken) + 1)
-        await self._pool.load([str(task.query) for task in existing], [seed_of(task) for task in existing])
+        # What failed is to be learnt from other tasks than its own near copies.
+        failed = [(query, seed) for one in self._settings.focus for query in one.not_like for seed in one.seeds]
+        await self._pool.load(
+            [str(task.query) for task in existing] + [query for query, _ in failed],
+            [seed_of(task) for task in existing] + [seed for _, seed in failed],
+        )
 
     def _begin(self, blocks: Sequence[Sequence[tuple[str, int]]]) -> list[asyncio.Task[Exploration]]:
         """Begin the explorations of blocks; what they come to is another's to ask."""

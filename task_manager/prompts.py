@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from agentevolver.llm import prompts
 from agentevolver.llm.prompts import Messages, StepText, characters, cut, fitted
 from task_manager.profile import EnvProfile
-from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat
+from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat
 
 PROMPTS_VERSION = 2
 Steps = Sequence[StepText | tuple[int, str, str]]
@@ -73,6 +73,19 @@ if the
 - confidence is how sure you are that the solution does exactly what the query asks for, from 0 to 1.
 
 Reply with JSON: {"tasks": [{"query": "...", "solution": ["...", "..."], "confidence": 0.9}]}"""
+
+# Only where a weakness is looked at: without one the prompts stay as they are, and so does what was made with them.
+_EXPLORE_FOCUS = """
+
+The section focus names what somebody who learns here does wrong. Find out how it is done right: use that tool, on \
+things that you
+found, until it works."""
+
+_SYNTHESISE_FOCUS = """
+
+The section focus names what somebody who learns here does wrong. Make only tasks whose solution needs that tool; \
+none if the record
+does not prove how it is used."""
 
 _PROFILE = """You describe an environment for people who will make up tasks in it. You are given its rules, its \
 tools, and a few first steps
@@ -175,21 +188,24 @@ def explore(
     steps_left: int,
     tried: Sequence[str],
     max_chars: int,
+    focus: Focus | None = None,
     reply_format: ReplyFormat = "text",
     room: int | None = None,
 ) -> Messages:
-    """Return the prompt for an explorer's next action; `steps` are those it is to see."""
+    """Return the prompt for an explorer's next action; `steps` are those it is to see, `focus` what it is to try."""
+    instructions = _EXPLORE + ("" if focus is None else _EXPLORE_FOCUS + "\n\n") + _ACT_REPLY[reply_format]
 
     def made(shown: Steps) -> Messages:
         sections = {
             "profile": profile.instruction() if profile is not None else "",
             "opening": opening,
             "tried": "\n".join(tried),
+            "focus": focus_text(focus),
             "phase": phase,
             "steps_left": str(steps_left),
             "transcript": prompts.transcript(shown, max_chars),
         }
-        return prompts.messages("explorer/act", _EXPLORE + _ACT_REPLY[reply_format], sections)
+        return prompts.messages("explorer/act", instructions, sections)
 
     return _in_room(made, steps, max_chars, room)
 
@@ -203,9 +219,12 @@ def synthesise(
     existing: Sequence[str],
     count: int,
     max_chars: int,
+    focus: Focus | None = None,
     room: int | None = None,
 ) -> Messages:
-    """Return the prompt that turns an exploration into tasks; `existing` are queries to stay away from."""
+    """Return the prompt that turns an exploration into tasks; `existing` are queries to stay away from, `focus` is what
+    the tasks are to need."""
+    instructions = _SYNTHESISE + ("" if focus is None else _SYNTHESISE_FOCUS)
 
     def made(shown: Steps) -> Messages:
         sections = {
@@ -214,11 +233,20 @@ def synthesise(
             "opening": opening,
             "existing": "\n".join(f"- {one_line(query)}" for query in existing),
             "count": str(count),
+            "focus": focus_text(focus),
             "transcript": prompts.transcript(shown, max_chars),
         }
-        return prompts.messages("synthesiser/tasks", _SYNTHESISE, sections)
+        return prompts.messages("synthesiser/tasks", instructions, sections)
 
     return _in_room(made, steps, max_chars, room)
+
+
+def focus_text(focus: Focus | None) -> str:
+    """Return the section `focus`: the tool in its first line, then how it goes wrong; "" for none."""
+    if focus is None:
+        return ""
+    said = "; ".join(one_line(words) for words in focus.words)
+    return f"tool: {focus.tool}\nwrong: {focus.kind}" + (f"\nthe environment said: {said}" if said else "")
 
 
 def draft_profile(opening: str, tools: str, steps: Steps, *, max_chars: int, room: int | None = None) -> Messages:

@@ -255,8 +255,7 @@ class CurriculumSettings(_Section):
 
 
 class SignalSettings(_Section):
-    """What a task's history of success rates is taken to say (`task_manager.signals`); no section of the configuration
-    yet."""
+    """What a task's history of success rates is taken to say (`task_manager.signals`)."""
 
     forgotten: float = Field(
         0.4, gt=0, le=1, description="a success rate so far below the task's best is something forgotten"
@@ -271,6 +270,25 @@ class SignalSettings(_Section):
         if not 0 <= low <= high <= 1:
             raise ValueError(f"uncertain = {[low, high]}: write two shares in 0..1, the lower one first")
         return self
+
+
+class ClosedLoopSettings(SignalSettings):
+    """New tasks against what training shows to be weak (`task_manager.closed_loop`)."""
+
+    enable: bool = Field(False, description="follow what training shows of each task, and diagnose failed rollouts")
+    every: int = Field(10, ge=1, description="training steps from one round of new tasks to the next")
+    budget_tasks: int = Field(
+        64, ge=0, description="new tasks of a round at most; 0: signals are measured, and training goes on as without"
+    )
+    window_steps: int = Field(20, ge=1, description="training steps whose failures count as weaknesses")
+    share: float = Field(
+        0.3, gt=0, le=1, description="share of an epoch in which a round's new tasks come before waiting ones"
+    )
+
+    @property
+    def makes_tasks(self) -> bool:
+        """Whether tasks are made, and mastered ones leave."""
+        return self.enable and self.budget_tasks > 0
 
 
 class Focus(_Section):
@@ -343,6 +361,10 @@ class TaskManagerSettings(_Section):
     mixture: MixtureSettings = MixtureSettings()
     grader: GraderSettings = GraderSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
+    closed_loop: ClosedLoopSettings = ClosedLoopSettings()
+    focus: tuple[Focus, ...] = Field(
+        (), description="weaknesses that tasks are made against, in their worlds alone; the closed loop writes them"
+    )
     unavailable_timeout_s: float = Field(
         120.0, ge=0, description="seconds to wait for an environment service that went away"
     )
@@ -374,7 +396,8 @@ class TaskManagerSettings(_Section):
     @property
     def making_roles(self) -> tuple[Role, ...]:
         """The roles that a training run asks to make tasks, before it or between its epochs."""
-        rounds = self.mixture.needs_synthetic and self.curriculum.synthesize_every_epochs > 0
+        later = self.curriculum.synthesize_every_epochs > 0 or self.closed_loop.makes_tasks
+        rounds = self.mixture.needs_synthetic and later
         if not self.makes_tasks and not rounds:
             return ()
         checks = ((self.verification.resolve, Role.VERIFIER), (self.verification.judge, Role.JUDGE))

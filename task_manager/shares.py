@@ -133,6 +133,10 @@ class Epochs:
         """Return the curriculum of an environment's tasks."""
         return self._drawn[env_type if self._weights is not None else ""].curriculum
 
+    def mixture(self, env_type: str) -> Mixture:
+        """Return what an environment's tasks are drawn by."""
+        return self._drawn[env_type if self._weights is not None else ""].mixture
+
     def metrics(self) -> dict[str, float]:
         """Return what the curricula know; of several environments each under its name."""
         return {

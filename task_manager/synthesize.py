@@ -22,7 +22,7 @@ from task_manager.actions import PlainFormat, format_of
 from task_manager.explore import Exploration, Explorer, RandomStrategy
 from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
 from task_manager.replies import TasksReply, as_action, read_task
-from task_manager.settings import MAX_OBSERVATION_CHARS, ReplyFormat, StrategySettings, SynthesisSettings
+from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings, SynthesisSettings
 from task_manager.world import World, WorldClient, open_world
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Synthesis:
 
 
 class Synthesiser:
-    """Makes proposals of explorations; safe for many at once on one event loop."""
+    """Makes proposals of explorations; safe for many at once on one event loop. `focus` says by world what the tasks
+    are to need."""
 
     def __init__(
         self,
@@ -67,12 +68,14 @@ class Synthesiser:
         settings: SynthesisSettings,
         *,
         max_chars: int = MAX_OBSERVATION_CHARS,
+        focus: Mapping[str, Focus] | None = None,
     ) -> None:
         self._asker = Asker(llm, redraws=FILTERED_OR_UNUSABLE)
         self._format = fmt
         self._profile = profile
         self._settings = settings
         self._max_chars = max_chars
+        self._focus = focus or {}
 
     async def propose(self, exploration: Exploration, existing: Sequence[str]) -> Synthesis:
         """Return the proposals of an exploration; `existing` are queries that the synthesiser is to stay away from."""
@@ -89,6 +92,7 @@ class Synthesiser:
                 existing=existing,
                 count=settings.max_tasks,
                 max_chars=self._max_chars,
+                focus=self._focus.get(exploration.world.seed_task_id),
                 room=room,
             )
 

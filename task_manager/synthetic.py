@@ -30,6 +30,7 @@ from task_manager.settings import Configuration, TaskManagerSettings, file_of
 from task_manager.synthesize import Synthesiser
 from task_manager.tasks import read_objectives, write_objectives
 from task_manager.verify import Verifier
+from task_manager.weakness import by_seed, seeds_in_turn
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -114,9 +115,8 @@ async def open_run(
             list_params=data.val_filter,
             env_params=service.env_params,
         )
-        yield _assemble(
-            configuration, llm, client, journal, profile, seeds_of_round(seeds, settings), held_out, encoder
-        )
+        worlds = seeds_in_turn(settings.focus) or seeds_of_round(seeds, settings)
+        yield _assemble(configuration, llm, client, journal, profile, worlds, held_out, encoder)
     finally:
         journal.close()
         if cache is not None:
@@ -160,6 +160,7 @@ def _assemble(
     fmt = format_of(service.env_type, settings.action_format)
     strategy = make_strategy(settings.strategy, fmt, settings.strategy_args)
     reply_format, max_chars = settings.reply_format, settings.max_observation_chars
+    focus = by_seed(settings.focus)
     explorer = Explorer(
         client,
         llm,
@@ -170,6 +171,7 @@ def _assemble(
         settings.explore_env_params,
         reply_format=reply_format,
         max_chars=max_chars,
+        focus=focus,
     )
     pipeline = TaskPipeline(
         plan,
@@ -177,7 +179,7 @@ def _assemble(
         journal,
         client,
         explorer=explorer,
-        synthesiser=Synthesiser(llm, fmt, profile, settings.synthesis, max_chars=max_chars),
+        synthesiser=Synthesiser(llm, fmt, profile, settings.synthesis, max_chars=max_chars, focus=focus),
         verifier=Verifier(client, llm, fmt, settings.verification, reply_format=reply_format, max_chars=max_chars),
         strategy=strategy,
         fmt=fmt,

@@ -431,8 +431,9 @@ class Settings(Section):
 
     @property
     def diagnoses(self) -> bool:
-        """Whether failed rollouts are diagnosed, for the stage `diagnosis`."""
-        return self.attribution.active and any(stage.use == "diagnosis" for stage in self.attribution.stages)
+        """Whether failed rollouts are diagnosed, for the stage `diagnosis` or for the closed loop."""
+        staged = self.attribution.active and any(stage.use == "diagnosis" for stage in self.attribution.stages)
+        return staged or self.task_manager.closed_loop.enable
 
     @property
     def questioned(self) -> tuple[str, ...]:

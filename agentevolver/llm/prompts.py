@@ -31,7 +31,7 @@ SECTIONS = (
         "outcome",
         "phase",
     ),
-    *("steps_left", "tried", "existing", "count", "experience", "indices", "summary"),
+    *("steps_left", "tried", "focus", "existing", "count", "experience", "indices", "summary"),
 )
 NO_STEPS = "(no steps yet)"
 # A rough measure of texts whose tokens nobody has counted.

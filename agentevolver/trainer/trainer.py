@@ -310,6 +310,8 @@ class EvolverTrainer(PPOTrainer):
                 torch.save(self.train_dataloader.state_dict(), draft)
             if self._experience is not None:
                 self._experience.save(folder)
+            if self._tasks is not None:
+                self._tasks.save(folder)
             save_state(folder, failed_in_a_row=self._failures.in_a_row, pool=pool_of(self.settings))
             finish(folder, kept(self.config.trainer))
         self._sealed_s = time.perf_counter() - began
@@ -330,6 +332,8 @@ class EvolverTrainer(PPOTrainer):
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
             folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
             self._failures.in_a_row = restore_state(folder, pool=pool)
+            if self._tasks is not None:
+                self._tasks.restore(folder)
             # A run that goes on was validated when it stopped; one that only validates is there for that.
             trainer.val_before_train = validates
 
@@ -398,7 +402,7 @@ class EvolverTrainer(PPOTrainer):
         if self.settings.env_service.is_mixture:
             self._rollout_metrics |= metrics_apart(trajectories)
         if self._tasks is not None:
-            self._rollout_metrics |= self._tasks.record(trajectories)
+            self._rollout_metrics |= self._tasks.record(self.global_steps, trajectories)
         if self._experience is not None:
             self._experience.submit(self.global_steps, trajectories)
         mask_rows(batch, withdrawn)

@@ -14,6 +14,8 @@ from env_service.environments.pocket.wordings import DAYS
 
 Weighted = tuple[Call, float]
 _APPS = ("note", "cal", "mail", "bank", "shop")
+# How much more an explorer likes what it is to look at, and what is in the same app.
+_FOCUS, _FOCUS_APP = 6.0, 2.0
 # What a manual tells of the rules of a site.
 _MANUALS = {
     "guard": ("note.tag", "note.del", "cal.move", "cal.del", "mail.del", "shop.ret"),
@@ -29,7 +31,7 @@ def explore(prompt: Prompt, draws: Draws) -> dict[str, Any] | str:
         raise NotUnderstood(f"explorer/act: <phase> must be breadth or depth, not {phase[:40]!r}")
     prompt.text("opening")
     seen = see(prompt.sections, prompt.steps())
-    thought, call = _explorers_choice(seen, phase, _tried(prompt), draws)
+    thought, call = _explorers_choice(seen, phase, _tried(prompt), draws, prompt.focus)
     return _said(thought, write_call(call, seen.syntax), prompt, draws)
 
 
@@ -68,7 +70,7 @@ def _tried(prompt: Prompt) -> set[Call]:
     return {call for line in lines if not line.endswith(" times)") and (call := read_call(line)) is not None}
 
 
-def _explorers_choice(seen: Seen, phase: str, tried: set[Call], draws: Draws) -> tuple[str, Call]:
+def _explorers_choice(seen: Seen, phase: str, tried: set[Call], draws: Draws, focus: str = "") -> tuple[str, Call]:
     if (fix := _pending(seen)) is not None:
         return "the last answer says what this call wants", fix
     known = {tool for tool in seen.tools if tool in USUAL}
@@ -77,7 +79,7 @@ def _explorers_choice(seen: Seen, phase: str, tried: set[Call], draws: Draws) ->
     done = {step.call for step in seen.steps if step.call is not None}
     # What the site is known to want is not found out by another refusal.
     ready = [
-        (prepared(c, seen), w)
+        (prepared(c, seen), w * _liked(c, focus))
         for c, w in _candidates(seen, phase)
         if c not in done and (c.tool in known or c.tool == "doc")
     ]
@@ -88,6 +90,14 @@ def _explorers_choice(seen: Seen, phase: str, tried: set[Call], draws: Draws) ->
         return "nothing new is left", Call("doc")
     call: Call = draws.pick(choice)
     return ("look around" if phase == "breadth" else "follow what was found"), call
+
+
+def _liked(call: Call, focus: str) -> float:
+    if not focus:
+        return 1.0
+    return (
+        _FOCUS if call.tool == focus or focus in call.args else _FOCUS_APP if focus.startswith(f"{call.app}.") else 1.0
+    )
 
 
 def _pending(seen: Seen) -> Call | None:

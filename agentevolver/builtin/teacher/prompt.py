@@ -51,6 +51,12 @@ class Prompt:
         except PromptError as error:
             raise NotUnderstood(f"{self.task}: <{name}>: {error}") from error
 
+    @property
+    def focus(self) -> str:
+        """The tool that the section `focus` names, "" for none."""
+        first = self.sections.get("focus", "").strip().partition("\n")[0]
+        return first.removeprefix("tool:").strip()
+
     def intent(self) -> Intent:
         """Return what the task asks for; raises NotUnderstood if it is in no known wording."""
         query = self.text("task")

@@ -36,6 +36,8 @@ def tasks(prompt: Prompt, draws: Draws) -> dict[str, Any]:
     for intent, calls in _chosen(seen, existing, _weights(prompt.sections.get("preference", "")), draws):
         if len(made) >= wanted:
             break
+        if prompt.focus and all(call.tool != prompt.focus for call in calls):
+            continue
         query = write_query(intent, draws.rng.randrange(2))
         if any(_overlap(set(normal(query).split()), words) >= 0.8 for words in taken):
             continue

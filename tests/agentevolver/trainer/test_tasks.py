@@ -73,7 +73,7 @@ def test_an_epoch_mixes_both_kinds_and_the_curriculum_hears_of_each_step(tmp_pat
     assert len(rows) == 12 and sum(kinds) == 4
     assert {row["task"]["metadata"].get("advantage_scale") for row in rows if row["task"]["open_query"]} == {0.5}
     metrics = made.record(
-        [record(synthetic(1)[0], 1, "a"), record(synthetic(1)[0], 1, "a", 1), record(ORIGINALS[0], 0, "b")]
+        1, [record(synthetic(1)[0], 1, "a"), record(synthetic(1)[0], 1, "a", 1), record(ORIGINALS[0], 0, "b")]
     )
     assert metrics["task/synthetic_share"] == pytest.approx(2 / 3)
     assert metrics["task/success/synthetic"] == 1 and metrics["task/success/original"] == 0
@@ -118,7 +118,7 @@ def test_a_round_begins_where_an_epoch_ends_and_its_tasks_join_the_next_one(tmp_
     for step in range(1, 6):
         made.end_step(step, steps_per_epoch=3)
     assert made._background["pocket"].began == []
-    made.record([record(ORIGINALS[i], 1, f"g{i}") for i in range(3)])
+    made.record(1, [record(ORIGINALS[i], 1, f"g{i}") for i in range(3)])
     made.end_step(6, steps_per_epoch=3)
     (wish,) = made._background["pocket"].began
     assert wish != training.profile_for("pocket", None).task_preference, (
@@ -240,7 +240,7 @@ def test_of_several_environments_each_has_its_tasks_its_rounds_and_its_wish(tmp_
     assert all(task["env_type"] == "pocket" for task in rows if task["open_query"]) and list(made._background) == [
         "pocket"
     ]
-    metrics = made.record([record(ORIGINALS[i], 1, f"g{i}") for i in range(3)] + [record(lake[0], 0, "h")])
+    metrics = made.record(1, [record(ORIGINALS[i], 1, f"g{i}") for i in range(3)] + [record(lake[0], 0, "h")])
     assert metrics["curriculum/known/pocket"] == 3 and metrics["curriculum/success/pocket_long"] == 0
     made.end_step(4, steps_per_epoch=4)
     (wish,) = made._background["pocket"].began

@@ -1,0 +1,177 @@
+"""The loop across stages: what training shows of its tasks decides which tasks are made next.
+
+After each step the signals of its tasks and the weaknesses of its failures are brought up to date; they lie in the
+checkpoints. Every `closed_loop.every` steps a round makes tasks against the weaknesses, in the background. Each round
+that was begun stands in `rounds.json` with what it was asked for: a run that goes on from an earlier checkpoint asks
+for the same, finds what was made of it in the journal, and makes nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from agentevolver.types import Task, Trajectory
+from agentevolver.utils.files import write_json
+from task_manager.background import BackgroundQuestioning, round_file
+from task_manager.profile import TaskPreference
+from task_manager.settings import Configuration, Focus
+from task_manager.signals import Signals
+from task_manager.tasks import read_objectives
+from task_manager.weakness import Window, focused
+
+logger = logging.getLogger(__name__)
+
+RECORD = "rounds.json"
+
+
+@dataclass(slots=True)
+class Round:
+    """A round that was begun: after which step, the how manieth `every` steps that was, the number of its file, what it
+    was asked for, and whether it brought nothing."""
+
+    step: int
+    turn: int
+    number: int
+    weaknesses: list[dict[str, Any]]
+    focus: list[dict[str, Any]]
+    failed: bool = False
+
+
+class ClosedLoop:
+    """The loop of one environment's tasks.
+
+    Args:
+        configuration: of the environment's questioning.
+        folder: where rounds have their configurations and logs, and the record of them.
+    """
+
+    def __init__(self, configuration: Configuration, folder: Path) -> None:
+        """Raises ValueError for a record that cannot be read."""
+        section = configuration.task_manager
+        self._settings, self._target = section.closed_loop, section.train_data_path
+        self._signals, self._window = Signals(self._settings), Window(self._settings.window_steps)
+        self._background = BackgroundQuestioning(configuration, folder)
+        self._path = folder / RECORD
+        self._rounds = _read(self._path)
+        self._made: dict[str, int] = {}
+        for one in self._rounds:
+            if self._is_finished(one):
+                self._take(one, read_objectives(round_file(self._target, one.number)))
+        self._joined: set[int] = set()
+
+    @property
+    def mastered(self) -> set[str]:
+        """The ids of the tasks that are to leave; none where nothing is made."""
+        return self._signals.mastered() if self._settings.makes_tasks else set()
+
+    def record(self, step: int, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Take a step's diagnosed trajectories; returns the metrics `closed_loop/...`."""
+        self._signals.record(trajectories)
+        self._window.record(step, trajectories)
+        graded = [one for one in trajectories if one.outcome is not None]
+        won = [one.outcome.success for one in graded if one.outcome is not None and one.task.task_id in self._made]
+        metrics: dict[str, float] = {name: float(count) for name, count in self._signals.counts().items()}
+        metrics |= {
+            "weaknesses": float(len(self._window.weaknesses(self._signals))),
+            "rounds": float(len(self._rounds)),
+            "failed_rounds": float(sum(one.failed for one in self._rounds)),
+            "made": float(len(self._made)),
+        }
+        if graded:
+            metrics["share_in_step"] = len(won) / len(graded)
+        if won:
+            metrics["success_on_made"] = sum(won) / len(won)
+        return {f"closed_loop/{name}": value for name, value in metrics.items()}
+
+    def end_step(self, step: int, preference: TaskPreference) -> list[Task]:
+        """Return the tasks of a round that is over, and begin the next one where it is due. One that an earlier start
+        left under way is taken up again at its step."""
+        if not self._settings.makes_tasks:
+            return []
+        made = self._collect()
+        if self._background.is_running:
+            return made
+        waiting = next((one for one in self._rounds if not one.failed and not self._is_finished(one)), None)
+        if waiting is not None:
+            if step >= waiting.step:
+                self._start(waiting, preference)
+        elif (turn := step // self._settings.every) > max((one.turn for one in self._rounds), default=0):
+            self._begin(step, turn, preference)
+        return made
+
+    def unjoined(self) -> list[str]:
+        """Return the ids of the tasks whose rounds a checkpoint knew nothing of yet; from now on it does."""
+        new = {one.number for one in self._rounds if self._is_finished(one)} - self._joined
+        self._joined |= new
+        return [task_id for task_id, number in self._made.items() if number in new]
+
+    def stop(self) -> None:
+        """End the round that runs; what it has done is in its journal."""
+        self._background.stop()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it knows, JSON-ready."""
+        return {
+            "signals": self._signals.state_dict(),
+            "window": self._window.state_dict(),
+            "joined": sorted(self._joined),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self._signals.load_state_dict(state["signals"])
+        self._window.load_state_dict(state["window"])
+        self._joined = set(state["joined"])
+
+    def _begin(self, step: int, turn: int, preference: TaskPreference) -> None:
+        weaknesses = self._window.weaknesses(self._signals)
+        focus = focused(weaknesses, self._settings.budget_tasks)
+        if not focus:
+            return
+        told = [one.to_dict() for one in weaknesses]
+        number = self._background.next_number
+        begun = Round(step, turn, number, told, [one.model_dump(mode="json") for one in focus])
+        self._rounds.append(begun)
+        # Before the process: what it is to make is known from then on, whatever is killed.
+        self._write()
+        self._start(begun, preference)
+
+    def _start(self, begun: Round, preference: TaskPreference) -> None:
+        self._background.start(preference, [Focus.model_validate(one) for one in begun.focus])
+        names = ", ".join(str(one["name"]) for one in begun.weaknesses[:3])
+        logger.info("new tasks are made against %d weaknesses: %s", len(begun.weaknesses), names)
+
+    def _collect(self) -> list[Task]:
+        made = self._background.collect()
+        if made is None:
+            return []
+        begun = self._rounds[-1]
+        if made:
+            self._take(begun, made)
+        else:
+            begun.failed = True
+            self._write()
+        return made
+
+    def _take(self, begun: Round, tasks: Sequence[Task]) -> None:
+        self._made |= {task.task_id: begun.number for task in tasks}
+
+    def _is_finished(self, begun: Round) -> bool:
+        return not begun.failed and round_file(self._target, begun.number).exists()
+
+    def _write(self) -> None:
+        write_json(self._path, {"rounds": [asdict(one) for one in self._rounds]})
+
+
+def _read(path: Path) -> list[Round]:
+    if not path.exists():
+        return []
+    try:
+        return [Round(**one) for one in json.loads(path.read_text(encoding="utf-8"))["rounds"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: is no record of rounds ({error}); move the folder away to begin anew") from error

@@ -1,0 +1,286 @@
+"""The loop across stages: what is asked for when, that nothing is made twice, and that without it nothing changes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentevolver.config.checks import load
+from agentevolver.errors import ConfigError
+from agentevolver.trainer import closed_loop as looping
+from agentevolver.trainer.closed_loop import ClosedLoop
+from agentevolver.trainer.tasks import LOOP_STATE, TrainingTasks
+from agentevolver.types import Task
+from task_manager.background import round_file
+from task_manager.mixture import Mixture, Round
+from task_manager.profile import shipped_profile
+from task_manager.settings import Configuration, MixtureSettings
+from task_manager.tasks import write_objectives, write_tasks
+from tests.trajectories import trajectory
+
+BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
+ORIGINALS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train"}) for i in range(8)]
+WISH = shipped_profile("pocket").task_preference
+LOOP = {"enable": True, "every": 2, "budget_tasks": 4}
+
+
+def synthetic(count, start=0):
+    metadata = [{"seed_task_id": f"note_add.k2.{i}", "state_check": {}} for i in range(start, start + count)]
+    return [
+        Task(f"{m['seed_task_id']}#0", "pocket", True, f"query {m['seed_task_id']}", "done", "state", m)
+        for m in metadata
+    ]
+
+
+def failed(task, tool="note.del", group="g"):
+    step = {"index": 0, "action": f"{tool} n3", "observation": "err add yes at the end"}
+    told = {"step": 0, "kind": "wrong_argument", "tool": tool, "words": "add yes at the end"}
+    outcome = {"score": 0.0, "success": False}
+    return trajectory(task=task.to_dict(), group_id=group, steps=[step], outcome=outcome, diagnoses=[told])
+
+
+def solved(task, group="g"):
+    return trajectory(task=task.to_dict(), group_id=group, outcome={"score": 1.0, "success": True})
+
+
+class FakeRounds:
+    """In the place of `BackgroundQuestioning`: a round is over when `ready` says what it brings."""
+
+    def __init__(self, configuration, folder):
+        self.target = configuration.task_manager.train_data_path
+        self.began, self.ready, self.is_running = [], None, False
+
+    @property
+    def next_number(self):
+        return 1 + sum(1 for _ in self.target.parent.glob(f"{self.target.name}.round*"))
+
+    def start(self, preference, focus):
+        assert not self.is_running
+        self.began.append(list(focus))
+        self.is_running = True
+
+    def collect(self):
+        ready, self.ready = self.ready, None
+        if ready is None:
+            return None
+        self.is_running = False
+        if ready:
+            write_objectives(round_file(self.target, self.next_number), ready)
+        return ready
+
+    def stop(self):
+        self.is_running = False
+
+
+def loop_of(tmp_path, monkeypatch, **section):
+    monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
+    tree = {"train_data_path": str(tmp_path / "t.jsonl"), "closed_loop": {**LOOP, **section}}
+    return ClosedLoop(Configuration.model_validate({"task_manager": tree}), tmp_path / "rounds")
+
+
+def test_a_round_is_asked_for_against_what_failed_and_one_at_a_time(tmp_path, monkeypatch):
+    loop = loop_of(tmp_path, monkeypatch)
+    for step in (1, 2, 3):
+        loop.end_step(step, WISH)
+    assert loop._background.began == [], "nothing failed, so there is nothing to ask for"
+    told = loop.record(4, [failed(ORIGINALS[i], group=f"g{i}") for i in range(6)])
+    assert told["closed_loop/weaknesses"] == 1 and told["closed_loop/share_in_step"] == 0
+    loop.end_step(4, WISH)
+    ((focus,),) = loop._background.began
+    assert (focus.tool, focus.kind, focus.words) == ("note.del", "wrong_argument", ("add yes at the end",))
+    assert len(focus.seeds) == 4, "no more worlds than tasks that may be made"
+    loop.record(6, [failed(ORIGINALS[7], "cal.del")])
+    assert loop.end_step(6, WISH) == [] and len(loop._background.began) == 1
+    loop._background.ready = synthetic(2)
+    assert [task.task_id for task in loop.end_step(7, WISH)] == ["note_add.k2.0#0", "note_add.k2.1#0"]
+    assert len(loop._background.began) == 2, "what was due meanwhile begins"
+    told = loop.record(8, [solved(synthetic(1)[0]), failed(ORIGINALS[0], group="h")])
+    assert told["closed_loop/made"] == told["closed_loop/rounds"] == 2 and told["closed_loop/failed_rounds"] == 0
+    assert told["closed_loop/share_in_step"] == 0.5 and told["closed_loop/success_on_made"] == 1
+
+
+def test_a_round_that_brings_nothing_is_counted_and_the_next_one_is_asked_for_in_its_turn(tmp_path, monkeypatch):
+    loop = loop_of(tmp_path, monkeypatch)
+    loop.record(2, [failed(ORIGINALS[0])])
+    loop.end_step(2, WISH)
+    loop._background.ready = []
+    assert loop.end_step(3, WISH) == [] and not loop._background.is_running
+    assert loop.record(3, [])["closed_loop/failed_rounds"] == 1
+    loop.end_step(4, WISH)
+    assert [one["number"] for one in record_of(tmp_path)] == [1, 1]
+
+
+def record_of(tmp_path):
+    return json.loads((tmp_path / "rounds" / "rounds.json").read_text())["rounds"]
+
+
+def test_a_round_that_a_kill_cut_off_is_asked_for_again_word_by_word_and_a_finished_one_is_not(tmp_path, monkeypatch):
+    first = loop_of(tmp_path, monkeypatch)
+    first.record(1, [failed(ORIGINALS[0])])
+    saved = json.loads(json.dumps(first.state_dict()))
+    first.record(2, [failed(ORIGINALS[1], "cal.del")])
+    first.end_step(2, WISH)
+    # Killed here, and gone on with from step 1, in whose repetition something else fails.
+    again = loop_of(tmp_path, monkeypatch)
+    again.load_state_dict(saved)
+    again.end_step(1, WISH)
+    assert again._background.began == [], "its step has not come yet"
+    again.record(2, [failed(ORIGINALS[5], "shop.ret")])
+    again.end_step(2, WISH)
+    assert again._background.began == first._background.began and len(record_of(tmp_path)) == 1
+    again._background.ready = synthetic(2)
+    again.end_step(3, WISH)
+    assert again.unjoined() == ["note_add.k2.0#0", "note_add.k2.1#0"] and again.unjoined() == []
+    third = loop_of(tmp_path, monkeypatch)
+    third.load_state_dict(saved)
+    third.record(2, [failed(ORIGINALS[5], "shop.ret")])
+    third.end_step(2, WISH)
+    assert third._background.began == [] and third.unjoined() == ["note_add.k2.0#0", "note_add.k2.1#0"]
+
+
+def test_a_torn_record_is_named(tmp_path, monkeypatch):
+    (tmp_path / "rounds").mkdir()
+    (tmp_path / "rounds" / "rounds.json").write_text('{"rounds": [{}]}')
+    with pytest.raises(ValueError, match=r"rounds\.json: is no record of rounds"):
+        loop_of(tmp_path, monkeypatch)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rates=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 4)), max_size=30),
+    cut=st.integers(0, 30),
+    window=st.integers(1, 5),
+)
+def test_a_state_says_everything_that_later_steps_follow_from(rates, cut, window):
+    tree = {"task_manager": {"closed_loop": {**LOOP, "window_steps": window}}}
+    loop, resumed = (ClosedLoop(Configuration.model_validate(tree), Path("/nowhere")) for _ in range(2))
+    for step, (place, won) in enumerate(rates, 1):
+        group = [
+            solved(ORIGINALS[place], f"g{step}") if i < won else failed(ORIGINALS[place], group=f"g{step}")
+            for i in range(4)
+        ]
+        told = loop.record(step, group)
+        if step > cut:
+            assert resumed.record(step, group) == told
+        if step <= cut:
+            resumed.load_state_dict(json.loads(json.dumps(loop.state_dict())))
+    if len(rates) > cut or cut == 0:
+        assert resumed.state_dict() == loop.state_dict()
+    assert resumed.mastered == loop.mastered
+
+
+@given(
+    ids=st.lists(st.integers(0, 30).map(str), unique=True, min_size=1),
+    moved=st.lists(st.integers(0, 40).map(str), unique=True),
+    taken=st.integers(0, 20),
+)
+def test_what_is_brought_forward_comes_next_and_nothing_is_lost_or_doubled(ids, moved, taken):
+    made = Round("r", ids, 1, shuffle=True)
+    made.take(taken, lambda _: 1.0)
+    before = made.state_dict()["left"]
+    made.bring_forward(moved)
+    after = made.state_dict()["left"]
+    waiting = [one for one in moved if one in before]
+    assert sorted(after) == sorted(before) and after[: len(waiting)] == waiting
+    assert [one for one in after if one not in moved] == [one for one in before if one not in moved]
+
+
+@given(gone=st.sets(st.integers(0, 9)), drawn=st.integers(0, 3))
+def test_retired_tasks_are_drawn_no_more_unless_all_are_and_original_ones_never_retire(gone, drawn):
+    names = [f"s{i}" for i in range(10)]
+
+    def mixture():
+        return Mixture(MixtureSettings(synthetic_data_ratio=2.0), ["o0", "o1"], names)
+
+    made, resumed = mixture(), mixture()
+    for _ in range(drawn):
+        made.draw()
+    retired = {f"s{i}" for i in gone}
+    made.retire([*retired, "o0", "nobody"])
+    assert made.retired == retired
+    resumed.load_state_dict(json.loads(json.dumps(made.state_dict())))
+    for _ in range(4):
+        epoch = made.draw()
+        assert len(epoch) == 6 and {"o0", "o1"} <= set(epoch) and resumed.draw() == epoch
+        assert len(gone) == 10 or not retired & set(epoch)
+
+
+def resolved(tmp_path, *overrides):
+    path = tmp_path / "synthetic.jsonl"
+    write_objectives(path, synthetic(6))
+    write_tasks(tmp_path / "train.jsonl", ORIGINALS)
+    items = ["device=cpu", "actor_rollout_ref.model.path=x", f"experiment.root={tmp_path}", "data.train_batch_size=4"]
+    items += [f"task_manager.train_data_path={path}", "task_manager.mixture.synthetic_data_ratio=0.5"]
+    return load(BASIC, [*items, *overrides]).settings
+
+
+def history(step):
+    """Rollouts of a step: all tasks of the first file are mastered, and the environment's own fail."""
+    won = [solved(task, f"{step}-{task.task_id}") for task in synthetic(6)]
+    return won + [failed(task, group=f"{step}-{task.task_id}") for task in ORIGINALS]
+
+
+def drawn(settings, tmp_path):
+    """What seven epochs and their checkpoints come to, with everything in between told of."""
+    made, found = TrainingTasks(settings, tmp_path / "train.jsonl"), []
+    for step in range(1, 8):
+        found.append([row["task"] for batch in made.dataset.loader(4, list) for row in batch])
+        metrics = made.record(step, history(step))
+        made.end_step(step, steps_per_epoch=1)
+        found.append(made.dataset.sampler.state_dict())
+    folder = tmp_path / "checkpoint"
+    made.save(folder)
+    made.close()
+    return found, metrics, (folder / LOOP_STATE).exists()
+
+
+def test_off_and_with_a_budget_of_nothing_everything_is_drawn_as_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
+    plain, metrics, saved = drawn(resolved(tmp_path), tmp_path)
+    assert not saved and not any(name.startswith("closed_loop") for name in metrics)
+    on = ("task_manager.closed_loop.enable=true", "task_manager.closed_loop.every=1")
+    idle, metrics, saved = drawn(resolved(tmp_path, *on, "task_manager.closed_loop.budget_tasks=0"), tmp_path)
+    assert idle == plain and saved
+    assert metrics["closed_loop/stuck"] == 8 and metrics["closed_loop/mastered"] == 6
+    assert metrics["closed_loop/rounds"] == metrics["closed_loop/retired"] == 0
+    assert not (tmp_path / "rounds").exists()
+    busy, metrics, _ = drawn(resolved(tmp_path, *on), tmp_path)
+    assert busy != plain and metrics["closed_loop/retired"] == 6
+
+
+def test_new_tasks_come_first_in_the_next_epoch_and_a_resumed_run_draws_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(looping, "BackgroundQuestioning", FakeRounds)
+    on = [f"task_manager.closed_loop.{key}" for key in ("enable=true", "every=1", "share=0.17")]
+    settings = resolved(tmp_path, *on)
+    made = TrainingTasks(settings, tmp_path / "train.jsonl")
+    made.dataset.draw()
+    made.record(1, [failed(ORIGINALS[0])])
+    made.end_step(1, steps_per_epoch=5)
+    made._loops["pocket"]._background.ready = synthetic(3, start=50)
+    made.end_step(2, steps_per_epoch=5)
+    made.save(tmp_path / "checkpoint")
+    resumed = TrainingTasks(settings, tmp_path / "train.jsonl")
+    resumed.dataset.epochs.load_state_dict(json.loads(json.dumps(made.dataset.epochs.state_dict())))
+    resumed.restore(tmp_path / "checkpoint")
+    names = [made.dataset.name(row) for row in made.dataset.draw()]
+    # Of 12 places .17 are two.
+    assert {"note_add.k2.50#0", "note_add.k2.51#0"} <= set(names) and len(names) == 12
+    assert [resumed.dataset.name(row) for row in resumed.dataset.draw()] == names
+    assert resumed._loops["pocket"].state_dict() == made._loops["pocket"].state_dict()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["mixture.synthetic_data_ratio=0"], "none is trained on"),
+        (["curriculum.synthesize_every_epochs=1"], "both make rounds"),
+        (["closed_loop.uncertain=[0.8, 0.2]"], "lower one first"),
+        (["closed_loop.every=0"], "every"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(tmp_path, overrides, words):
+    with pytest.raises(ConfigError, match=words) as refused:
+        resolved(tmp_path, "task_manager.closed_loop.enable=true", *(f"task_manager.{one}" for one in overrides))
+    assert "\n" not in str(refused.value)

@@ -23,9 +23,9 @@ from agentevolver.run.questioning import prepare
 from agentevolver.trainer.closed_loop import RECORD
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task, Trajectory
+from env_service.environments.pocket.calls import Call
 from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.tasks import make_task, task_ids
-from env_service.environments.pocket.tools import Call
 from task_manager.actions import format_of
 from task_manager.background import round_file
 from task_manager.diagnose import diagnose

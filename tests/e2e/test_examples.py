@@ -56,7 +56,8 @@ FEW_OF_A_BENCHMARK = (
 
 @dataclass(frozen=True)
 class Case:
-    """How an example is made small, and which of its parts must have worked (`questioning`, `navigating`, `labels`)."""
+    """How an example is made small, and which of its parts must have worked (`questioning`, `navigating`, `labels`,
+    `loop`)."""
 
     sizes: tuple[str, ...] = ()
     parts: frozenset[str] = frozenset()
@@ -89,6 +90,10 @@ CASES = {
     "native_tools": Case(FEW_TASKS, hermes=True),
     "openai_agents": Case(FEW_TASKS, hermes=True, needs="openai-agents"),
     "questioning": Case((*FEW_TASKS, *FEW_EXPLORATIONS), frozenset({"questioning"})),
+    "closed_loop": Case(
+        (*FEW_TASKS, *FEW_EXPLORATIONS, "task_manager.closed_loop.every=1", "task_manager.closed_loop.budget_tasks=4"),
+        frozenset({"questioning", "loop"}),
+    ),
     "attributing": Case(FEW_TASKS, frozenset({"labels"})),
     "navigating": Case(
         (*FEW_TASKS, *SMALL_POOL, "exp_manager.scout.filter.n=16"), frozenset({"navigating"}), splits=("dev", "test")
@@ -229,6 +234,11 @@ def check_parts(launched: Launched, parts: frozenset[str]) -> None:
     ]
     if "questioning" in parts:
         assert first["questioning/kept"] >= 4 and all(record["task"]["open_query"] for record in records)
+    if "loop" in parts:
+        last = metrics_of(launched)[-1]
+        assert sum(last[f"closed_loop/{name}"] for name in ("uncertain", "stuck", "forgotten", "mastered")) > 0
+        asked = json.loads((launched.directory / "tasks" / "rounds" / "rounds.json").read_text())["rounds"]
+        assert asked[0]["step"] == 1 and asked[0]["focus"], "what failed in the first step is asked for after it"
     if "navigating" in parts:
         assert first["exp_manager/pool_size"] > 0
         assert sum(record["guidance_wanted"] for record in records) == len(records) / 2

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-ENV = '''"""$title: the agent guesses a number. Replace this by what your agent should learn."""
+ENV = '''"""$title: the agent finds a number of two digits. Replace this by what your agent should learn."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from typing import Any, ClassVar, Literal
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.tool_calls import BadCall, ToolCall, answer_to, structured_calls
 
-TASKS = {"train": range(0, 40), "dev": range(40, 50)}
-HIGHEST = 100
-HINT = "I need a whole number."
+# The numbers of dev are none of those that are trained on; their digits are.
+TASKS = {"train": range(0, 80), "dev": range(80, 100)}
+HIGHEST = 99
+TRIES = 4
+HINT = "I need two digits"
 
 
 class ${cls}Env(BaseEnv):
-    """One episode: a secret number, a guess a step, "higher" or "lower" as the answer."""
+    """One episode: a secret number, a guess a step; the answer says of each digit whether it is right, or the secret \
+one higher or lower."""
 
     # "shared" because it only computes; use "isolated" as soon as it executes what an agent wrote.
     isolation: ClassVar[Literal["shared", "isolated"]] = "shared"
@@ -37,16 +40,17 @@ class ${cls}Env(BaseEnv):
         number = re.fullmatch(r"$name-(\\d+)", task_id)
         if number is None or not any(int(number[1]) in tasks for tasks in TASKS.values()):
             raise ValueError(f"no task {task_id!r}; get_env_profile lists them")
-        self.secret = int(number[1]) * 37 % HIGHEST + 1
+        self.secret = f"{int(number[1]) * 37 % (HIGHEST + 1):02d}"
+        self.tries = 0
         self.found = False
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
         """Say what the agent may do; with `is_open_query` it only looks around. `query` is what a task made by \
 others replaces."""
-        goal = "Look around." if (params or {}).get("is_open_query") else f"Find my number between 1 and {HIGHEST}."
-        system = "I say whether my number is higher or lower."
+        goal = "Look around." if (params or {}).get("is_open_query") else "Find my number of two digits."
+        system = f"I say of each digit whether mine is higher, lower or the same. You have {TRIES} tries."
         if not self.params.get("native_tools"):
-            system = f"Answer with one whole number a turn. {system}"
+            system = f"Answer with two digits. {system}"
         return {"state": [{"role": "system", "content": system}, {"role": "user", "content": goal}], "info": \
 {"query": goal}}
 
@@ -56,26 +60,33 @@ others replaces."""
         `info` says what the action did: whether it was refused, and whether it ended the episode as an agent should \
 end it.
         """
+        if self.over:
+            raise ValueError("the episode is over; create a new instance")
         if calls := structured_calls(action):
             state = [answer_to(call, self.answer(number_of(call))) for call in calls]
         else:
-            number = re.search(r"-?\\d{1,9}", action["content"])
+            number = re.search(r"(?<!\\d)\\d{1,2}(?!\\d)", action["content"])
             state = [{"role": "user", "content": self.answer(int(number[0]) if number else None)}]
         info = {"refused": any(message["content"] == HINT for message in state), "finished": self.found}
-        return {"state": state, "reward": float(self.found), "is_terminated": self.found, "info": info}
+        return {"state": state, "reward": float(self.found), "is_terminated": self.over, "info": info}
+
+    @property
+    def over(self) -> bool:
+        """Whether the number was found, or the tries are used up."""
+        return self.found or self.tries >= TRIES
 
     def answer(self, number: int | None) -> str:
         """Say what a guess is worth."""
+        self.tries += 1
         if number is None:
             return HINT
-        if number == self.secret:
-            self.found = True
-            return "That is it."
-        return "higher" if self.secret > number else "lower"
+        pairs = list(zip(f"{number:02d}", self.secret, strict=True))
+        self.found = all(mine == secret for mine, secret in pairs)
+        return " ".join("same" if mine == secret else "higher" if secret > mine else "lower" for mine, secret in pairs)
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """Return the tools, as OpenAI's chat API takes them."""
-        number = {"type": "integer", "minimum": 1, "maximum": HIGHEST}
+        number = {"type": "integer", "minimum": 0, "maximum": HIGHEST}
         parameters = {"type": "object", "properties": {"number": number}, "required": ["number"]}
         guess = {"name": "guess", "description": "Guess my number.", "parameters": parameters}
         return [{"type": "function", "function": guess}]
@@ -88,7 +99,7 @@ end it.
         """Return what an explorer may know, or the state: what tasks may change, so that two ends can be compared."""
         if (params or {}).get("what") == "state":
             return {"facts": {"found": self.found}, "answer": None, "finished": self.found, "exact": True}
-        return {"highest": HIGHEST}
+        return {"highest": HIGHEST, "tries": TRIES}
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
@@ -101,7 +112,54 @@ end it.
 def number_of(call: ToolCall | BadCall) -> int | None:
     """Return the number that a call guesses, None if it guesses none."""
     number = call.arguments.get("number") if isinstance(call, ToolCall) and call.name == "guess" else None
-    return number if isinstance(number, int) else None
+    return number if isinstance(number, int) and 0 <= number <= HIGHEST else None
+'''
+
+DEMOS = '''"""Demonstrations, which a tiny policy for this world is built from: `python -m $name.demos` writes \
+demos.jsonl.
+
+Each is what somebody did who knows the rules and is no master: every guess agrees with what was said, and is one of \
+those at random. What is better the policy learns by reinforcement.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from $name.env import ${cls}Env
+
+DEMONSTRATIONS = 4000
+
+
+def demonstrate(task_id: str, rng: random.Random) -> list[str]:
+    """Return what is said in an episode of a task."""
+    env = ${cls}Env(task_id, "demonstration")
+    bounds, said = [[0, 9], [0, 9]], []
+    while not env.over:
+        guess = [rng.randint(low, high) for low, high in bounds]
+        said.append("".join(map(str, guess)))
+        result = env.step({"role": "assistant", "content": said[-1]})
+        for bound, digit, answer in zip(bounds, guess, result["state"][0]["content"].split(), strict=True):
+            bound[0] = {"same": digit, "higher": digit + 1, "lower": bound[0]}[answer]
+            bound[1] = {"same": digit, "higher": bound[1], "lower": digit - 1}[answer]
+    return said
+
+
+def main() -> None:
+    """Write the demonstrations, of tasks that are trained on alone."""
+    rng, tasks = random.Random(0), ${cls}Env.get_query_list("train")
+    path = Path(__file__).with_name("demos.jsonl")
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(DEMONSTRATIONS):
+            task_id = rng.choice(tasks)
+            file.write(json.dumps({"task_id": task_id, "actions": demonstrate(task_id, rng)}) + "\\n")
+    print(f"wrote {DEMONSTRATIONS} demonstrations to {path}")
+
+
+if __name__ == "__main__":
+    main()
 '''
 
 PROFILE = """{
@@ -175,6 +233,7 @@ env_service:
 FILES = {
     "__init__.py": '"""$title."""\n',
     "env.py": ENV,
+    "demos.py": DEMOS,
     "profile.json": PROFILE,
     "test_env.py": TESTS,
     "train.yaml": TRAIN,

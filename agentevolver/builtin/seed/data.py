@@ -28,9 +28,10 @@ MAX_LENGTH = 2048
 
 
 def build_tokenizer(
-    corpus: Iterable[str], vocab_size: int = VOCAB_SIZE, syntax: Syntax = COMPACT
+    corpus: Iterable[str], vocab_size: int = VOCAB_SIZE, syntax: Syntax = COMPACT, *, exact: bool = True
 ) -> PreTrainedTokenizerFast:
-    """Learn merges from a corpus; raises ValueError if the corpus is too poor to fill `vocab_size` exactly."""
+    """Learn merges from a corpus; raises ValueError if the corpus is too poor to fill `vocab_size`, unless fewer tokens
+    will do (`exact`)."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -47,7 +48,7 @@ def build_tokenizer(
     tokenizer.train_from_iterator(corpus, trainer)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIALS])
     tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in syntax.tags])
-    if tokenizer.get_vocab_size() != vocab_size:
+    if exact and tokenizer.get_vocab_size() != vocab_size:
         raise ValueError(
             f"the corpus gives {tokenizer.get_vocab_size()} tokens, not {vocab_size}; give more text or a smaller size"
         )

@@ -21,7 +21,7 @@ SPECIALS = (PAD, TURN, END)
 # A word with the one mark or space before it, a digit, a run of marks, a line break, a run of other space.
 _SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|[\r\n]|[^\S\r\n]+(?!\S)|[^\S\r\n]+"
 # That of Qwen2's tokenizers, which `AutoTokenizer` puts in the place of any other.
-_SPLIT_QWEN = (
+SPLIT_QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _COMPACT_TEMPLATE = (
@@ -132,7 +132,7 @@ HERMES = Syntax(
     _hermes_read,
     _hermes_opened,
     _hermes_answered,
-    split=_SPLIT_QWEN,
+    split=SPLIT_QWEN,
     tags=("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
     env_params={"native_tools": True},
     turn_tokens=48,

@@ -130,7 +130,7 @@ def trainer_in(folder, step, **options):
     )
     trainer.directory, trainer.global_steps = folder, step
     trainer._failures = FailureGuard(0.5, 3)
-    trainer._experience, trainer._save_due = None, False
+    trainer._experience, trainer._tasks, trainer._save_due = None, None, False
     trainer._watchdog = Watchdog(WatchdogSettings(enable=False, floor_s=1, factor=1))
     trainer.train_dataloader = SimpleNamespace(state_dict=lambda: {"step": step, "told": trainer.told})
     trainer.told = False

@@ -81,7 +81,7 @@ end it.
         if number is None:
             return HINT
         pairs = list(zip(f"{number:02d}", self.secret, strict=True))
-        self.found = all(mine == secret for mine, secret in pairs)
+        self.found |= all(mine == secret for mine, secret in pairs)
         return " ".join("same" if mine == secret else "higher" if secret > mine else "lower" for mine, secret in pairs)
 
     def tools(self, params: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -169,8 +169,8 @@ PROFILE = """{
     {
       "name": "Number",
       "description": "The number that the partner thinks of.",
-      "attrs": {"value": "a whole number from 1 to 100"},
-      "opts": [{"name": "guess", "description": "Say a number and hear whether the secret one is higher or lower."}]
+      "attrs": {"value": "a whole number of two digits, from 00 to 99"},
+      "opts": [{"name": "guess", "description": "Say a number; hear of each digit: higher, lower, same."}]
     }
   ],
   "task_preference": {"num_entities": 1, "num_opts": 5, "relation_difficulty": 1}
@@ -184,7 +184,7 @@ from __future__ import annotations
 from env_service.checker import run_checks
 from env_service.checker import LocalProbe
 
-from $name.env import HIGHEST, ${cls}Env
+from $name.env import ${cls}Env
 
 
 def test_it_keeps_the_contract() -> None:
@@ -192,23 +192,23 @@ def test_it_keeps_the_contract() -> None:
     assert not problems, problems
 
 
-def test_halving_the_range_finds_every_number() -> None:
+def test_halving_the_range_of_each_digit_finds_every_number() -> None:
     for task in ${cls}Env.get_query_list("train") + ${cls}Env.get_query_list("dev"):
-        env, low, high = ${cls}Env(task, "test"), 1, HIGHEST
-        for _ in range(7):
-            middle = (low + high) // 2
-            result = env.step({"role": "assistant", "content": f"{middle}"})
-            if result["is_terminated"]:
-                break
-            low, high = (middle + 1, high) if result["state"][0]["content"] == "higher" else (low, middle - 1)
+        env, bounds = ${cls}Env(task, "test"), [[0, 9], [0, 9]]
+        while not env.over:
+            guess = [sum(bound) // 2 for bound in bounds]
+            result = env.step({"role": "assistant", "content": "".join(map(str, guess))})
+            for bound, digit, answer in zip(bounds, guess, result["state"][0]["content"].split(), strict=True):
+                bound[0] = {"same": digit, "higher": digit + 1, "lower": bound[0]}[answer]
+                bound[1] = {"same": digit, "higher": bound[1], "lower": digit - 1}[answer]
         assert env.evaluate() == 1.0
 
 
 def test_a_native_call_is_a_guess_and_is_answered_under_its_id() -> None:
     env = ${cls}Env("$name-0", "test", {"native_tools": True})
-    call = {"id": "c1", "type": "function", "function": {"name": "guess", "arguments": '{"number": 101}'}}
+    call = {"id": "c1", "type": "function", "function": {"name": "guess", "arguments": '{"number": 99}'}}
     result = env.step({"role": "assistant", "content": "", "tool_calls": [call]})
-    assert result["state"] == [{"role": "tool", "content": "lower", "tool_call_id": "c1", "name": "guess"}]
+    assert result["state"] == [{"role": "tool", "content": "lower lower", "tool_call_id": "c1", "name": "guess"}]
 '''
 
 TRAIN = """# A first run on this environment: plain GRPO. The launcher wants --env-module $name=$name.env:${cls}Env \

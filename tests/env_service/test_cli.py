@@ -94,6 +94,7 @@ def test_new_writes_a_package_that_keeps_the_contract_and_passes_its_own_tests(t
     made = run("new", "number_game", cwd=tmp_path)
     assert made.returncode == 0 and sorted(path.name for path in (tmp_path / "number_game").iterdir()) == [
         "__init__.py",
+        "demos.py",
         "env.py",
         "profile.json",
         "test_env.py",

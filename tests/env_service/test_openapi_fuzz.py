@@ -117,7 +117,11 @@ def test_requests_drawn_from_the_schema_are_answered_as_it_says(
     def answers_as_documented(case: Any) -> None:
         response = case.call(session=session)
         assert response.status_code < 500 or response.status_code in (503, 504), (case.body, response.text)
-        case.validate_response(response, checks=checks)
+        # A body that is drawn too large is refused for that, by a status that this check does not know.
+        too_large = [check for check in checks if check.__name__ == "negative_data_rejection"]
+        case.validate_response(
+            response, checks=checks, excluded_checks=too_large if response.status_code == 413 else None
+        )
 
     with requests_library.Session() as session:
         answers_as_documented()

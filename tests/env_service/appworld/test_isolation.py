@@ -224,7 +224,8 @@ def test_the_clock_stands_still_in_the_worker_and_not_here(open_env: OpenEnv) ->
 
 def test_what_a_root_has_kept_to_itself_is_named_with_the_remedy(tmp_path: Path) -> None:
     file = tmp_path / "specs.json"
-    file.touch(0o644)
+    file.touch()
+    file.chmod(0o644)
     tmp_path.chmod(0o755)
     demand_readable([str(tmp_path), str(file), str(tmp_path / "missing")])
     tmp_path.chmod(0o711)

@@ -61,7 +61,7 @@ def test_what_is_written_is_a_world_with_the_servers_tools(
 def test_servers_that_cannot_be_used_are_one_line_and_leave_nothing_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], problem: str
 ) -> None:
-    assert main(["new", "my_notes", "--mcp", str(servers(tmp_path, **change)), "--dir", str(tmp_path)]) == 1
+    assert main(["new", "my_notes", "--mcp", str(servers(tmp_path, **change)), "--dir", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.startswith("env_service: ") and problem in said
     assert not (tmp_path / "my_notes").exists()
@@ -72,5 +72,5 @@ def test_a_file_that_lists_no_servers_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     (tmp_path / "server.json").write_text(text)
-    assert main(["new", "mine", "--mcp", str(tmp_path / "server.json"), "--dir", str(tmp_path)]) == 1
+    assert main(["new", "mine", "--mcp", str(tmp_path / "server.json"), "--dir", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1 and not (tmp_path / "mine").exists()

@@ -273,7 +273,7 @@ class SignalSettings(_Section):
 
 
 class ClosedLoopSettings(SignalSettings):
-    """New tasks against what training shows to be weak (`task_manager.closed_loop`)."""
+    """New tasks against what training shows to be weak (`agentevolver.trainer.closed_loop`)."""
 
     enable: bool = Field(False, description="follow what training shows of each task, and diagnose failed rollouts")
     every: int = Field(10, ge=1, description="training steps from one round of new tasks to the next")

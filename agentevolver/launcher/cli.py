@@ -44,7 +44,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     from agentevolver.launcher.records import RunRegistry
 
     if options.view is not None:
-        _load_dotenv(root)
+        read_dotenv(root)
         return _view(options)
     registry = RunRegistry(root / ".agentevolver" / "run")
     if options.status:
@@ -56,7 +56,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
         _kill(registry)
     if not options.starts_something:
         return 0
-    _load_dotenv(root)
+    read_dotenv(root)
     resumed = find_experiment(options.resume) if options.resume is not None else None
     if resumed is not None:
         options = _as_started(options, resumed)
@@ -94,20 +94,30 @@ def _view(options: Options) -> int:
     return 0
 
 
-def load_configuration(options: Options) -> Resolved:
-    """Compose and check the configuration.
+def compose(options: Options) -> Resolved:
+    """Compose the configuration.
 
     Raises:
         UsageError: with the line that says what is wrong.
     """
     from agentevolver.config.checks import load
     from agentevolver.errors import ConfigError
-    from agentevolver.launcher.experiment import check_checkpoint, check_model
 
     try:
-        resolved = load(options.conf, list(options.overrides))
+        return load(options.conf, list(options.overrides))
     except ConfigError as error:
         raise UsageError(" ".join(str(error).split())) from error
+
+
+def load_configuration(options: Options) -> Resolved:
+    """Compose and check the configuration.
+
+    Raises:
+        UsageError: with the line that says what is wrong.
+    """
+    from agentevolver.launcher.experiment import check_checkpoint, check_model
+
+    resolved = compose(options)
     check_model(str(resolved.config.actor_rollout_ref.model.path))
     check_checkpoint(resolved.config)
     return resolved
@@ -298,7 +308,8 @@ def _kill(registry: RunRegistry) -> None:
         raise LaunchError("; ".join(problems))
 
 
-def _load_dotenv(root: Path) -> None:
+def read_dotenv(root: Path) -> None:
+    """Take the variables of a checkout's `.env` that are not set yet."""
     from dotenv import load_dotenv
 
     load_dotenv(root / ".env", override=False)

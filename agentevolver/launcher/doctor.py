@@ -3,7 +3,6 @@ service's port, environments, GPUs and the roles' language models. Starts nothin
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -12,10 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from agentevolver.errors import ConfigError, LaunchError, UsageError
-from agentevolver.launcher.options import Options, split_conf
+from agentevolver.errors import LaunchError
+from agentevolver.launcher.cli import compose, read_dotenv
+from agentevolver.launcher.options import Options, Parser, split_conf
 
 if TYPE_CHECKING:
     from agentevolver.config.checks import Resolved
@@ -32,14 +32,9 @@ class Check:
     works: bool = True
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (see --help)")
-
-
 def main(arguments: Sequence[str], root: Path) -> int:
     """Print the report; returns 0 if nothing is wrong, 1 if something is, 2 for a wrong configuration or argument."""
-    parser = _Parser(
+    parser = Parser(
         prog="agentevolver doctor",
         description="Looks at this machine, a configuration and its language models. Each model is asked a few short "
         "questions, which costs a few calls.",
@@ -54,22 +49,11 @@ def main(arguments: Sequence[str], root: Path) -> int:
         conf, overrides = split_conf(None, given)
         logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
         launch = Options(conf=conf, overrides=overrides)
-        return _report(launch, _load(launch, root), root, ask=not options.no_llm)
+        read_dotenv(root)
+        return _report(launch, compose(launch), root, ask=not options.no_llm)
     except LaunchError as error:
         print(f"agentevolver doctor: error: {error}", file=sys.stderr)
         return error.exit_code
-
-
-def _load(options: Options, root: Path) -> Resolved:
-    from dotenv import load_dotenv
-
-    from agentevolver.config.checks import load
-
-    load_dotenv(root / ".env", override=False)
-    try:
-        return load(options.conf, list(options.overrides))
-    except ConfigError as error:
-        raise UsageError(" ".join(str(error).split())) from error
 
 
 def _report(options: Options, configuration: Resolved, root: Path, *, ask: bool) -> int:

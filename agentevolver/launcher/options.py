@@ -154,13 +154,15 @@ def _check_view(options: Options, rest: Sequence[str]) -> None:
         )
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError, one line, for arguments that are wrong."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see --help)")
 
 
 def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog=prog,
         usage=f"{prog} [[--conf] FILE] [options] [--with-NAME ...] [key=value ...]",
         description="Starts a training run and the services it needs, and stops what it started.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,9 @@ class ClosedLoop:
             metrics["success_on_made"] = sum(won) / len(won)
         return {f"closed_loop/{name}": value for name, value in metrics.items()}
 
-    def end_step(self, step: int, preference: TaskPreference) -> list[Task]:
-        """Return the tasks of a round that is over, and begin the next one where it is due. One that an earlier start
-        left under way is taken up again at its step."""
+    def end_step(self, step: int, preference: Callable[[], TaskPreference]) -> list[Task]:
+        """Return the tasks of a round that is over, and begin the next one where it is due, with the wishes that
+        `preference` returns then. One that an earlier start left under way is taken up again at its step."""
         if not self._settings.makes_tasks:
             return []
         made = self._collect()
@@ -128,7 +128,7 @@ class ClosedLoop:
         self._window.load_state_dict(state["window"])
         self._joined = set(state["joined"])
 
-    def _begin(self, step: int, turn: int, preference: TaskPreference) -> None:
+    def _begin(self, step: int, turn: int, preference: Callable[[], TaskPreference]) -> None:
         weaknesses = self._window.weaknesses(self._signals)
         focus = focused(weaknesses, self._settings.budget_tasks)
         if not focus:
@@ -141,8 +141,8 @@ class ClosedLoop:
         self._write()
         self._start(begun, preference)
 
-    def _start(self, begun: Round, preference: TaskPreference) -> None:
-        self._background.start(preference, [Focus.model_validate(one) for one in begun.focus])
+    def _start(self, begun: Round, preference: Callable[[], TaskPreference]) -> None:
+        self._background.start(preference(), [Focus.model_validate(one) for one in begun.focus])
         names = ", ".join(str(one["name"]) for one in begun.weaknesses[:3])
         logger.info("new tasks are made against %d weaknesses: %s", len(begun.weaknesses), names)
 

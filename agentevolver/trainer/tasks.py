@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from agentevolver.config.parts import questionings
@@ -74,7 +75,7 @@ class TrainingTasks:
             if inside == 0 and background.is_due(epoch):
                 background.start(self._wanted(name))
         for name, loop in self._loops.items():
-            if made := loop.end_step(step, self._wanted(name)):
+            if made := loop.end_step(step, partial(self._wanted, name)):
                 self._add(name, made)
                 self._bring_forward(name, loop)
 

@@ -24,8 +24,7 @@ from agentevolver.trainer.closed_loop import RECORD
 from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.types import Task, Trajectory
 from env_service.environments.pocket.calls import Call
-from env_service.environments.pocket.env import PocketEnv
-from env_service.environments.pocket.tasks import make_task, task_ids
+from env_service.environments.pocket.tasks import task_ids
 from task_manager.actions import format_of
 from task_manager.background import round_file
 from task_manager.diagnose import diagnose
@@ -33,7 +32,7 @@ from task_manager.journal import read_journal
 from task_manager.services import running
 from task_manager.tasks import read_objectives, solution_of, write_tasks
 from tests.agentevolver.launcher.fakes import free_port
-from tests.trajectories import trajectory
+from tests.pocket_rollouts import rollout
 
 pytestmark = [pytest.mark.service, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -45,18 +44,7 @@ BUDGET = 24
 
 def rolled_out(task_id: str) -> Trajectory:
     """What a policy does that takes two tools for calls without a second argument."""
-    env = PocketEnv(task_id, "x", {"slack": 3})
-    opening, steps = env.get_init_state()["state"], []
-    for call in make_task(task_id).solution:
-        action = spoken(call)
-        result = env.step({"role": "assistant", "content": action})
-        steps.append({"index": len(steps), "action": action, "observation": result["state"][0]["content"]})
-        if result["is_terminated"]:
-            break
-    score = env.evaluate()
-    task = Task(task_id, "pocket", metadata={"split": "train"}).to_dict()
-    outcome = {"score": score, "success": score == 1.0}
-    one = trajectory(task=task, group_id=task_id, messages=opening, steps=steps, outcome=outcome)
+    one = rollout(task_id, spoken)
     one.diagnoses = diagnose(one, format_of("pocket"))
     return one
 

@@ -3,7 +3,6 @@
 import pytest
 
 from agentevolver.types import Diagnosis
-from env_service.environments.pocket.env import PocketEnv
 from env_service.environments.pocket.quirks import quirks_of
 from env_service.environments.pocket.tasks import make_task, task_ids
 from env_service.environments.pocket.tools import TOOLS
@@ -12,6 +11,7 @@ from task_manager.diagnose import KINDS, diagnose
 from task_manager.settings import SignalSettings
 from task_manager.signals import Signals
 from task_manager.weakness import Window, focused
+from tests.pocket_rollouts import rollout
 from tests.trajectories import trajectory
 
 SETTINGS = SignalSettings()
@@ -63,28 +63,6 @@ def test_rollouts_that_failed_say_nothing():
     signals = Signals(SETTINGS)
     signals.record([trajectory(task={"task_id": "t"}, group_id="g", outcome=None, stop_reason="env_error")])
     assert signals.of("t") is None and not any(signals.counts().values())
-
-
-def rollout(task_id, choose, params=None):
-    """A trajectory of the calls that `choose` makes of the reference solution's."""
-    env = PocketEnv(task_id, "x", {"slack": 3, **(params or {})})
-    opening = env.get_init_state()["state"]
-    steps = []
-    for call in make_task(task_id).solution:
-        action = choose(call)
-        result = env.step({"role": "assistant", "content": action})
-        steps.append({"index": len(steps), "action": action, "observation": result["state"][0]["content"]})
-        if result["is_terminated"]:
-            break
-    score = env.evaluate()
-    return trajectory(
-        task={"task_id": task_id, "env_type": "pocket"},
-        group_id=task_id,
-        messages=opening,
-        steps=steps,
-        stop_reason="finished" if env.world.answer is not None else "max_steps",
-        outcome={"score": score, "success": score == 1.0},
-    )
 
 
 def forgets_yes(call):

@@ -81,7 +81,8 @@ def _build(options: argparse.Namespace) -> None:
     import torch
     from transformers.utils import logging as transformers_logging
 
-    from agentevolver.builtin.seed.own_world import RECIPE, build, measure, sizes_of, write_facts
+    from agentevolver.builtin.seed.own_world import RECIPE, build, measure, sizes_of
+    from agentevolver.builtin.seed.training import write_facts
 
     torch.set_num_threads(1)
     transformers_logging.disable_progress_bar()

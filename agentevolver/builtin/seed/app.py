@@ -12,7 +12,6 @@ without a hint and with the true one.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import random
 import time
@@ -28,7 +27,7 @@ from agentevolver.builtin.seed import seed_policy_path
 from agentevolver.builtin.seed.data import FIRST_SEED, N_SEEDS, Example, draw_task_id, endless
 from agentevolver.builtin.seed.demonstrator import Habits, demonstrate
 from agentevolver.builtin.seed.evaluate import evaluate
-from agentevolver.builtin.seed.training import Recipe, save, staged, train
+from agentevolver.builtin.seed.training import Recipe, save, staged, train, write_facts
 from env_service.environments.pocket.app_env import AppParams, PocketAppEnv
 from env_service.environments.pocket.app_tasks import APP
 from env_service.environments.pocket.quirks import N_SITES
@@ -100,7 +99,7 @@ def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int 
         "train_cpu_seconds": round(seconds),
         "sampled at temperature 1": measured,
     }
-    (out / "build.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    write_facts(out, facts)
     return facts
 
 

@@ -7,7 +7,6 @@ tokens that both know. The same demonstrations and seed on the same build of tor
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from agentevolver.builtin.seed.demonstrations import DemonstrationError, Played
 from agentevolver.builtin.seed.policy import inherit
 from agentevolver.builtin.seed.sampler import Sampler
 from agentevolver.builtin.seed.syntax import COMPACT, SPLIT_QWEN
-from agentevolver.builtin.seed.training import Recipe, batches, make_model, save, train
+from agentevolver.builtin.seed.training import Recipe, batches, make_model, save, train, write_facts
 from env_service.base import BaseEnv
 
 # Plain text, cut as it will be by what `AutoTokenizer` makes of the saved tokenizer, whatever the world says.
@@ -30,9 +29,6 @@ SYNTAX = replace(COMPACT, split=SPLIT_QWEN)
 # Tokens at most: the bytes, the control tokens, and the words and pieces of words of the demonstrations.
 VOCAB_SIZE = 768
 RECIPE = Recipe(steps=400, batch=32, lr=5e-3, warmup=20, other_weight=0.02)
-# Tasks of the split that is measured, at most.
-MEASURED_TASKS = 100
-FACTS = "build.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +123,6 @@ def build(
     }
     write_facts(out, facts)
     return model, tokenizer, facts
-
-
-def write_facts(out: Path, facts: Mapping[str, Any]) -> None:
-    """Write build.json."""
-    (out / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
 def measure(

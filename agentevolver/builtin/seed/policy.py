@@ -8,7 +8,6 @@ measured. The same seed on the same build of torch gives the same weights.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import random
 import time
@@ -25,7 +24,7 @@ from agentevolver.builtin.seed.data import Example, build_tokenizer, corpus, exa
 from agentevolver.builtin.seed.demonstrator import Habits
 from agentevolver.builtin.seed.evaluate import Report, evaluate
 from agentevolver.builtin.seed.syntax import COMPACT, SYNTAXES, Syntax
-from agentevolver.builtin.seed.training import Recipe, make_model, save, staged, train
+from agentevolver.builtin.seed.training import Recipe, make_model, save, staged, train, write_facts
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ def build(
         "train_cpu_seconds": round(seconds),
         "sampled at temperature 1, slack 1": {name: report.summary() for name, report in reports.items()},
     }
-    (out / "build.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    write_facts(out, facts)
     return reports
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,8 @@ def save(model: Any, tokenizer: Any, out: Path) -> None:
     model.save_pretrained(out)
     model.generation_config.save_pretrained(out)
     tokenizer.save_pretrained(out)
+
+
+def write_facts(out: Path, facts: Mapping[str, Any]) -> None:
+    """Write build.json, which says how a policy was built and what was measured of it."""
+    (out / "build.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

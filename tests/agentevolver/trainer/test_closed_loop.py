@@ -22,8 +22,11 @@ from tests.trajectories import trajectory
 
 BASIC = Path(__file__).parents[3] / "examples" / "basic.yaml"
 ORIGINALS = [Task(f"note_add.k1.{i}", "pocket", metadata={"split": "train"}) for i in range(8)]
-WISH = shipped_profile("pocket").task_preference
 LOOP = {"enable": True, "every": 2, "budget_tasks": 4}
+
+
+def wish():
+    return shipped_profile("pocket").task_preference
 
 
 def synthetic(count, start=0):
@@ -83,18 +86,18 @@ def loop_of(tmp_path, monkeypatch, **section):
 def test_a_round_is_asked_for_against_what_failed_and_one_at_a_time(tmp_path, monkeypatch):
     loop = loop_of(tmp_path, monkeypatch)
     for step in (1, 2, 3):
-        loop.end_step(step, WISH)
+        loop.end_step(step, wish)
     assert loop._background.began == [], "nothing failed, so there is nothing to ask for"
     told = loop.record(4, [failed(ORIGINALS[i], group=f"g{i}") for i in range(6)])
     assert told["closed_loop/weaknesses"] == 1 and told["closed_loop/share_in_step"] == 0
-    loop.end_step(4, WISH)
+    loop.end_step(4, wish)
     ((focus,),) = loop._background.began
     assert (focus.tool, focus.kind, focus.words) == ("note.del", "wrong_argument", ("add yes at the end",))
     assert len(focus.seeds) == 4, "no more worlds than tasks that may be made"
     loop.record(6, [failed(ORIGINALS[7], "cal.del")])
-    assert loop.end_step(6, WISH) == [] and len(loop._background.began) == 1
+    assert loop.end_step(6, wish) == [] and len(loop._background.began) == 1
     loop._background.ready = synthetic(2)
-    assert [task.task_id for task in loop.end_step(7, WISH)] == ["note_add.k2.0#0", "note_add.k2.1#0"]
+    assert [task.task_id for task in loop.end_step(7, wish)] == ["note_add.k2.0#0", "note_add.k2.1#0"]
     assert len(loop._background.began) == 2, "what was due meanwhile begins"
     told = loop.record(8, [solved(synthetic(1)[0]), failed(ORIGINALS[0], group="h")])
     assert told["closed_loop/made"] == told["closed_loop/rounds"] == 2 and told["closed_loop/failed_rounds"] == 0
@@ -104,11 +107,11 @@ def test_a_round_is_asked_for_against_what_failed_and_one_at_a_time(tmp_path, mo
 def test_a_round_that_brings_nothing_is_counted_and_the_next_one_is_asked_for_in_its_turn(tmp_path, monkeypatch):
     loop = loop_of(tmp_path, monkeypatch)
     loop.record(2, [failed(ORIGINALS[0])])
-    loop.end_step(2, WISH)
+    loop.end_step(2, wish)
     loop._background.ready = []
-    assert loop.end_step(3, WISH) == [] and not loop._background.is_running
+    assert loop.end_step(3, wish) == [] and not loop._background.is_running
     assert loop.record(3, [])["closed_loop/failed_rounds"] == 1
-    loop.end_step(4, WISH)
+    loop.end_step(4, wish)
     assert [one["number"] for one in record_of(tmp_path)] == [1, 1]
 
 
@@ -121,22 +124,22 @@ def test_a_round_that_a_kill_cut_off_is_asked_for_again_word_by_word_and_a_finis
     first.record(1, [failed(ORIGINALS[0])])
     saved = json.loads(json.dumps(first.state_dict()))
     first.record(2, [failed(ORIGINALS[1], "cal.del")])
-    first.end_step(2, WISH)
+    first.end_step(2, wish)
     # Killed here, and gone on with from step 1, in whose repetition something else fails.
     again = loop_of(tmp_path, monkeypatch)
     again.load_state_dict(saved)
-    again.end_step(1, WISH)
+    again.end_step(1, wish)
     assert again._background.began == [], "its step has not come yet"
     again.record(2, [failed(ORIGINALS[5], "shop.ret")])
-    again.end_step(2, WISH)
+    again.end_step(2, wish)
     assert again._background.began == first._background.began and len(record_of(tmp_path)) == 1
     again._background.ready = synthetic(2)
-    again.end_step(3, WISH)
+    again.end_step(3, wish)
     assert again.unjoined() == ["note_add.k2.0#0", "note_add.k2.1#0"] and again.unjoined() == []
     third = loop_of(tmp_path, monkeypatch)
     third.load_state_dict(saved)
     third.record(2, [failed(ORIGINALS[5], "shop.ret")])
-    third.end_step(2, WISH)
+    third.end_step(2, wish)
     assert third._background.began == [] and third.unjoined() == ["note_add.k2.0#0", "note_add.k2.1#0"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import torch
 from agentevolver.builtin.seed.calc.demonstrator import NARROW, Habits, demonstrate
 from agentevolver.builtin.seed.calc.measure import SYNTAX, measure_executor, measure_proposer
 from agentevolver.builtin.seed.data import Example, build_tokenizer, endless
-from agentevolver.builtin.seed.training import Recipe, batches, make_model, save, staged, train
+from agentevolver.builtin.seed.training import Recipe, batches, make_model, save, staged, train, write_facts
 
 VOCAB_SIZE = 320
 RECIPE = Recipe(intermediate=256, steps=850, clean_share=0.6, other_weight=0.02)
@@ -81,5 +80,5 @@ def build(
         "train_cpu_seconds": round(seconds),
         "sampled at temperature 1": measured,
     }
-    (out / "build.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    write_facts(out, facts)
     return measured

@@ -48,11 +48,14 @@ run() {
         imports) "$bin/lint-imports" --no-cache ;;
         mypy) "$bin/mypy" ;;
         docs)
-            site=$(mktemp -d)
-            # Material prints advice about its own future otherwise.
-            NO_MKDOCS_2_WARNING=1 "$bin/mkdocs" build --strict --quiet --site-dir "$site"
-            local verdict=$?
-            rm -rf "$site"
+            # It writes the site and its cache beside its configuration.
+            local place verdict
+            place=$(mktemp -d)
+            cp -r mkdocs.yml docs "$place"
+            "$bin/zensical" build --strict --config-file "$place/mkdocs.yml" > "$place/log" 2>&1
+            verdict=$?
+            ((verdict == 0)) || cat "$place/log"
+            rm -rf "$place"
             return "$verdict"
             ;;
         # What holds no unit test need not be read by both workers.

@@ -32,4 +32,6 @@ def test_its_experiment_is_understood(tmp_path):
     conf = tmp_path / "my_agent.yaml"
     conf.write_text(first("yaml", "`my_agent.yaml`"))
     settings = load(conf, ["device=cpu"]).settings
-    assert settings.rollout.agent_function == "my_agent:play" and settings.experiment_dir == Path("experiments/mine/my_agent")
+    assert settings.rollout.agent_function == "my_agent:play" and settings.experiment_dir == Path(
+        "experiments/mine/my_agent"
+    )

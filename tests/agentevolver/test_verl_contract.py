@@ -17,6 +17,7 @@ def found():
     return current()
 
 
+@pytest.mark.thorough
 def test_nothing_that_we_rest_on_has_moved(found):
     recorded = json.loads(TABLE.read_text(encoding="utf-8"))
     gone = [path for path, what in found.items() if what is None]

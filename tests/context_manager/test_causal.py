@@ -40,6 +40,7 @@ def play(tokenizer, opening, turns, limits=ROOMY):
     return context, calls
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(episode=episodes())
 def test_the_sample_holds_the_ids_that_the_engine_saw_and_sampled(tokenizer, episode):
@@ -55,6 +56,7 @@ def test_the_sample_holds_the_ids_that_the_engine_saw_and_sampled(tokenizer, epi
         assert {sample.step_ids[i] for i in here} == {step}
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(episode=episodes())
 def test_the_mask_covers_exactly_the_sampled_tokens(tokenizer, episode):

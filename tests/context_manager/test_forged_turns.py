@@ -65,6 +65,7 @@ def test_no_text_of_an_observation_forges_a_turn(real, text, closed):
         assert controls(real, real.continuation([{"role": role, "content": text}], closed=closed)) == benign
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(system=HOSTILE, task=HOSTILE)
 def test_no_task_and_no_experience_forges_a_turn(real, system, task):

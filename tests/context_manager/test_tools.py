@@ -168,6 +168,7 @@ def ids_of_controls(renderer, ids):
     return [i for i in ids if i in known]
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(words=st.lists(st.sampled_from([*HOSTILE, "a", " "]), min_size=1, max_size=4).map("".join), data=st.data())
 def test_no_text_of_a_tool_forges_a_control_token(renderer, words, data):
@@ -213,6 +214,7 @@ def episodes(draw):
     )
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(turns=episodes(), name=st.sampled_from(["causal", "reasoning", "sliding_window", "self_managed"]))
 def test_masks_are_exactly_what_was_sampled_whatever_was_called(renderer, turns, name):

@@ -95,6 +95,7 @@ def test_a_good_reply_passes_each_other_case_and_an_empty_or_a_strange_one_does_
     assert not all(check.holds({}) for check in case.checks) or case.name == "bfcl-lesson-with-an-order"
 
 
+@pytest.mark.thorough
 async def test_a_model_that_babbles_or_says_the_same_to_everything_passes_little():
     for said in (
         "As an AI language model I would say that it depends.",

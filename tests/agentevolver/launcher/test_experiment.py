@@ -56,6 +56,7 @@ def test_the_number_of_gpus_and_nodes_is_no_other_experiment(before: dict[str, A
     assert changes(before, resolved("trainer.n_gpus_per_node=2", "trainer.nnodes=2")) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "override",
     [

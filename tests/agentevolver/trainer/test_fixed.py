@@ -19,6 +19,7 @@ def first():
     return config()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -42,6 +43,7 @@ def test_what_is_made_anew_may_differ(first, overrides):
     check_joins(first, config(*overrides))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("override", "told"),
     [

@@ -171,6 +171,7 @@ def test_the_clip_table_of_the_specification(advantage, ratio, unguided, boosted
     assert one_row(advantage, ratio, OFF)[0] == pytest.approx(boosted, abs=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", BOOSTED)
 @settings(max_examples=40, deadline=None)
 @given(st.data())
@@ -196,6 +197,7 @@ def test_without_a_boosted_sample_loss_and_gradient_are_verls_to_the_last_bit(mo
         assert (mine.aggregate() == metric.aggregate()) if isinstance(metric, Metric) else mine == metric
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", BOOSTED)
 @settings(max_examples=12, deadline=None)
 @given(st.data())

@@ -86,6 +86,7 @@ def solved(task_ids: Iterable[str], read: Reader) -> int:
     return sum(replay(task_id, read) == 1.0 for task_id in task_ids)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", WRITERS)
 def test_every_familys_calls_are_the_references(family: str) -> None:
     read = Reader(WRITERS[family])

@@ -17,6 +17,7 @@ def play(task_id, actions, **params):
     return env, result
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("syntax", ["compact", "json"])
 def test_every_reference_solution_succeeds_without_slack(split, syntax):

@@ -222,6 +222,7 @@ def is_free(path):
     return any(path == free or path.startswith(f"{free}.") for free in FREE_FORM)
 
 
+@pytest.mark.thorough
 def test_an_unknown_key_is_refused_in_every_section_at_every_depth(cpu):
     closed = [place for place in places(cpu) if not is_free(place)]
     assert len(closed) > 100 and max(place.count(".") for place in closed) >= 3
@@ -250,6 +251,7 @@ def test_a_misspelt_key_of_ours_is_refused_in_one_line_that_names_it(cpu, data):
     assert str(caught.value).startswith(f"the command line: unknown key `{wrong}`") and "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(
     path=st.sampled_from([section.path for section in sections() if section.path]),

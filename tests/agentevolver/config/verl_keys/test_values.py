@@ -45,6 +45,7 @@ def checked(config):
             yield path, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("override", "message"),
     [

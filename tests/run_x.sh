@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | e2e | examples | chaos] [pytest arguments...]
+#   checks   ruff, the rules of imports (pyproject.toml), mypy, and the documentation built with every warning an error
+#   unit     pure functions, no servers, nothing that takes as long as a second
+#   thorough what takes longer: properties over many cases, hostile input by the ten thousand, a plan of every example
+#   service  real servers, processes and Ray on loopback, faults on purpose
+#   e2e      the whole training stack
+#   examples every file of examples/ started for real, two steps each with its sizes made small (not in all; -k NAME for one of them)
+#   chaos    whole runs: every part killed in turn, the launcher too, a full disk, a language model that is away, two trainings at once, the whole
+#            fuzz of the servers, tasks made and verified elsewhere and trained on (29 minutes; not in all; says how long each took)
+# Installs what is missing first (install.sh --dev). Runs every part asked for, then says which failed; exit code 0 means none.
+set -uo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
+
+tier=all
+if (($#)) && [[ $1 != -* ]]; then
+    tier=$1
+    shift
+fi
+case $tier in
+    all) parts=(ruff format imports mypy docs unit thorough service e2e) ;;
+    checks) parts=(ruff format imports mypy docs) ;;
+    unit | thorough | service | e2e | examples | chaos) parts=("$tier") ;;
+    *)
+        echo "unknown part '$tier': all, checks, unit, thorough, service, e2e, examples or chaos" >&2
+        exit 2
+        ;;
+esac
+
+true  || exit 1
+export OMP_NUM_THREADS=1
+bin=.venv/bin
+
+# AppWorld lives in an environment of its own; without it its tests are skipped, and say so.
+appworld() {
+    PYTHON=$PWD/$bin/python bash env_service/environments/appworld/setup.sh || echo "AppWorld could not be set up; its tests are skipped" >&2
+}
+
+# So do the agents that are run through the gateway; but a test of theirs that cannot run has failed.
+agents() {
+    export AGENTS_REQUIRED=1
+    PYTHON=$PWD/$bin/python bash tests/agents/setup.sh || echo "the agents of tests/agents could not be installed; their tests fail" >&2
+}
+
+# in_process -n WORKERS "EXPRESSION and" ARGUMENTS...: tests that start nothing. What holds none of them need not be read.
+in_process() {
+    local ignored=(--ignore=tests/e2e --ignore=tests/chaos)
+    "$bin/python" -m pytest -q "$1" "$2" -m "$3 not service and not chaos and not e2e" "${ignored[@]}" "${@:4}"
+}
+
+# The unit tests as two processes of half the files each: what two workers of xdist spend on reading all files twice, and on
+# telling a third process of each test, is a fifth of the time. The first half holds most of what imports torch and verl.
+halves() {
+    local first=(tests/agentevolver --ignore=tests/agentevolver/config) second=(tests/agentevolver/config) folder said
+    for folder in tests/*/; do
+        case $folder in
+            tests/agentevolver/ | tests/e2e/ | tests/chaos/ | tests/__pycache__/) ;;
+            tests/advantage_processor/ | tests/context_manager/) first+=("$folder") ;;
+            *) second+=("$folder") ;;
+        esac
+    done
+    said=$(mktemp)
+    in_process -n 0 "not thorough and" -p no:cacheprovider "${second[@]}" >"$said" 2>&1 &
+    local other=$! verdict=0
+    in_process -n 0 "not thorough and" "${first[@]}" || verdict=1
+    wait "$other" || verdict=1
+    cat "$said"
+    rm -f "$said"
+    return "$verdict"
+}
+
+run() {
+    case $1 in
+        ruff) "$bin/ruff" check . ;;
+        format) "$bin/ruff" format --check . ;;
+        imports) "$bin/lint-imports" --no-cache ;;
+        mypy) "$bin/mypy" ;;
+        docs)
+            site=$(mktemp -d)
+            # Material prints advice about its own future otherwise.
+            NO_MKDOCS_2_WARNING=1 "$bin/mkdocs" build --strict --quiet --site-dir "$site"
+            local verdict=$?
+            rm -rf "$site"
+            return "$verdict"
+            ;;
+        # Arguments may be files, which no half may widen.
+        unit) if (($# > 1)); then in_process -n 2 "not thorough and" "${@:2}"; else halves; fi ;;
+        thorough) in_process -n 2 "thorough and" "${@:2}" ;;
+        service)
+            appworld
+            agents
+            "$bin/python" -m pytest -q -m "(service or chaos) and not e2e" --durations=25 "${@:2}"
+            ;;
+        e2e) "$bin/python" -m pytest -q -m "e2e and not chaos and not examples" "${@:2}" ;;
+        examples)
+            appworld
+            agents
+            "$bin/python" -m pytest -q -m examples --durations=0 "${@:2}"
+            ;;
+        chaos) "$bin/python" -m pytest -q -m "e2e and chaos" --durations=0 "${@:2}" ;;
+    esac
+}
+
+summary=()
+failed=0
+for part in "${parts[@]}"; do
+    echo "== $part"
+    began=$SECONDS
+    if run "$part" "$@"; then verdict=passed; else verdict=FAILED && failed=1; fi
+    summary+=("$part: $verdict ($((SECONDS - began)) s)")
+done
+printf '\n'
+printf '%s\n' "${summary[@]}"
+exit "$failed"

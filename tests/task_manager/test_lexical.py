@@ -6,10 +6,11 @@ import time
 import unicodedata
 
 import pytest
+from duplicates import jaccard, lexical_duplicates, pairwise_duplicates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_manager.dedup import LexicalIndex, jaccard, lexical_duplicates, pairwise_duplicates, words
+from task_manager.dedup import LexicalIndex, words
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefghijkl"), max_size=9).map(" ".join), max_size=40)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | e2e | examples | chaos] [pytest arguments...]
 #   checks   ruff, the rules of imports (pyproject.toml), mypy, and the documentation built with every warning an error
-#   unit     pure functions, no servers, nothing that takes as long as a second
+#   unit     pure functions, no servers, no test that takes as long as half a second, all its cases together
 #   thorough what takes longer: properties over many cases, hostile input by the ten thousand, a plan of every example
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   e2e      the whole training stack
@@ -45,7 +45,7 @@ agents() {
 # in_process -n WORKERS "EXPRESSION and" ARGUMENTS...: tests that start nothing. What holds none of them need not be read.
 in_process() {
     local ignored=(--ignore=tests/e2e --ignore=tests/chaos)
-    "$bin/python" -m pytest -q "$1" "$2" -m "$3 not service and not chaos and not e2e" "${ignored[@]}" "${@:4}"
+    "$bin/python" -m pytest -q -p no:schemathesis "$1" "$2" -m "$3 not service and not chaos and not e2e" "${ignored[@]}" "${@:4}"
 }
 
 # The unit tests as two processes of half the files each: what two workers of xdist spend on reading all files twice, and on
@@ -88,7 +88,11 @@ run() {
             ;;
         # Arguments may be files, which no half may widen.
         unit) if (($# > 1)); then in_process -n 2 "not thorough and" "${@:2}"; else halves; fi ;;
-        thorough) in_process -n 2 "thorough and" "${@:2}" ;;
+        thorough)
+            local files=()
+            if (($# == 1)); then mapfile -t files < <(grep -rl --include='test_*.py' '@pytest.mark.thorough' tests); fi
+            in_process -n 2 "thorough and" "${files[@]}" "${@:2}"
+            ;;
         service)
             appworld
             agents

@@ -64,6 +64,7 @@ def test_verl_accepts_both_trainings(training: str, resolved: Resolved) -> None:
     assert clip == (0.3 if training == "proposer" else 0.2)
 
 
+@pytest.mark.thorough
 def test_a_dry_run_on_cuda_says_who_has_which_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

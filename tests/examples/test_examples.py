@@ -294,6 +294,7 @@ def checkout(folder: Path, name: str, python: str) -> Path:
     return script
 
 
+@pytest.mark.thorough
 def test_every_launch_of_the_ablation_can_be_planned(tmp_path: Path) -> None:
     script = checkout(tmp_path, "ablation.sh", FAKE_PYTHON)
     for _ in range(2):

@@ -108,6 +108,7 @@ RECORDS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(
     RECORDS,

@@ -74,6 +74,7 @@ def test_every_role_has_cases_of_the_pocket_world_and_of_others():
     assert len({case.asked for case in CASES}) == 13
 
 
+@pytest.mark.thorough
 async def test_the_offline_teacher_passes_the_pocket_worlds_cases():
     quality = await asked(Model(teacher()), [case for case in CASES if case.world == "pocket"], repeats=3)
     failed = {

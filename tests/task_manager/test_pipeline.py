@@ -160,6 +160,7 @@ async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
     assert len(kept[0]) > 3 and all(other == kept[0] for other in kept)
 
 
+@pytest.mark.thorough
 async def test_more_explorations_go_on_with_new_numbers(tmp_path):
     with Journal(tmp_path) as journal:
         before = await pipeline(journal, Tutor(), settings=settings_of(strategy="curious")).run()

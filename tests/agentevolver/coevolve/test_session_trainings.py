@@ -105,6 +105,7 @@ def test_each_has_its_own_logs(trainings, tmp_path):
     assert "verl says much" in (tmp_path / "a" / "logs" / "main.log").read_text()
 
 
+@pytest.mark.thorough
 def test_a_finished_training_starts_nothing(trainings, tmp_path):
     carried_out(trainings, training(tmp_path, "a"))
     FakeSession.calls.clear()
@@ -134,6 +135,7 @@ def test_a_training_that_fails_says_whose_it_is_and_closes_what_is_lost(training
     asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_a_refused_training_leaves_the_session(trainings, tmp_path):
     FakeSession.fails = {"a": ConfigError("verl: no")}
     with pytest.raises(ConfigError, match=r"^a: verl: no$"):

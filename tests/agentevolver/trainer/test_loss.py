@@ -181,6 +181,7 @@ def test_the_loss_is_the_slow_obvious_one(mode, data):
     assert value == pytest.approx(slow_loss(batch, mode, aggregation), rel=2e-4, abs=2e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["vanilla", "gspo", "cispo", "geo_mean", "clip_cov"])
 @settings(max_examples=12, deadline=None)
 @given(st.data())

@@ -137,6 +137,7 @@ def test_without_tools_in_the_prompt_the_manuals_are_read_from_the_top() -> None
     assert not [o for _, _, o in steps if o.startswith("err no tool")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("verbose", "syntax"), [(False, "compact"), (True, "compact"), (False, "json"), (True, "json")]
 )

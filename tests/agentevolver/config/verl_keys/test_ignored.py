@@ -82,6 +82,7 @@ def read_names():
     return names
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -18,23 +18,9 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
-
-
-class Instances(Protocol):
-    """What most callers use of `env_service.client.AsyncEnvClient`."""
-
-    async def create_instance(
-        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-    async def step(
-        self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...
-    ) -> Any: ...
-
-    async def release_instance(self, instance_id: str) -> bool: ...
 
 
 class Repeat(Enum):

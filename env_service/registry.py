@@ -8,13 +8,13 @@ process that hosts them.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import ClassVar, TypeVar
 
+from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv
 from env_service.contract import ContractError, checked_class
 
@@ -99,8 +99,7 @@ def resolve(names: Iterable[str], extra: Iterable[str] = ()) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "add it with --env-module NAME=package.module:Class"
+            hint = did_you_mean(name, known, "add it with --env-module NAME=package.module:Class")
             raise RegistryError(f"environment {name!r} is not known (known: {', '.join(sorted(known))}); {hint}")
         chosen[name] = known[name]
     return chosen

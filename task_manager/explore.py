@@ -38,6 +38,7 @@ from agentevolver.llm.errors import (
 )
 from agentevolver.llm.prompts import Messages, StepText, cut
 from agentevolver.llm.settings import Role
+from env_service.client import AsyncEnvClient
 from env_service.protocol import EnvServiceError
 from task_manager import prompts
 from task_manager.acting import Actor, Tools
@@ -45,7 +46,7 @@ from task_manager.actions import PlainFormat
 from task_manager.profile import EnvProfile
 from task_manager.replies import Said
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings
-from task_manager.world import World, WorldClient, open_world
+from task_manager.world import World, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -269,7 +270,7 @@ class Explorer:
 
     def __init__(
         self,
-        client: WorldClient,
+        client: AsyncEnvClient,
         llm: LLM,
         fmt: PlainFormat,
         profile: EnvProfile | None,

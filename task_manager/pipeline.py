@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from agentevolver.llm.errors import BudgetExceeded, LLMError
 from agentevolver.types import Task
 from agentevolver.utils import seeds
+from env_service.client import AsyncEnvClient
 from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable
 from task_manager.actions import PlainFormat
 from task_manager.explore import Exploration, Explorer, StepLog, Strategy, kind_of, replayed
@@ -33,7 +34,7 @@ from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSett
 from task_manager.synthesize import Proposal, Synthesis, Synthesiser
 from task_manager.tasks import seed_of
 from task_manager.verify import Verifier
-from task_manager.world import World, WorldClient
+from task_manager.world import World
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class TaskPipeline:
         plan: Plan,
         settings: TaskManagerSettings,
         journal: Journal,
-        client: WorldClient,
+        client: AsyncEnvClient,
         *,
         explorer: Explorer,
         synthesiser: Synthesiser,

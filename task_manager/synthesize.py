@@ -17,13 +17,14 @@ from pydantic import BaseModel, ValidationError, model_validator
 from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
+from env_service.client import AsyncEnvClient
 from task_manager import prompts
 from task_manager.actions import PlainFormat, format_of
 from task_manager.explore import Exploration, Explorer, RandomStrategy
 from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
 from task_manager.replies import TasksReply, as_action, read_task
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings, SynthesisSettings
-from task_manager.world import World, WorldClient, open_world
+from task_manager.world import World, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -150,7 +151,7 @@ def _is(data: Any, kind: type[BaseModel]) -> bool:
 
 
 async def draft_profile(
-    client: WorldClient,
+    client: AsyncEnvClient,
     llm: LLM,
     world: World,
     *,

@@ -11,24 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from agentevolver.types import Task
 from agentevolver.utils.files import write_jsonl
-
-
-class TaskLister(Protocol):
-    """What is used of an environment client."""
-
-    async def get_env_profile(
-        self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...
-    ) -> list[str]: ...
+from env_service.client import AsyncEnvClient
 
 
 async def environment_tasks(
-    client: TaskLister,
+    client: AsyncEnvClient,
     env_type: str,
     split: str,
     *,

@@ -34,7 +34,7 @@ from task_manager.settings import MAX_OBSERVATION_CHARS, Configuration, ReplyFor
 from task_manager.state import StateCheck, WorldState
 from task_manager.synthesize import Proposal
 from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
-from task_manager.world import Execution, World, WorldClient, execute, open_world
+from task_manager.world import Execution, World, execute, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -88,7 +88,7 @@ class Verifier:
 
     def __init__(
         self,
-        client: WorldClient,
+        client: AsyncEnvClient,
         llm: LLM,
         fmt: PlainFormat,
         settings: VerificationSettings,
@@ -330,7 +330,7 @@ async def recheck(configuration: Configuration, path: Path | None, out: Path | N
 
 
 async def recheck_tasks(
-    client: WorldClient,
+    client: AsyncEnvClient,
     tasks: Sequence[Task],
     env_params: Mapping[str, Any],
     at_once: int,
@@ -354,7 +354,7 @@ async def recheck_tasks(
     return list(await asyncio.gather(*(check(task) for task in tasks)))
 
 
-async def _flaw(client: WorldClient, task: Task, env_params: Mapping[str, Any], fmt: PlainFormat) -> str | None:
+async def _flaw(client: AsyncEnvClient, task: Task, env_params: Mapping[str, Any], fmt: PlainFormat) -> str | None:
     if not fmt.executable:
         return f"the action format of the environment {task.env_type!r} says that its actions must not be repeated"
     actions = solution_of(task)

@@ -11,25 +11,16 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from agentevolver.utils.openings import Opening
-from env_service.protocol import EnvServiceError, Instances
+from env_service.client import AsyncEnvClient
+from env_service.protocol import EnvServiceError
 from task_manager.actions import PlainFormat, read_state
 from task_manager.state import Change, StateCheck, WorldState, difference
 
 logger = logging.getLogger(__name__)
-
-
-class WorldClient(Instances, Protocol):
-    """What is used of `env_service.client.AsyncEnvClient`."""
-
-    async def get_tools_info(
-        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-    async def health(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +69,9 @@ class Execution:
 
 
 @asynccontextmanager
-async def open_world(client: WorldClient, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
+async def open_world(
+    client: AsyncEnvClient, world: World, params: dict[str, Any]
+) -> AsyncIterator[tuple[str, Opening]]:
     """Open an instance without a goal; yields its id and opening, and releases it in the end."""
     instance_id = f"{world.seed_task_id}-q-{uuid4().hex}"
     try:
@@ -93,7 +86,7 @@ async def open_world(client: WorldClient, world: World, params: dict[str, Any]) 
             logger.warning("instance %s could not be released, the service will expire it: %s", instance_id, error)
 
 
-async def execute(client: WorldClient, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
+async def execute(client: AsyncEnvClient, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
     """Carry out actions in a fresh instance, up to the first that is refused or ends the episode."""
     async with open_world(client, world, fmt.replay_params(len(actions))) as (instance_id, opening):
         done = Execution(opening, before=await read_state(client, instance_id))

@@ -36,7 +36,6 @@ from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
 from agentevolver.rollout.served import MAX_SAMPLES, Serving
-from agentevolver.rollout.session import EnvClient
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.tools.formats import tool_format
 from agentevolver.types import RowKey, Task
@@ -189,7 +188,7 @@ def make_runner(
     *,
     served: PolicySource | None = None,
     graders: TaskGraders | None = None,
-    client: EnvClient | None = None,
+    client: AsyncEnvClient | None = None,
 ) -> RolloutRunner:
     """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders
     and summariser.

@@ -17,15 +17,15 @@ from uuid import uuid4
 from agentevolver.engine import Engine, EngineError
 from agentevolver.flows import AgentFlow
 from agentevolver.rollout.policy import ChatEngine, Summariser
-from agentevolver.rollout.session import EnvClient, LiveSession
+from agentevolver.rollout.session import LiveSession
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
 from agentevolver.utils.openings import replace_query
 from context_manager.messages import ContentError
 from context_manager.template import ContextFull, ContextTemplate
-from env_service.client import EnvServiceError, EnvUnavailable
+from env_service.client import AsyncEnvClient, EnvServiceError, EnvUnavailable
 from experience_manager.guide import Guidance, Injection
-from task_manager.graders.base import GradedWorld, GradingError, Transcript
+from task_manager.graders.base import GradingError, Transcript
 from task_manager.tasks import env_params_of, seed_of
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 
 
 class TaskGraders(Protocol):
-    """What is used of `task_manager.graders.registry.Graders`."""
+    """Graders of a rollout's task: those of the tasks (`Graders`), or a player's, which asks the environment alone."""
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome: ...
+    async def grade(self, task: Task, trajectory: Transcript, client: AsyncEnvClient, instance_id: str) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Means:
     """What the attempts of a worker process are made with; `RolloutRunner` says what each is."""
 
     policy: RolloutPolicy
-    client: EnvClient
+    client: AsyncEnvClient
     engine: Engine | ChatEngine
     new_context: Callable[[], ContextTemplate]
     flow: Callable[[Task], AgentFlow]

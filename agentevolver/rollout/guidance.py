@@ -4,8 +4,7 @@ it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agentevolver.rollout.rollout import Guide, Rollout
 from agentevolver.types import GuidanceUse, Task
@@ -13,15 +12,10 @@ from experience_manager.guide import Guidance, Injection, inject, is_guided
 from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
 
+if TYPE_CHECKING:
+    from experience_manager import actor
+
 logger = logging.getLogger(__name__)
-
-
-class Source(Protocol):
-    """What is used of `experience_manager.actor.Guide`."""
-
-    def guide(self, question: Question) -> Awaitable[Guidance]: ...
-
-    def injected(self, guidance: Guidance, *, validation: bool) -> None: ...
 
 
 class Guides:
@@ -29,12 +23,12 @@ class Guides:
 
     Args:
         settings: the section `exp_manager`.
-        source: the experience manager.
+        source: the experience manager's actor.
         n: rollouts of a training task.
         val_n: rollouts of a validation task.
     """
 
-    def __init__(self, settings: ExperienceSettings, source: Source, n: int, val_n: int) -> None:
+    def __init__(self, settings: ExperienceSettings, source: actor.Guide, n: int, val_n: int) -> None:
         self._settings = settings
         self._source = source
         self._n = n

@@ -20,11 +20,11 @@ from agentevolver.engine import Engine
 from agentevolver.flows import AgentFlow, ReactFlow
 from agentevolver.rollout.attempt import FlowAttempt, Guide, Means, NewAttempt, RolloutPolicy, TaskGraders
 from agentevolver.rollout.policy import ChatEngine, Summariser
-from agentevolver.rollout.session import EnvClient
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate
+from env_service.client import AsyncEnvClient
 from experience_manager.guide import Injection
 
 __all__ = ["Guide", "Rollout", "RolloutPolicy", "RolloutRunner"]
@@ -71,7 +71,7 @@ class RolloutRunner:
     def __init__(
         self,
         policy: RolloutPolicy,
-        client: EnvClient,
+        client: AsyncEnvClient,
         engine: Engine | ChatEngine,
         new_context: Callable[[], ContextTemplate],
         flow: Callable[[Task], AgentFlow] | None = None,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from agentevolver.types import Outcome, Task
+from env_service.client import AsyncEnvClient
 
 
 class GradingError(Exception):
@@ -41,23 +42,13 @@ class Transcript(Protocol):
     def steps(self) -> Sequence[StepLike]: ...
 
 
-class GradedWorld(Protocol):
-    """What graders use of an environment client."""
-
-    async def evaluate(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> float: ...
-
-    async def get_tools_info(
-        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-
 class Grader(Protocol):
     """Grades rollouts; safe for many at once on one event loop."""
 
     @property
     def name(self) -> str: ...
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: AsyncEnvClient, instance_id: str) -> Outcome:
         """Grade a rollout whose instance is still open; raises GradingError, and what the client raises
         (`EnvServiceError`)."""
         ...

@@ -81,10 +81,10 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
         assert {task.metadata["env_params"]["explore_steps"] for task in tasks} == steps
         (tmp_path / "t.jsonl").unlink()
     assert len(runs) == 2, "tasks of another format are another run's"
-    wrong = configuration_of(tmp_path, action_format="task_manager.actions:StateClient")
+    wrong = configuration_of(tmp_path, action_format="task_manager.actions:WorldState")
     with pytest.raises(
         ConfigError,
-        match=r"task_manager.action_format: the action format 'task_manager.actions:StateClient': .* is not a subclass",
+        match=r"task_manager.action_format: the action format 'task_manager.actions:WorldState': .* is not a subclass",
     ):
         async with open_run(wrong, Tutor(), encoder=HashEncoder()):
             pytest.fail("it is refused")

@@ -27,11 +27,10 @@ from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.engine import Engine, EngineError
 from agentevolver.rollout.attempt import is_score
 from agentevolver.rollout.rollout import Rollout, RolloutRunner
-from agentevolver.rollout.session import EnvClient
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
-from env_service.client import EnvServiceError
-from task_manager.graders.base import GradedWorld, Transcript
+from env_service.client import AsyncEnvClient, EnvServiceError
+from task_manager.graders.base import Transcript
 
 
 class Weights(Protocol):
@@ -51,7 +50,7 @@ class StateGrader:
     def __init__(self, *, sparse: bool = True) -> None:
         self._sparse = sparse
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: AsyncEnvClient, instance_id: str) -> Outcome:
         """Return the environment's grade; its facts are `answer`, `calls` and `state`. An environment that does not
         count the calls that it carried out is taken to have carried out every action.
 
@@ -192,7 +191,7 @@ def sampling_of(config: DictConfig) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def make_player(
-    config: DictConfig, settings: Settings, engine: Any, tokenizer: Any, loaded: Path, client: EnvClient
+    config: DictConfig, settings: Settings, engine: Any, tokenizer: Any, loaded: Path, client: AsyncEnvClient
 ) -> FrozenPlayer:
     """Return the player of a run.
 

@@ -12,7 +12,6 @@ hash of the start itself, so that no start of train comes back in val or test un
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
+from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.gymnasium.toy_text import WORLDS
 from env_service.environments.gymnasium.world import ActionError, World, farewell, quoted
@@ -61,8 +61,7 @@ def task_ids(split: str, params: Mapping[str, Any] | None, worlds: Mapping[str, 
 
 def _world(name: str, worlds: Mapping[str, World]) -> World:
     if name not in worlds:
-        near = difflib.get_close_matches(name, worlds, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(worlds)}"
+        hint = did_you_mean(name, worlds, f"there are: {', '.join(worlds)}")
         raise ValueError(f"{name!r} is not a world of this gymnasium environment; {hint}")
     return worlds[name]
 

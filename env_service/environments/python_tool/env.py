@@ -7,11 +7,11 @@ only on the final answer.
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
 from typing import Any, ClassVar, Literal
 
+from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.python_tool import prompts
 from env_service.environments.python_tool.actions import Answer, Code, Nothing, code_of, parse, parse_native
@@ -74,10 +74,8 @@ class PythonEnv(BaseEnv):
     def _listed(self, task_id: str) -> PythonTask:
         tasks = load_tasks(self._settings.task_files)
         if task_id not in tasks:
-            near = difflib.get_close_matches(task_id, tasks, 1)
-            raise ValueError(
-                f"unknown task {task_id!r} of the python environment" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            hint = did_you_mean(task_id, tasks, before="; ")
+            raise ValueError(f"unknown task {task_id!r} of the python environment{hint}")
         return tasks[task_id]
 
     @classmethod

@@ -422,23 +422,43 @@ def file_of(path: Path, env_type: str) -> Path:
     return path.with_name(f"{path.stem}.{env_type}{path.suffix}")
 
 
-class Service(_Section):
+class ServiceAccess(_Section):
+    """How an environment service is reached: the keys of `env_service` that questioning and a run have in common."""
+
+    env_url: str = Field(
+        "http://127.0.0.1:8080",
+        pattern=r"^https?://[^/]+(/.*)?$",
+        description="the service; the launcher starts one if the address is local and none answers",
+    )
+    external: bool = Field(
+        False,
+        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is "
+        "external anyway",
+    )
+    env_params: dict[str, Any] = Field(
+        default_factory=dict, description="passed to every episode's create; the environment says which keys it knows"
+    )
+    timeout_s: float = Field(300, gt=0, description="seconds one call may take")
+
+
+class Service(ServiceAccess):
     """Which environment, and where."""
 
     env_type: str = Field("pocket", min_length=1)
-    env_url: str = Field("http://127.0.0.1:8080", pattern=r"^https?://[^/]+(/.*)?$")
-    external: bool = False
-    env_params: dict[str, Any] = Field(default_factory=dict)
-    timeout_s: float = Field(300.0, gt=0)
 
 
 class Splits(_Section):
-    """Whose worlds are explored, and what must not be trained on."""
+    """Whose worlds are explored, and what must not be trained on: the keys of `data` that questioning and a run have in
+    common."""
 
-    train_split: str = "train"
-    train_filter: dict[str, Any] = Field(default_factory=dict)
-    val_splits: list[str] = Field(default_factory=lambda: ["dev"])
-    val_filter: dict[str, Any] = Field(default_factory=dict)
+    train_split: str = Field("train", description="the environment's split that is trained on")
+    train_filter: dict[str, Any] = Field(
+        default_factory=dict, description="passed to the environment when it lists its tasks"
+    )
+    val_splits: list[str] = Field(
+        default_factory=lambda: ["dev"], description="the splits that are validated on, each reported apart"
+    )
+    val_filter: dict[str, Any] = Field(default_factory=dict, description="the same for val_splits")
 
 
 class Configuration(_Section):

@@ -18,9 +18,35 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
+
+
+class Instances(Protocol):
+    """Client of environments as callers use one; `env_service.client.AsyncEnvClient` is it, with typed replies."""
+
+    async def health(self) -> bool: ...
+
+    async def get_env_profile(
+        self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...
+    ) -> list[str]: ...
+
+    async def create_instance(
+        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
+    ) -> Any: ...
+
+    async def step(
+        self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...
+    ) -> Any: ...
+
+    async def evaluate(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> float: ...
+
+    async def get_tools_info(
+        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
+    ) -> Any: ...
+
+    async def release_instance(self, instance_id: str) -> bool: ...
 
 
 class Repeat(Enum):

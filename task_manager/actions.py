@@ -13,15 +13,14 @@ from importlib.util import find_spec
 from agentevolver.errors import ConfigError
 from agentevolver.utils.names import load_class
 from env_service.action_format import PlainFormat as PlainFormat
-from env_service.client import AsyncEnvClient
-from env_service.protocol import EnvRequestError
+from env_service.protocol import EnvRequestError, Instances
 from env_service.registry import known_environments
 from task_manager.state import WorldState, flatten
 
 ENTRY_POINT_GROUP = "agentevolver.action_formats"
 
 
-async def read_state(client: AsyncEnvClient, instance_id: str) -> WorldState | None:
+async def read_state(client: Instances, instance_id: str) -> WorldState | None:
     """Return the state that the environment tells of an instance, None if it tells none. Raises what the client
     raises."""
     try:

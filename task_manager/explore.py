@@ -38,8 +38,7 @@ from agentevolver.llm.errors import (
 )
 from agentevolver.llm.prompts import Messages, StepText, cut
 from agentevolver.llm.settings import Role
-from env_service.client import AsyncEnvClient
-from env_service.protocol import EnvServiceError
+from env_service.protocol import EnvServiceError, Instances
 from task_manager import prompts
 from task_manager.acting import Actor, Tools
 from task_manager.actions import PlainFormat
@@ -270,7 +269,7 @@ class Explorer:
 
     def __init__(
         self,
-        client: AsyncEnvClient,
+        client: Instances,
         llm: LLM,
         fmt: PlainFormat,
         profile: EnvProfile | None,

@@ -18,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 
 from agentevolver.embeddings import Encoder, Vectors
-from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from task_manager.dedup import LexicalIndex, SemanticIndex, words
 from task_manager.graders.base import opening_of
 from task_manager.journal import Journal, fingerprint
@@ -180,7 +180,7 @@ AT_ONCE = 16
 
 
 async def held_out_queries(
-    client: AsyncEnvClient,
+    client: Instances,
     env_type: str,
     splits: Sequence[str],
     journal: Journal,
@@ -210,7 +210,7 @@ async def held_out_queries(
     return tuple(dict.fromkeys(await asyncio.gather(*(read(task_id) for task_id in dict.fromkeys(ids)))))
 
 
-async def _asked(client: AsyncEnvClient, env_type: str, task_id: str, env_params: dict[str, Any]) -> str:
+async def _asked(client: Instances, env_type: str, task_id: str, env_params: dict[str, Any]) -> str:
     instance_id = f"{task_id}-h-{uuid4().hex}"
     try:
         made = await client.create_instance(env_type, task_id, instance_id, env_params)

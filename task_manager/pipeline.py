@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 from agentevolver.llm.errors import BudgetExceeded, LLMError
 from agentevolver.types import Task
 from agentevolver.utils import seeds
-from env_service.client import AsyncEnvClient
-from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable
+from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable, Instances
 from task_manager.actions import PlainFormat
 from task_manager.explore import Exploration, Explorer, StepLog, Strategy, kind_of, replayed
 from task_manager.graders.environment import CHECK_KEY
@@ -80,7 +79,7 @@ class TaskPipeline:
         plan: Plan,
         settings: TaskManagerSettings,
         journal: Journal,
-        client: AsyncEnvClient,
+        client: Instances,
         *,
         explorer: Explorer,
         synthesiser: Synthesiser,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError, model_validator
 from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
-from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from task_manager import prompts
 from task_manager.actions import PlainFormat, format_of
 from task_manager.explore import Exploration, Explorer, RandomStrategy
@@ -151,7 +151,7 @@ def _is(data: Any, kind: type[BaseModel]) -> bool:
 
 
 async def draft_profile(
-    client: AsyncEnvClient,
+    client: Instances,
     llm: LLM,
     world: World,
     *,

@@ -17,11 +17,11 @@ import orjson
 
 from agentevolver.types import Task
 from agentevolver.utils.files import write_jsonl
-from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 
 
 async def environment_tasks(
-    client: AsyncEnvClient,
+    client: Instances,
     env_type: str,
     split: str,
     *,

@@ -24,6 +24,7 @@ from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
 from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from task_manager import prompts
 from task_manager.acting import Actor
 from task_manager.actions import PlainFormat, format_of, read_state
@@ -88,7 +89,7 @@ class Verifier:
 
     def __init__(
         self,
-        client: AsyncEnvClient,
+        client: Instances,
         llm: LLM,
         fmt: PlainFormat,
         settings: VerificationSettings,
@@ -330,7 +331,7 @@ async def recheck(configuration: Configuration, path: Path | None, out: Path | N
 
 
 async def recheck_tasks(
-    client: AsyncEnvClient,
+    client: Instances,
     tasks: Sequence[Task],
     env_params: Mapping[str, Any],
     at_once: int,
@@ -354,7 +355,7 @@ async def recheck_tasks(
     return list(await asyncio.gather(*(check(task) for task in tasks)))
 
 
-async def _flaw(client: AsyncEnvClient, task: Task, env_params: Mapping[str, Any], fmt: PlainFormat) -> str | None:
+async def _flaw(client: Instances, task: Task, env_params: Mapping[str, Any], fmt: PlainFormat) -> str | None:
     if not fmt.executable:
         return f"the action format of the environment {task.env_type!r} says that its actions must not be repeated"
     actions = solution_of(task)

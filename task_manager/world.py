@@ -15,8 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from agentevolver.utils.openings import Opening
-from env_service.client import AsyncEnvClient
-from env_service.protocol import EnvServiceError
+from env_service.protocol import EnvServiceError, Instances
 from task_manager.actions import PlainFormat, read_state
 from task_manager.state import Change, StateCheck, WorldState, difference
 
@@ -69,9 +68,7 @@ class Execution:
 
 
 @asynccontextmanager
-async def open_world(
-    client: AsyncEnvClient, world: World, params: dict[str, Any]
-) -> AsyncIterator[tuple[str, Opening]]:
+async def open_world(client: Instances, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
     """Open an instance without a goal; yields its id and opening, and releases it in the end."""
     instance_id = f"{world.seed_task_id}-q-{uuid4().hex}"
     try:
@@ -86,7 +83,7 @@ async def open_world(
             logger.warning("instance %s could not be released, the service will expire it: %s", instance_id, error)
 
 
-async def execute(client: AsyncEnvClient, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
+async def execute(client: Instances, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
     """Carry out actions in a fresh instance, up to the first that is refused or ends the episode."""
     async with open_world(client, world, fmt.replay_params(len(actions))) as (instance_id, opening):
         done = Execution(opening, before=await read_state(client, instance_id))

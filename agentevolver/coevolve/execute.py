@@ -14,7 +14,8 @@ from uuid import uuid4
 import orjson
 
 from agentevolver.coevolve.types import Dropped, Proposal
-from env_service.client import AsyncEnvClient, EnvRequestError, EnvServiceError, EnvTimeout
+from env_service.client import EnvRequestError, EnvServiceError, EnvTimeout
+from env_service.protocol import Instances
 
 RUNS = 2
 # Longer than anything that is compared as an answer.
@@ -23,7 +24,7 @@ LONGEST_ANSWER = 2000
 _LEFT = re.compile(r"SystemExit: (.*) \(the interpreter goes on\)")
 
 
-async def execute(client: AsyncEnvClient, world: str, proposal: Proposal) -> str | Dropped:
+async def execute(client: Instances, world: str, proposal: Proposal) -> str | Dropped:
     """Return what the proposal's program answers, the same in two runs; else why there is no answer: `unexecutable` (no
     program, an error, no output), `timeout`, or `unequal`.
 
@@ -42,7 +43,7 @@ async def execute(client: AsyncEnvClient, world: str, proposal: Proposal) -> str
     return first
 
 
-async def _run(client: AsyncEnvClient, world: str, program: str) -> str | Dropped:
+async def _run(client: Instances, world: str, program: str) -> str | Dropped:
     """Run a program in a fresh instance."""
     instance_id = f"reference-{uuid4().hex}"
     in_python = world == "python"
@@ -59,7 +60,7 @@ async def _run(client: AsyncEnvClient, world: str, program: str) -> str | Droppe
     return _answer(result)
 
 
-async def _release(client: AsyncEnvClient, instance_id: str) -> None:
+async def _release(client: Instances, instance_id: str) -> None:
     try:
         await client.release_instance(instance_id)
     except EnvServiceError:

@@ -11,7 +11,7 @@ from agentevolver.coevolve.measure import Measurer
 from agentevolver.coevolve.pool import Judged
 from agentevolver.coevolve.types import Dropped, Proposal
 from agentevolver.config.coevolve import CoevolveSettings
-from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 
 Judge = Callable[[Proposal, "str | Dropped | None"], Awaitable[str | Dropped]]
 """Answers a proposal's question, told what its program gave (None: it has none), or says why not."""
@@ -32,7 +32,7 @@ class GateLabeller:
     def __init__(
         self,
         settings: CoevolveSettings,
-        client: AsyncEnvClient,
+        client: Instances,
         world: str,
         measurer: Measurer,
         checkpoint: str,

@@ -44,6 +44,7 @@ from agentevolver.utils.inflight import BOARD, Waiting, Watched
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from task_manager.graders.registry import GraderContext, Graders
 
 # Calls of the environment service that an episode waits for.
@@ -188,7 +189,7 @@ def make_runner(
     *,
     served: PolicySource | None = None,
     graders: TaskGraders | None = None,
-    client: AsyncEnvClient | None = None,
+    client: Instances | None = None,
 ) -> RolloutRunner:
     """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders
     and summariser.

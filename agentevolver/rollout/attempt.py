@@ -23,7 +23,8 @@ from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
 from agentevolver.utils.openings import replace_query
 from context_manager.messages import ContentError
 from context_manager.template import ContextFull, ContextTemplate
-from env_service.client import AsyncEnvClient, EnvServiceError, EnvUnavailable
+from env_service.client import EnvServiceError, EnvUnavailable
+from env_service.protocol import Instances
 from experience_manager.guide import Guidance, Injection
 from task_manager.graders.base import GradingError, Transcript
 from task_manager.tasks import env_params_of, seed_of
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 class TaskGraders(Protocol):
     """Graders of a rollout's task: those of the tasks (`Graders`), or a player's, which asks the environment alone."""
 
-    async def grade(self, task: Task, trajectory: Transcript, client: AsyncEnvClient, instance_id: str) -> Outcome: ...
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Means:
     """What the attempts of a worker process are made with; `RolloutRunner` says what each is."""
 
     policy: RolloutPolicy
-    client: AsyncEnvClient
+    client: Instances
     engine: Engine | ChatEngine
     new_context: Callable[[], ContextTemplate]
     flow: Callable[[Task], AgentFlow]

@@ -24,7 +24,7 @@ from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate
-from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from experience_manager.guide import Injection
 
 __all__ = ["Guide", "Rollout", "RolloutPolicy", "RolloutRunner"]
@@ -71,7 +71,7 @@ class RolloutRunner:
     def __init__(
         self,
         policy: RolloutPolicy,
-        client: AsyncEnvClient,
+        client: Instances,
         engine: Engine | ChatEngine,
         new_context: Callable[[], ContextTemplate],
         flow: Callable[[Task], AgentFlow] | None = None,

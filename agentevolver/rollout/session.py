@@ -26,7 +26,8 @@ from agentevolver.tools.schema import Parsed, ToolSpec
 from agentevolver.types import Step
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate, SideCall
-from env_service.client import AsyncEnvClient, EnvServiceError
+from env_service.client import EnvServiceError
+from env_service.protocol import Instances
 
 T = TypeVar("T")
 Message = dict[str, Any]
@@ -56,7 +57,7 @@ class LiveSession:
 
     context: ContextTemplate
     engine: Engine | ChatEngine
-    client: AsyncEnvClient
+    client: Instances
     env_type: str
     instance_id: str
     sampling_params: dict[str, Any]

@@ -15,7 +15,8 @@ from typing import Any
 
 from agentevolver.rollout.tool_calls import ToolUse, check_calls, specs_of
 from agentevolver.tools.schema import Parsed, ToolCall
-from env_service.client import AsyncEnvClient, EnvServiceError
+from env_service.client import EnvServiceError
+from env_service.protocol import Instances
 
 Message = dict[str, Any]
 OVER = "The episode is over."
@@ -77,7 +78,7 @@ class LiveWorld:
         terminated: whether the environment ended the episode.
     """
 
-    client: AsyncEnvClient
+    client: Instances
     instance_id: str
     messages: list[Message]
     tools: list[dict[str, Any]]

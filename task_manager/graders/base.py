@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from agentevolver.types import Outcome, Task
-from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 
 
 class GradingError(Exception):
@@ -48,7 +48,7 @@ class Grader(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def grade(self, task: Task, trajectory: Transcript, client: AsyncEnvClient, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Grade a rollout whose instance is still open; raises GradingError, and what the client raises
         (`EnvServiceError`)."""
         ...

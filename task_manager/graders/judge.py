@@ -29,7 +29,7 @@ from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import Role
 from agentevolver.types import Outcome, Task
 from agentevolver.utils.openings import without_query
-from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from task_manager import prompts
 from task_manager.graders.base import GradingError, StepLike, Transcript, bare_query, opening_of
 from task_manager.replies import GradeReply
@@ -108,7 +108,7 @@ class JudgeGrader:
         self._temperature = max(temperature, AVERAGED_TEMPERATURE) if self._kind.averaged else temperature
         self.running = RunningMean()
 
-    async def grade(self, task: Task, trajectory: Transcript, client: AsyncEnvClient, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the judge's grade; raises GradingError if it gave none, or if the task lacks the reference that is
         promised."""
         if not trajectory.steps:

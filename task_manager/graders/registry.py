@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from agentevolver.types import Outcome, Task, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.names import load_named
-from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from task_manager.graders.base import Grader, GraderConfigError, GradingError, Transcript
 from task_manager.graders.environment import EnvGrader, StateGrader, StateThenJudge
 from task_manager.graders.judge import KINDS, JudgeGrader
@@ -162,7 +162,7 @@ class Graders:
         self._made: dict[str, Grader] = {}
         self._rng = rng
 
-    async def grade(self, task: Task, trajectory: Transcript, client: AsyncEnvClient, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the outcome; raises GradingError, GraderConfigError, and what the client raises."""
         outcome = await self._grader(task.evaluator).grade(task, trajectory, client, instance_id)
         settings = self._context.settings

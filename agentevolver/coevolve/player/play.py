@@ -29,7 +29,8 @@ from agentevolver.rollout.attempt import is_score
 from agentevolver.rollout.rollout import Rollout, RolloutRunner
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
-from env_service.client import AsyncEnvClient, EnvServiceError
+from env_service.client import EnvServiceError
+from env_service.protocol import Instances
 from task_manager.graders.base import Transcript
 
 
@@ -50,7 +51,7 @@ class StateGrader:
     def __init__(self, *, sparse: bool = True) -> None:
         self._sparse = sparse
 
-    async def grade(self, task: Task, trajectory: Transcript, client: AsyncEnvClient, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the environment's grade; its facts are `answer`, `calls` and `state`. An environment that does not
         count the calls that it carried out is taken to have carried out every action.
 
@@ -191,7 +192,7 @@ def sampling_of(config: DictConfig) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def make_player(
-    config: DictConfig, settings: Settings, engine: Any, tokenizer: Any, loaded: Path, client: AsyncEnvClient
+    config: DictConfig, settings: Settings, engine: Any, tokenizer: Any, loaded: Path, client: Instances
 ) -> FrozenPlayer:
     """Return the player of a run.
 

@@ -159,11 +159,17 @@ class Verifier:
         A refusal by mistake loses a good task that the environment carried out, so a refusal is asked again, with other
         draws.
         """
-        tried = None if attempt is None else numbered(attempt)
+        tried = None if attempt is None else prompts.numbered(attempt)
 
         def prompt(room: int | None) -> Messages:
             return prompts.accept(
-                opening, proposal.query, numbered(steps), tried, executed=executed, max_chars=self._max_chars, room=room
+                opening,
+                proposal.query,
+                prompts.numbered(steps),
+                tried,
+                executed=executed,
+                max_chars=self._max_chars,
+                room=room,
             )
 
         try:
@@ -204,7 +210,7 @@ class Verifier:
         tried, finished = _Attempt(), False
         async with open_world(self._client, world, self._format.replay_params(limit)) as (instance_id, _):
             for index in range(limit):
-                left, seen = limit - index, numbered(tried.steps)
+                left, seen = limit - index, prompts.numbered(tried.steps)
 
                 def prompt(room: int | None, left: int = left, seen: prompts.Steps = seen) -> Messages:
                     return prompts.solve(
@@ -292,11 +298,6 @@ def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
     if execution.changes is not None and not execution.changes and not answers:
         return "it changes nothing and answers nothing"
     return None
-
-
-def numbered(steps: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
-    """Return steps as prompts take them."""
-    return [(index, action, observation) for index, (action, observation) in enumerate(steps)]
 
 
 Tell = Callable[[int, int, int], None]

@@ -32,7 +32,7 @@ import setproctitle
 
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.preload.client import RAY_WORKER
-from agentevolver.utils.processes import die_with_parent
+from agentevolver.utils.processes import die_with_parent, reseed
 
 # Nine tenths of the time that the run's processes spend on importing, and nothing that loads Ray: its library reads the
 # job's number and the raylet's process id where it is loaded.
@@ -264,7 +264,7 @@ def become(request: Request) -> Callable[[], Any]:
     os.nice(max(0, request.nice - os.nice(0)))
     os.environ.clear()
     os.environ.update(request.env)
-    _reseed()
+    reseed()
     if path := request.env.get(SOCKET):
         multiprocessing.set_executable(str(executable_of(path)))
     what, *rest = request.argv
@@ -278,13 +278,6 @@ def become(request: Request) -> Callable[[], Any]:
     sys.argv = [what, *rest]
     sys.path[0] = str(Path(what).parent)
     return lambda: runpy.run_path(what, run_name="__main__")
-
-
-def _reseed() -> None:
-    """Give the process random numbers of its own (the standard library's generator does so by itself)."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def import_all(names: tuple[str, ...]) -> None:

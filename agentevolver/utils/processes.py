@@ -18,10 +18,12 @@ import ctypes
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 RUN_ID = "AGENTEVOLVER_RUN_ID"
 SERVICE = "AGENTEVOLVER_SERVICE"
@@ -150,6 +152,13 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:
         os._exit(1)
+
+
+def reseed() -> None:
+    """Give a forked process random numbers of its own (the standard library's generator does so by itself)."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def attached(run_id: str) -> set[Path]:

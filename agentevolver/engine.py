@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 
 class EngineError(Exception):
-    """The engine that serves the policy gave no usable reply. Ends the attempt as `llm_error`; never becomes a
-    message."""
+    """The engine that serves the policy gave no usable reply. Ends the attempt as `llm_error`;
+    never becomes a message."""
 
 
 @dataclass(frozen=True, slots=True)

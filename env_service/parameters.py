@@ -1,5 +1,5 @@
-"""Parameters that are given to an environment, on top of what it has: unknown names and values of a wrong kind are
-refused."""
+"""Parameters that are given to an environment, on top of what it has:
+unknown names and values of a wrong kind are refused."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def laid_over(settings: S, params: Mapping[str, Any] | None, kinds: Mapping[str,
 
 
 def read_flags(params: Mapping[str, Any] | None, flags: Mapping[str, bool]) -> dict[str, bool]:
-    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or
-    false."""
+    """Return `flags` with `params` on top; raises ValueError for an unknown name
+    or a value that is not true or false."""
     for name, value in (params or {}).items():
         if name not in flags:
             hint = did_you_mean(name, flags, f"known: {', '.join(flags)}")

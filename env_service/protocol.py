@@ -167,8 +167,8 @@ def profile_call(env_type: str, split: str, params: dict[str, Any] | None) -> Ca
 
 
 def create_call(env_type: str, task_id: str, instance_id: str | None, params: dict[str, Any] | None) -> Call:
-    """Return the request for a new instance; its id is chosen here and its key makes a repetition find the first one's
-    result."""
+    """Return the request for a new instance; its id is chosen here
+    and its key makes a repetition find the first one's result."""
     chosen = instance_id or uuid.uuid4().hex
     body = {"env_type": env_type, "task_id": task_id, "instance_id": chosen, "params": params or {}}
     return Call("/create", body, safe=True, instance_id=chosen, headers={"Idempotency-Key": uuid.uuid4().hex})

@@ -42,8 +42,8 @@ Env = TypeVar("Env", bound=type[BaseEnv])
 
 
 class Registry:
-    """The decorator of AgentEvolver's environment classes: `@Registry.register("name")` marks a class and leaves it as
-    it is.
+    """The decorator of AgentEvolver's environment classes:
+    `@Registry.register("name")` marks a class and leaves it as it is.
 
     A name is served because the service is told so (`--env-module`, an entry point), not because a module was imported;
     so what was registered is known in this process alone.
@@ -80,8 +80,8 @@ class RegistryError(Exception):
 
 
 def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> `module:Class` of everything that can be served; `extra` holds `NAME=module:Class` texts and
-    wins."""
+    """Return name -> `module:Class` of everything that can be served;
+    `extra` holds `NAME=module:Class` texts and wins."""
     found = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
     found = {**found, **BUILT_IN}
     for text in extra:
@@ -93,8 +93,8 @@ def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
 
 
 def resolve(names: Iterable[str], extra: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> `module:Class` of the asked names, in their order; raise RegistryError that names the nearest
-    known one."""
+    """Return name -> `module:Class` of the asked names, in their order;
+    raise RegistryError that names the nearest known one."""
     known = known_environments(extra)
     chosen: dict[str, str] = {}
     for name in names:

@@ -21,8 +21,8 @@ ENTRY_POINT_GROUP = "agentevolver.action_formats"
 
 
 async def read_state(client: Instances, instance_id: str) -> WorldState | None:
-    """Return the state that the environment tells of an instance, None if it tells none. Raises what the client
-    raises."""
+    """Return the state that the environment tells of an instance, None if it tells none.
+    Raises what the client raises."""
     try:
         told = await client.get_tools_info(instance_id, params={"what": "state"})
     except EnvRequestError:

@@ -69,8 +69,8 @@ class Match:
 
 
 class _Bucket:
-    """The entries of one set size: their tokens as a matrix (n, size), their numbers, and who begins with which
-    token."""
+    """The entries of one set size: their tokens as a matrix (n, size), their numbers,
+    and who begins with which token."""
 
     def __init__(self, size: int) -> None:
         self.tokens = np.zeros((16, size), dtype=np.int32)
@@ -116,8 +116,8 @@ class LexicalIndex:
         return self._size
 
     def find(self, text: str) -> Match | None:
-        """Return a most similar entry at or above the threshold, or None. A text without words is similar to
-        nothing."""
+        """Return a most similar entry at or above the threshold, or None.
+        A text without words is similar to nothing."""
         found = words(text)
         if not found:
             return None

@@ -1,5 +1,5 @@
-"""Exploration: an explorer takes steps in a world without a goal, first broadly, then deeply (paper, 2.2, equations 8
-and 9).
+"""Exploration: an explorer takes steps in a world without a goal, first broadly,
+then deeply (paper, 2.2, equations 8 and 9).
 
 In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones, so that it
 goes on from where it is instead of from where it began. A strategy says what it is told of earlier tries: nothing

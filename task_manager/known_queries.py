@@ -188,8 +188,8 @@ async def held_out_queries(
     list_params: Mapping[str, Any] | None = None,
     env_params: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Return what the tasks of some splits ask, in the environment's order, doubles left out; errors of the client pass
-    through."""
+    """Return what the tasks of some splits ask, in the environment's order, doubles left out;
+    errors of the client pass through."""
     ids = [
         task_id
         for split in splits

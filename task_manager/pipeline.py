@@ -284,8 +284,8 @@ class TaskPipeline:
         index: int,
         candidates: list[_Candidate],
     ) -> None:
-        """Bring one proposal to a verdict, and drop it or let it join the candidates; what is recorded already is not
-        done again."""
+        """Bring one proposal to a verdict, and drop it or let it join the candidates;
+        what is recorded already is not done again."""
         verdict_key = self._plan.verdict(synthesis, index)
         decision_key = self._plan.decision(verdict_key)
         if self._journal.get("decision", decision_key) is not None:
@@ -360,8 +360,8 @@ class TaskPipeline:
         )
 
     async def _with_env_retries(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something with the environment: again if it failed, later if its service is away, never more than
-        `ENV_TRIES` times."""
+        """Do something with the environment: again if it failed, later if its service is away,
+        never more than `ENV_TRIES` times."""
         for attempt in range(1, ENV_TRIES + 1):
             try:
                 return await work()

@@ -211,8 +211,8 @@ class GraderSettings(_Section):
         return () if self.fallback_grader in WITHOUT_JUDGE else ("state-llm",)
 
     def graders(self, mixture: MixtureSettings) -> tuple[str, ...]:
-        """Return the names of the graders that a training run may ask; validation is always graded by the
-        environment."""
+        """Return the names of the graders that a training run may ask;
+        validation is always graded by the environment."""
         names: list[str] = [self.original_grader] if mixture.use_original_tasks else []
         if mixture.needs_synthetic:
             names += (
@@ -384,8 +384,8 @@ class TaskManagerSettings(_Section):
 
     @property
     def draws_epochs(self) -> bool:
-        """Whether a training run draws its epochs itself; otherwise it goes through the environment's tasks as they
-        are."""
+        """Whether a training run draws its epochs itself;
+        otherwise it goes through the environment's tasks as they are."""
         return self.mixture.needs_synthetic or self.curriculum.enable
 
     @property
@@ -411,8 +411,8 @@ class TaskManagerSettings(_Section):
 
 
 def asks_judge(grader: str) -> bool:
-    """Whether a grader cannot do without the role judge; one of another package (package.module:Class) is not known to
-    need it."""
+    """Whether a grader cannot do without the role judge;
+    one of another package (package.module:Class) is not known to need it."""
     return grader not in WITHOUT_JUDGE and ":" not in grader
 
 
@@ -448,8 +448,8 @@ class Service(ServiceAccess):
 
 
 class Splits(_Section):
-    """Whose worlds are explored, and what must not be trained on: the keys of `data` that questioning and a run have in
-    common."""
+    """Whose worlds are explored, and what must not be trained on:
+    the keys of `data` that questioning and a run have in common."""
 
     train_split: str = Field("train", description="the environment's split that is trained on")
     train_filter: dict[str, Any] = Field(

@@ -79,8 +79,8 @@ def digest(facts: Facts, without: Iterable[str] = ()) -> str:
 
 
 def same_answer(given: str | None, wanted: str) -> bool:
-    """Compare answers up to case, surrounding space and a closing full stop; numbers by their value (`0.50` and `1/2`
-    are `.5`)."""
+    """Compare answers up to case, surrounding space and a closing full stop;
+    numbers by their value (`0.50` and `1/2` are `.5`)."""
     if given is None:
         return False
     one, other = (text.strip().rstrip(".").strip().casefold() for text in (given, wanted))

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A task as it was proposed. `solution` ends with the action that closes the episode, where the environment has
-    one."""
+    """A task as it was proposed. `solution` ends with the action that closes the episode,
+    where the environment has one."""
 
     query: str
     solution: list[str]

@@ -99,8 +99,8 @@ def read_objectives(path: Path) -> list[Task]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield a file's lines by number, one in memory at a time; a line ends where it was ended, whatever separators its
-    text holds."""
+    """Yield a file's lines by number, one in memory at a time;
+    a line ends where it was ended, whatever separators its text holds."""
     with path.open("rb") as file:
         yield from enumerate(file, 1)
 

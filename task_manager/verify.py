@@ -76,8 +76,8 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Attempt:
-    """Somebody else's solution: its steps as (action, observation), the actions that were carried out, and why it will
-    not do."""
+    """Somebody else's solution: its steps as (action, observation), the actions that were carried out,
+    and why it will not do."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
     done: list[str] = field(default_factory=list)

@@ -24,8 +24,8 @@ TEXT = 200
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One step that went wrong: whose, what was done and what was answered, shortened. `seed` is the id of the world it
-    happened in."""
+    """One step that went wrong: whose, what was done and what was answered, shortened.
+    `seed` is the id of the world it happened in."""
 
     task_id: str
     seed: str

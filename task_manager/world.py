@@ -33,8 +33,8 @@ class World:
 
 @dataclass(slots=True)
 class Execution:
-    """What came of some actions. `refusals` are (index, why); `left_over` counts the actions after the end of the
-    episode.
+    """What came of some actions. `refusals` are (index, why);
+    `left_over` counts the actions after the end of the episode.
 
     `told` says whether the environment says of each action what became of it; if not, there are no refusals for want of
     knowledge, and that the episode ended is all that is known of its end. `answer` is the one that was given.

@@ -58,8 +58,8 @@ def linked(apart: Floats) -> list[int]:
 
 
 def clusters(texts: Sequence[str]) -> list[int]:
-    """Return the number of each text's cluster (B), counted by first appearance; the order of the texts is that of the
-    batch."""
+    """Return the number of each text's cluster (B), counted by first appearance;
+    the order of the texts is that of the batch."""
     return linked(distances(texts)) if len(texts) > 1 else [0] * len(texts)
 
 
@@ -74,8 +74,8 @@ def shares(texts: Sequence[str]) -> list[float]:
 
 
 def _table(tokens: Sequence[Sequence[str]], n: int) -> csr_array:
-    """Return (B, G): a column of ones for the first occurrence of an n-gram in a text, another for the second, and so
-    on.
+    """Return (B, G): a column of ones for the first occurrence of an n-gram in a text,
+    another for the second, and so on.
 
     The product of two rows is the number of n-grams that they share, each counted as often as in the poorer.
     """

@@ -305,8 +305,8 @@ class WatchdogSettings(Section):
 
 
 class RetentionSettings(Section):
-    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need. Null: all
-    of it."""
+    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need.
+    Null: all of it."""
 
     plain_steps: int | None = Field(
         100, ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed"

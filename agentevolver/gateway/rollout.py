@@ -231,8 +231,8 @@ class GatewayRollout:
         ]
 
     def samples(self) -> list[TrainingSample]:
-        """Return the training samples, in the order of their first calls; `dropped` then counts those left out, by
-        name."""
+        """Return the training samples, in the order of their first calls;
+        `dropped` then counts those left out, by name."""
         recorder = SnapshotRecorder()
         last: dict[Chain, Snapshot] = {}
         for step, (chain, turn) in enumerate(self._turns()):

@@ -63,8 +63,8 @@ class GoldenAsker:
         }
 
     async def ask(self, case: Case, seed: int = 0) -> Any:
-        """Return what a role replies, as JSON-ready data; raises LLMError. Another `seed` is another reply, also with a
-        cache."""
+        """Return what a role replies, as JSON-ready data; raises LLMError.
+        Another `seed` is another reply, also with a cache."""
         return await self._ways.get(case.asked, self._distil)(case, seed)
 
     async def _act(self, case: Case, seed: int) -> Any:
@@ -214,8 +214,8 @@ class Answered:
 
 @dataclass(slots=True)
 class Quality:
-    """Everything that was answered; `skipped` names cases that a role could not be asked. Metrics are
-    `LLM.metrics()`."""
+    """Everything that was answered; `skipped` names cases
+    that a role could not be asked. Metrics are `LLM.metrics()`."""
 
     answered: list[Answered] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -263,8 +263,8 @@ async def _answered(asker: GoldenAsker, case: Case, seed: int) -> Answered:
 
 
 def print_quality(quality: Quality, *, least: float, failures: int = 20) -> int:
-    """Print the tables and what failed; returns the exit status: 0 if every role that was asked has at least the share
-    `least`."""
+    """Print the tables and what failed; returns the exit status:
+    0 if every role that was asked has at least the share `least`."""
     console = Console()
     checks = Table("role", "check", "held", "share")
     order = [role.value for role in Role]

@@ -1,5 +1,5 @@
-"""Exceptions and plain values of the language models: replies, tool calls, served models. Messages are kept free of
-keys.
+"""Exceptions and plain values of the language models: replies, tool calls, served models.
+Messages are kept free of keys.
 
 `redact` takes out every secret that is known and everything that looks like one.
 """

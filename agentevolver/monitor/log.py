@@ -85,8 +85,8 @@ class RunLog:
 
 
 def supersede_metrics(directory: Path, last_kept_step: int) -> int:
-    """Move the metrics after `last_kept_step` out of metrics.jsonl, for a run that repeats those steps; returns how
-    many.
+    """Move the metrics after `last_kept_step` out of metrics.jsonl,
+    for a run that repeats those steps; returns how many.
 
     One line is in memory at a time. Lines that are no record of a step (torn by a kill, or by a full disk) are moved
     too, and said.
@@ -167,8 +167,8 @@ logger = logging.getLogger(__name__)
 
 
 class StepFolder:
-    """The files of one folder in the order of their writing. It is listed once; a step costs the same after any number
-    of steps.
+    """The files of one folder in the order of their writing. It is listed once;
+    a step costs the same after any number of steps.
 
     Args:
         folder: holds `step_<n>.jsonl`, and files of the same kind under other names.

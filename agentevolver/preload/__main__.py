@@ -76,8 +76,8 @@ VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
 
 @dataclass(frozen=True)
 class Request:
-    """A process that is asked for; `files` are the descriptors that it has, under the numbers that it had them in the
-    client."""
+    """A process that is asked for; `files` are the descriptors that it has,
+    under the numbers that it had them in the client."""
 
     argv: list[str]
     env: dict[str, str]
@@ -164,8 +164,8 @@ class Nursery:
                     self._let_go(key.fileobj)
 
     def _send_on(self, connection: socket.socket, request: Request, job: str, path: Path) -> socket.socket | None:
-        """Tell a client the socket of its job's nursery, which is made if there is none; returns that socket in the new
-        process."""
+        """Tell a client the socket of its job's nursery, which is made if there is none;
+        returns that socket in the new process."""
         close_all(request.files.values())
         if job not in self._jobs:
             self._jobs[job] = f"{path}.{job}"
@@ -252,8 +252,8 @@ def _tell(connection: socket.socket, number: int) -> None:
 
 
 def become(request: Request) -> Callable[[], Any]:
-    """Take on a requested process's files, environment, folder and niceness; returns what it does, to be called
-    once."""
+    """Take on a requested process's files, environment, folder and niceness;
+    returns what it does, to be called once."""
     above = max(request.files, default=2) + 1
     moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for number, file in request.files.items()}
     close_all(request.files.values())

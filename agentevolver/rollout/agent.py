@@ -53,8 +53,8 @@ class Agent(Protocol):
     """Whatever plays a rollout through the gateway."""
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
-        """Play a rollout until the agent is done. Raises AgentFailed; when it is cancelled, nothing of the agent goes
-        on."""
+        """Play a rollout until the agent is done. Raises AgentFailed;
+        when it is cancelled, nothing of the agent goes on."""
         ...
 
 

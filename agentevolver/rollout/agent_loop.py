@@ -126,8 +126,8 @@ class Episode(AgentLoopBase):
 
 
 def make_guides(settings: Settings) -> Guides | None:
-    """Return who guides rollouts, None where the configuration wants none guided. The trainer has started the actor by
-    then."""
+    """Return who guides rollouts, None where the configuration wants none guided.
+    The trainer has started the actor by then."""
     if not settings.exp_manager.guides:
         return None
     # Not above: runs without guidance need no index in every worker.
@@ -172,8 +172,8 @@ def make_summariser(settings: Settings, policy: PolicySource | None = None) -> S
 
 
 def stop_ids(model: str) -> tuple[int, ...]:
-    """Return the ids at which the engine ends a reply, as the model's generation config has them; none if it has no
-    such file."""
+    """Return the ids at which the engine ends a reply, as the model's generation config has them;
+    none if it has no such file."""
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:
@@ -191,8 +191,8 @@ def make_runner(
     graders: TaskGraders | None = None,
     client: Instances | None = None,
 ) -> RolloutRunner:
-    """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders
-    and summariser.
+    """Return the runner of a worker process: its client, its context template and agent flow,
+    its limits, its graders and summariser.
 
     Args:
         settings: of the run.

@@ -209,8 +209,8 @@ class Attempt(ABC):
             logger.warning("instance %s could not be released, the service will expire it: %s", self.instance_id, error)
 
     def opening(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the environment's opening messages, with the task's own wording in the place of the query if it has
-        one."""
+        """Return the environment's opening messages,
+        with the task's own wording in the place of the query if it has one."""
         if self.task.query is not None:
             return replace_query(state["state"], self.task.query, state.get("info"))
         return [dict(message) for message in state["state"]]

@@ -1,5 +1,5 @@
-"""Guidance in the episodes of one worker process: who is to have it, where it comes from, what a trajectory records of
-it."""
+"""Guidance in the episodes of one worker process:
+who is to have it, where it comes from, what a trajectory records of it."""
 
 from __future__ import annotations
 

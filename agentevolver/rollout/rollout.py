@@ -38,8 +38,8 @@ NOT_REPEATED = (StopReason.GRADING_ERROR, StopReason.AGENT_ERROR)
 
 @dataclass(slots=True)
 class Rollout:
-    """A finished rollout: its record, its training samples (none if it failed), and the weight versions that sampled
-    it.
+    """A finished rollout: its record, its training samples (none if it failed),
+    and the weight versions that sampled it.
 
     `injection` is what the policy was given before the task, None if no guide was asked.
     """
@@ -95,8 +95,8 @@ class RolloutRunner:
         env_params: dict[str, Any],
         guide: Guide | None = None,
     ) -> Rollout:
-        """Roll `task` out and grade it, with what `guide` puts before the task; retry what failed. Raises nothing but
-        cancellation.
+        """Roll `task` out and grade it, with what `guide` puts before the task; retry what failed.
+        Raises nothing but cancellation.
 
         Every attempt samples from the same seeds: one that an outage ended is played again as it was.
         """

@@ -79,8 +79,8 @@ class LiveSession:
     _offered: list[Message] = field(default_factory=list)
 
     def offer(self, info: Mapping[str, Any] | None) -> None:
-        """Take the tools that the environment hands over, before the context starts. Raises EnvServiceError where there
-        are none."""
+        """Take the tools that the environment hands over, before the context starts.
+        Raises EnvServiceError where there are none."""
         if self.tool_use is None:
             return
         try:

@@ -82,8 +82,8 @@ def kept(trainer: Mapping[str, Any]) -> int | None:
 
 
 def make_room(folder: Path, keep: int | None) -> None:
-    """Begin a checkpoint: what lies under its name goes, and all others but the newest `keep` - 1; the last one
-    stays."""
+    """Begin a checkpoint: what lies under its name goes, and all others but the newest `keep` - 1;
+    the last one stays."""
     retire(folder.parent, keep - 1 if keep else None)
     begin(folder)
 

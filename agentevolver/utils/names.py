@@ -14,8 +14,8 @@ _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "", *, before: str = "", quote: str = "'") -> str:
-    """Question after the nearest of `names`, `did you mean 'x'?`, with `before` in front of it; `otherwise` where none
-    is near."""
+    """Question after the nearest of `names`, `did you mean 'x'?`, with `before` in front of it;
+    `otherwise` where none is near."""
     near = difflib.get_close_matches(name, list(names), 1)
     return f"{before}did you mean {quote}{near[0]}{quote}?" if near else otherwise
 
@@ -28,8 +28,8 @@ def one_of(value: str, names: Sequence[str]) -> str:
 
 
 def name_or_spec(value: str, names: Sequence[str]) -> str:
-    """Return a name that is among `names`, or of the form `package.module:Class`; raises ValueError that says what else
-    to write."""
+    """Return a name that is among `names`, or of the form `package.module:Class`;
+    raises ValueError that says what else to write."""
     if value not in names and re.fullmatch(_SPEC, value) is None:
         raise ValueError(_instead(value, names, ", or package.module:Class"))
     return value

@@ -98,8 +98,8 @@ def carriers(run_id: str, service: str | None = None) -> set[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], grace_s: float) -> set[ProcessId]:
-    """End processes: SIGTERM, and SIGKILL for those that are left after `grace_s` seconds. Returns those that outlive
-    even that."""
+    """End processes: SIGTERM, and SIGKILL for those that are left after `grace_s` seconds.
+    Returns those that outlive even that."""
     left = {process for process in processes if process.alive}
     for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_WAIT_S)):
         for process in left:
@@ -111,8 +111,8 @@ def end(processes: Iterable[ProcessId], grace_s: float) -> set[ProcessId]:
 
 
 def end_carriers(run_id: str, grace_s: float, service: str | None = None) -> set[ProcessId]:
-    """End every process of a run (of one service); looks again until none is left, for a dying parent may still start
-    children."""
+    """End every process of a run (of one service); looks again until none is left,
+    for a dying parent may still start children."""
     deadline = time.monotonic() + grace_s + 2 * KILL_WAIT_S
     survivors: set[ProcessId] = set()
     while found := carriers(run_id, service):
@@ -143,8 +143,8 @@ def wait_gone(processes: Iterable[ProcessId], timeout_s: float) -> set[ProcessId
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when `parent` ends; exits at once if it already has. Holds beyond
-    `exec`.
+    """Have the kernel send this process a signal when `parent` ends;
+    exits at once if it already has. Holds beyond `exec`.
 
     What counts is the end of the parent's thread that forked this process.
     """
@@ -204,8 +204,8 @@ class SegmentWatch:
 
 
 def noted(file: Path) -> set[Path]:
-    """Return the noted segments that are still there: of the same name and inode. A line that is cut off counts for
-    nothing."""
+    """Return the noted segments that are still there: of the same name and inode.
+    A line that is cut off counts for nothing."""
     found = set()
     with contextlib.suppress(FileNotFoundError):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -105,8 +105,8 @@ class ForkServer:
             return
 
     def _reap(self) -> None:
-        """Reap workers that ended, after killing what they left: first their groups, then daemons that the fork server
-        inherited."""
+        """Reap workers that ended, after killing what they left:
+        first their groups, then daemons that the fork server inherited."""
         names = {pid: worker for worker, pid in self._workers.items()}
         for pid in _ended():
             kill_group(pid)

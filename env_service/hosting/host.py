@@ -50,8 +50,8 @@ class Description(NamedTuple):
 
 
 class Host:
-    """The actor's class (made a Ray actor in `cluster.py`). All methods are quick; the work happens in threads or
-    processes."""
+    """The actor's class (made a Ray actor in `cluster.py`). All methods are quick;
+    the work happens in threads or processes."""
 
     def __init__(self, spec: HostSpec) -> None:
         self.spec = spec
@@ -64,8 +64,8 @@ class Host:
         return Description(self.env_class.isolation, float(self.env_class.call_timeout_s))
 
     def serve(self, address: Address, worker: str, secret: str) -> int:
-        """Dial the service and hold shared instances from now on; returns the process id. Raises OSError if nobody
-        listens."""
+        """Dial the service and hold shared instances from now on; returns the process id.
+        Raises OSError if nobody listens."""
         sock = connect(address, worker, secret, os.getpid())
         silence()
         limit_memory(self.spec.shared_memory_mb)
@@ -105,8 +105,8 @@ class Host:
         return int(report["ready"])
 
     def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
-        """Fork a process for each (worker, secret); each dials the service. Raises RuntimeError if the fork server is
-        gone."""
+        """Fork a process for each (worker, secret); each dials the service.
+        Raises RuntimeError if the fork server is gone."""
         self._tell({"spawn": workers, "address": list(address)})
 
     def reap(self, workers: list[str]) -> None:

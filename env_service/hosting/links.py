@@ -99,8 +99,8 @@ class Link(asyncio.Protocol):
             self.on_lost()
 
     async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> Reply:
-        """Send a request and return its reply; raises WorkerGone, CallTooLong, or WireError for an oversized
-        payload."""
+        """Send a request and return its reply; raises WorkerGone, CallTooLong,
+        or WireError for an oversized payload."""
         if self._transport is None:
             raise WorkerGone(f"worker {self.worker} (pid {self.pid}) ended")
         self._next += 1

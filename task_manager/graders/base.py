@@ -49,8 +49,8 @@ class Grader(Protocol):
     def name(self) -> str: ...
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Grade a rollout whose instance is still open; raises GradingError, and what the client raises
-        (`EnvServiceError`)."""
+        """Grade a rollout whose instance is still open;
+        raises GradingError, and what the client raises (`EnvServiceError`)."""
         ...
 
 

@@ -67,8 +67,8 @@ KINDS: dict[str, Kind] = {
 
 
 class RunningMean:
-    """The judge's mean score and a slower one that it is held to: exponential averages with 0.9 and 0.95, both from 0.3
-    on."""
+    """The judge's mean score and a slower one that it is held to:
+    exponential averages with 0.9 and 0.95, both from 0.3 on."""
 
     def __init__(self) -> None:
         self.mean = 0.3
@@ -109,8 +109,8 @@ class JudgeGrader:
         self.running = RunningMean()
 
     async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
-        """Return the judge's grade; raises GradingError if it gave none, or if the task lacks the reference that is
-        promised."""
+        """Return the judge's grade; raises GradingError if it gave none,
+        or if the task lacks the reference that is promised."""
         if not trajectory.steps:
             raise GradingError(f"task {task.task_id}: a rollout without steps cannot be graded")
         prompt = self._prompt(task, trajectory)

@@ -74,8 +74,8 @@ def normal(query: str) -> str:
 
 
 def read_intent(query: str) -> Intent | None:
-    """Return what a query asks for, None if it is in no wording that is understood. Guidance above the last line is
-    passed over."""
+    """Return what a query asks for, None if it is in no wording that is understood.
+    Guidance above the last line is passed over."""
     for text in dict.fromkeys((query, query.strip().rpartition("\n")[2])):
         plain = normal(text)
         for name, pattern in _PATTERNS:

@@ -52,8 +52,8 @@ class Player(Protocol):
     async def play(
         self, checkpoint: Path | str, task: Task, n: int, name: str, validation: bool = False
     ) -> Sequence[Play]:
-        """Return n episodes of `task`, in order; equal names with equal weights give equal samples. Raises
-        PlayerError."""
+        """Return n episodes of `task`, in order; equal names
+        with equal weights give equal samples. Raises PlayerError."""
         ...
 
 

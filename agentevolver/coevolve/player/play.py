@@ -171,8 +171,8 @@ class FrozenPlayer:
 
 
 def settings_for(config: Mapping[str, Any], settings: Settings, env_type: str) -> tuple[DictConfig, Settings]:
-    """Return the configuration that episodes of an environment have in training: the proposer's for `propose`, else the
-    executor's."""
+    """Return the configuration that episodes of an environment have in training:
+    the proposer's for `propose`, else the executor's."""
     section = settings.coevolve
     overlay = (
         {**PROPOSING, **flat(section.proposer.override, config)}

@@ -31,8 +31,8 @@ _ID = re.compile(r"(?P<world>[\w./-]{1,100}):seed=(?P<seed>0|[1-9]\d{0,8})")
 
 
 def read_task_id(task_id: str, worlds: Mapping[str, World]) -> tuple[World, int]:
-    """Return world and seed of a task id; raise ValueError if it has another form or names a world that is not
-    described."""
+    """Return world and seed of a task id; raise ValueError if it has another form
+    or names a world that is not described."""
     match = _ID.fullmatch(task_id)
     if match is None:
         example = f"{next(iter(worlds))}:seed=3"
@@ -43,8 +43,8 @@ def read_task_id(task_id: str, worlds: Mapping[str, World]) -> tuple[World, int]
 
 
 def task_ids(split: str, params: Mapping[str, Any] | None, worlds: Mapping[str, World]) -> list[str]:
-    """Return the ids of a split, world by world; `params["worlds"]` picks worlds. Raises ValueError for an unknown
-    name."""
+    """Return the ids of a split, world by world; `params["worlds"]` picks worlds.
+    Raises ValueError for an unknown name."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; gymnasium has: {', '.join(SPLITS)}")
     options = dict(params or {})
@@ -146,8 +146,8 @@ class GymnasiumEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Take the action that the message names; raise ValueError if the episode is over or the message is none of an
-        assistant."""
+        """Take the action that the message names; raise ValueError if the episode is over
+        or the message is none of an assistant."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
         if self._native:
@@ -267,8 +267,8 @@ class GymnasiumEnv(BaseEnv):
         return [act, done] if self._open else [act]
 
     def _is_finished(self) -> bool:
-        """Whether the agent said that it is done or the world ended with a success; a fall into a hole ends an episode,
-        too."""
+        """Whether the agent said that it is done or the world ended with a success;
+        a fall into a hole ends an episode, too."""
         if self._stop != "finished":
             return False
         return self._said is not None or self._world.solved(self._env, self._rewards, self._terminated)
@@ -289,8 +289,8 @@ class GymnasiumEnv(BaseEnv):
 
     @classmethod
     def get_query_list(cls, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, val or test; `params["worlds"]` picks worlds. A class method, to see a
-        subclass's worlds."""
+        """Return the task ids of train, val or test; `params["worlds"]` picks worlds.
+        A class method, to see a subclass's worlds."""
         return task_ids(split, params, cls.worlds)
 
 

@@ -160,8 +160,8 @@ class McpEnv(BaseEnv):
         return None if self._record.final_text is None else answer_line(self._record.final_text) or ""
 
     def _carry_out(self, calls: list[ToolCall | BadCall]) -> list[tuple[str, bool]]:
-        """Carry out the calls one after the other and return what each gave, and whether it was carried out without an
-        error."""
+        """Carry out the calls one after the other and return what each gave,
+        and whether it was carried out without an error."""
         deadline = time.monotonic() + _STEP_BUDGET_S
         results = []
         for number, call in enumerate(calls):

@@ -90,7 +90,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What became of the steps: all (T, K) but `outcome` (T); 0 in padding, and 0 for what is not valid.
+    """Credit of the steps: all (T, K) but `outcome` (T); 0 in padding, and 0 for what is not valid.
 
     `raw` is a step's score before and `attribution` after standardising, `outcome` the standardised outcome, `rewards`
     both fused, `advantages` the sum of the rewards from a step on.

@@ -97,7 +97,7 @@ def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettin
 
 @dataclass(slots=True)
 class _Work:
-    """What it took to label the steps of one trajectory."""
+    """Cost of labelling the steps of one trajectory."""
 
     calls: int = 0
     repairs: int = 0
@@ -332,7 +332,7 @@ def _score(trajectory: Trajectory) -> float:
 
 
 class _Pause:
-    """Leaves a judge alone that keeps failing, so that a judge
+    """Circuit breaker: leaves a judge alone that keeps failing, so that a judge
     that is down does not hold up every episode of the run."""
 
     def __init__(self) -> None:

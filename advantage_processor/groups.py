@@ -12,7 +12,7 @@ EPSILON = 1e-6
 
 @dataclass(slots=True)
 class Group:
-    """How the rollouts of a group ended so far, and whether all have."""
+    """Outcomes of a group's rollouts so far, and whether all have."""
 
     step: int
     outcomes: dict[int, float | None] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class Group:
 
 
 class GroupOutcomes:
-    """Where the rollouts of a group meet; all of them run on one event loop,
+    """Meeting point of a group's rollouts; all of them run on one event loop,
     and each reports once, failed ones included.
 
     Args:

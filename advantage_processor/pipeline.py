@@ -40,7 +40,7 @@ ENTRY_POINTS = "agentevolver.advantage_stages"
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """What a stage is made with: the settings, and whether training mixes original and synthetic tasks."""
+    """Context that a stage is made with: the settings, and whether training mixes original and synthetic tasks."""
 
     settings: AttributionSettings
     hybrid_data: bool = False
@@ -186,7 +186,7 @@ class AttributionStage:
 
 
 class HybridScaleStage:
-    """Scales the advantages of synthetic tasks where training mixes them with original ones.
+    """Scale of synthetic tasks' advantages where training mixes them with original ones.
 
     By `scale`, if that is given, else by what the task's metadata say (`advantage_scale`), else by 0.5 (paper 7.1.3).
     """
@@ -275,7 +275,7 @@ class DiagnosisStage:
 
 
 class BatchNormStage:
-    """Standardises the advantages of all steps of the batch together, and clamps them (SeeUPO, arXiv 2602.06554).
+    """Batch norm of the advantages of all steps together, clamped (SeeUPO, arXiv 2602.06554).
 
     After `outcome` with `norm_by_std: false`, which leaves the outcome minus its group's mean. Every step counts once,
     as each turn is a sample there. A batch whose advantages are all equal becomes 0.
@@ -358,7 +358,7 @@ class StageError(ValueError):
 
 
 class Processor:
-    """Makes token advantages of a training step's trajectories;
+    """Credit pipeline: token advantages of a training step's trajectories;
     stateless between steps but for what a stage of yours keeps.
 
     Args:

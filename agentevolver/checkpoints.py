@@ -40,7 +40,7 @@ _PREFIX = "global_step_"
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins: at a checkpoint, or over (None); and what a person should know about that."""
+    """Start of a run: at a checkpoint, or over (None); and what a person should know about that."""
 
     checkpoint: Path | None
     warning: str | None = None
@@ -267,7 +267,7 @@ def _torn(path: Path, folder: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Layout:
-    """How many ranks wrote a checkpoint, and with which version of FSDP."""
+    """Layout of a checkpoint: how many ranks wrote it, and with which version of FSDP."""
 
     ranks: int
     fsdp: int

@@ -39,7 +39,7 @@ _VECTORS = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLO
 
 
 class Encoder(Protocol):
-    """Turns texts into unit vectors. `name` changes whenever the vectors of a text would."""
+    """Encoder of texts as unit vectors. `name` changes whenever the vectors of a text would."""
 
     @property
     def name(self) -> str: ...

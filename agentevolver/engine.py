@@ -13,7 +13,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What was sampled: ids with their log-probs (same length), and the weight versions that sampled them."""
+    """Sample of the engine: ids with their log-probs (same length), and the weight versions that sampled them."""
 
     ids: list[int]
     log_probs: list[float]

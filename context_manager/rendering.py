@@ -68,7 +68,7 @@ class ChatTemplateError(ValueError):
 
 
 class ChatTokenizer(Protocol):
-    """What is used of a Hugging Face tokenizer."""
+    """Tokenizer: what is used of a Hugging Face one."""
 
     eos_token: str
     eos_token_id: int
@@ -81,7 +81,7 @@ class ChatTokenizer(Protocol):
 
 
 class TemplateText:
-    """What a chat template writes, with tools or without."""
+    """Text of a chat template, with tools or without."""
 
     _of_tools: OrderedDict[str, Self]
     _without_tools: Self | None = None

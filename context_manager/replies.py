@@ -23,7 +23,7 @@ _CHANNEL_MARKS = ("<|channel|>", "<|start|>", "<|message|>", "<|constrain|>", "<
 
 
 class Replies(TemplateText):
-    """How a chat template treats replies."""
+    """Treatment of replies by a chat template."""
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without special tokens but those that mark a call (`<|python_tag|>`,

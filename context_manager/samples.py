@@ -27,7 +27,7 @@ DROPPED = ("prompt_too_long", "response_too_long", "opening_edited", "over_max_s
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How the prompts of a chain begin (`sent`), and the ids
+    """Opening of a chain: how its prompts begin (`sent`), and the ids
     that stand in its place in the sample (`trained`: without guidance, say)."""
 
     sent: Sequence[int]
@@ -76,7 +76,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SampleLimits:
-    """What a training sample may be: tokens of its prompt and of its response,
+    """Limits of a training sample: tokens of its prompt and of its response,
     and how many samples a trajectory may become.
 
     `choice` says which are kept when there are more: the first, the last, or some of them spread evenly over the

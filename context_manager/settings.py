@@ -1,4 +1,4 @@
-"""What can be set of a context: our keys of `actor_rollout_ref.rollout` that templates read,
+"""Settings of a context: our keys of `actor_rollout_ref.rollout` that templates read,
 and the token limits of an episode."""
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class TrimmingTemplate(ContextTemplate):
 
 
 class SlidingWindowTemplate(TrimmingTemplate):
-    """Summarises older turns when the prompt would exceed the trigger.
+    """Context that summarises older turns when the prompt would exceed the trigger.
     `summary_by` (default `policy`) says who writes the summary."""
 
     reads: ClassVar[frozenset[str]] = TrimmingTemplate.reads | {"summary_by"}

@@ -41,7 +41,7 @@ def run_checks(probe: Probe, *, split: str = "train", action: str = "hello") -> 
     """Yield a finding for each check. `action` is any text that the environment understands as a step."""
     subject = Subject(probe, split, action)
     for check in CHECKS:
-        promise = (check.__doc__ or "").strip().rstrip(".")
+        promise = " ".join((check.__doc__ or "").split()).rstrip(".")
         try:
             check(subject)
         except Broken as error:

@@ -14,7 +14,7 @@ IMPATIENT = RetryPolicy(tries=4, budget_s=10.0)
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What was measured; times in milliseconds."""
+    """Report of a load test; times in milliseconds."""
 
     instances: int
     steps: int

@@ -50,7 +50,7 @@ class Instances(Protocol):
 
 
 class Repeat(Enum):
-    """Whether the same request may be sent again."""
+    """Repetition: whether the same request may be sent again."""
 
     NEVER = "never"
     IF_SAFE = "only if carrying it out twice does no harm"

@@ -42,7 +42,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class BadCall:
-    """What was meant as a call and is none, with the reason for the agent; `name` is "" where it cannot be read."""
+    """Malformed call: what was meant as one and is none, with the reason for the agent;
+    `name` is "" where it cannot be read."""
 
     reason: str
     name: str = ""

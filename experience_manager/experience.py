@@ -123,7 +123,7 @@ class RecordError(ValueError):
 
 
 class Category(StrEnum):
-    """What an experience was distilled from."""
+    """Category: what an experience was distilled from."""
 
     SUCCESS = "success"
     FAILURE = "failure"

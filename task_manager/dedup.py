@@ -88,7 +88,7 @@ class _Bucket:
 
 
 class LexicalIndex:
-    """Finds an entry whose word set has at least `threshold` Jaccard similarity to a query's.
+    """Index of word sets: finds an entry whose set has at least `threshold` Jaccard similarity to a query's.
 
     Args:
         threshold: in (0, 1].
@@ -197,7 +197,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class SemanticIndex:
-    """Finds the nearest entries of a unit vector; entries are numbered in the order of adding."""
+    """Index of unit vectors: finds the nearest entries of one; entries are numbered in the order of adding."""
 
     def __init__(self, dimension: int) -> None:
         import faiss

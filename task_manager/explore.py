@@ -67,7 +67,7 @@ class ExploredStep:
 
 
 class StepLog:
-    """What one exploration has come to so far. Without a path it is kept in memory alone."""
+    """Log of one exploration so far. Without a path it is kept in memory alone."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -115,7 +115,7 @@ class StepLog:
 
 
 class Strategy(Protocol):
-    """Steers explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded
+    """Strategy of explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded
     matters to it."""
 
     @property
@@ -144,7 +144,7 @@ class RandomStrategy:
 
 
 class CuriousStrategy:
-    """Steers towards actions that nobody tried.
+    """Curiosity: steers towards actions that nobody tried.
 
     Two memories: of a world, the very actions taken there, since their answers are known; of the environment, how often
     each kind of action was taken in any world. A line reads `ACTION` or `KIND (n times)`. The most frequent kinds come
@@ -252,7 +252,7 @@ class Exploration:
 
 
 class Explorer:
-    """Explores worlds of one environment; safe for many at once on one event loop.
+    """Explorer of the worlds of one environment; safe for many at once on one event loop.
 
     Args:
         client: the environment service.

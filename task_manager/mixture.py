@@ -114,7 +114,7 @@ class Round:
 
 
 class Mixture:
-    """Draws epochs.
+    """Mixture of epochs: draws them.
 
     Args:
         settings: the section `task_manager.mixture`. The ratio counts synthetic tasks per original task, whether these

@@ -59,7 +59,7 @@ class QuestioningFailed(RuntimeError):
 
 
 class TaskPipeline:
-    """Carries a plan out.
+    """Pipeline of questioning: carries a plan out.
 
     Args:
         plan: what is to be done.

@@ -52,7 +52,7 @@ class Entity(_Part):
 
 
 class TaskPreference(_Part):
-    """What tasks are wanted: entities and operations per task on average, and how they hang together."""
+    """Preference among tasks: entities and operations per task on average, and how they hang together."""
 
     num_entities: int = Field(ge=1)
     num_opts: int = Field(ge=1)

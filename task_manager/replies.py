@@ -41,8 +41,8 @@ _OF_HUNDRED = re.compile(r"(\d{1,3})(?:\.0+)?\s*(?:/\s*100|%)?")
 
 
 def _as_percentage(value: Any) -> Any:
-    """Return what surely means a number from 0 to 100 as one, anything else as it is:
-    1 may be of one, of ten, or of a hundred."""
+    """Return what surely means a number from 0 to 100 as one, anything else as it is: 1 may be of one, of ten, or of a
+    hundred."""
     if isinstance(value, str) and (found := _OF_HUNDRED.fullmatch(value.strip())) is not None:
         return int(found[1])
     if isinstance(value, float) and 0 < value < 1:

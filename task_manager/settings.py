@@ -423,7 +423,7 @@ def file_of(path: Path, env_type: str) -> Path:
 
 
 class ServiceAccess(_Section):
-    """How an environment service is reached: the keys of `env_service` that questioning and a run have in common."""
+    """Address of an environment service: the keys of `env_service` that questioning and a run have in common."""
 
     env_url: str = Field(
         "http://127.0.0.1:8080",
@@ -442,13 +442,13 @@ class ServiceAccess(_Section):
 
 
 class Service(ServiceAccess):
-    """Which environment, and where."""
+    """Environment of a questioning run: which one, and where."""
 
     env_type: str = Field("pocket", min_length=1)
 
 
 class Splits(_Section):
-    """Whose worlds are explored, and what must not be trained on:
+    """Splits: whose worlds are explored, and what must not be trained on:
     the keys of `data` that questioning and a run have in common."""
 
     train_split: str = Field("train", description="the environment's split that is trained on")

@@ -42,7 +42,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Synthesis:
-    """What came of one trajectory. `rejected` tells why entries of the reply were not taken."""
+    """Proposals of one trajectory. `rejected` tells why entries of the reply were not taken."""
 
     proposals: list[Proposal] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
@@ -58,8 +58,8 @@ class Synthesis:
 
 
 class Synthesiser:
-    """Makes proposals of explorations; safe for many at once on one event loop. `focus` says by world what the tasks
-    are to need."""
+    """Synthesiser of proposals out of explorations; safe for many at once on one event loop.
+    `focus` says by world what the tasks are to need."""
 
     def __init__(
         self,

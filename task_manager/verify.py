@@ -49,7 +49,7 @@ SECOND_TEMPERATURE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a proposal: `dropped_by` names the stage that dropped it and is None if it passed.
+    """Verdict on a proposal: `dropped_by` names the stage that dropped it and is None if it passed.
 
     `steps` are the reference solution's as carried out, (action, observation); `check` is its machine check where there
     is one. `executed` says whether it was carried out, and whether the environment said what became of it. `solution`
@@ -85,7 +85,7 @@ class _Attempt:
 
 
 class Verifier:
-    """Verifies proposals; safe for many at once on one event loop."""
+    """Verifier of proposals; safe for many at once on one event loop."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """What a policy is weak in: a tool, and how it goes wrong. `count` is weighted; `seeds` are the worlds that it was
+    """Weakness of a policy: a tool, and how it goes wrong. `count` is weighted; `seeds` are the worlds that it was
     seen in, the latest first, each once; `examples` are its latest steps."""
 
     tool: str

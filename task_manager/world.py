@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Where a task happens: the start state of a seed task, without its goal."""
+    """World of a task: the start state of a seed task, without its goal."""
 
     env_type: str
     seed_task_id: str
@@ -33,7 +33,7 @@ class World:
 
 @dataclass(slots=True)
 class Execution:
-    """What came of some actions. `refusals` are (index, why);
+    """Execution of some actions. `refusals` are (index, why);
     `left_over` counts the actions after the end of the episode.
 
     `told` says whether the environment says of each action what became of it; if not, there are no refusals for want of

@@ -1,4 +1,4 @@
-"""What an evaluation says: success by split and level, with its standard error."""
+"""Evaluation of a model: success by split and level, with its standard error."""
 
 from __future__ import annotations
 

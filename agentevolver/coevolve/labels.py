@@ -1,4 +1,4 @@
-"""What becomes of a proposal: its program is run in the world that it is for, the frozen executor is measured on it,
+"""Labels of proposals: a proposal's program is run in the world that it is for, the frozen executor is measured on it,
 and the gate decides."""
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def task_of(proposal: Proposal, world: str, answer: str | None = None) -> Task:
 
 
 class Measurer:
-    """Measures proposals; safe for many at once on one event loop.
+    """Measurer of proposals; safe for many at once on one event loop.
 
     Args:
         player: plays the executor.

@@ -1,4 +1,5 @@
-"""How much of a batch of proposals is like each of them: clusters by BLEU, exactly, of 2,048 texts in a second or two.
+"""Repetition, how much of a batch of proposals is like each of them:
+clusters by BLEU, exactly, of 2,048 texts in a second or two.
 
 The similarity of texts i < j is sentence BLEU-4 with i as the hypothesis and j as the reference: tokens between white
 space, uniform weights, 0.1 in the place of a count of 0 (Chen and Cherry's smoothing 1), 0 if no token is shared. Their

@@ -1,4 +1,5 @@
-"""What only the whole of a configuration can refuse: keys that are right each by itself, and not together."""
+"""Cross-checks, which only the whole of a configuration can make:
+keys that are right each by itself, and not together."""
 
 from __future__ import annotations
 

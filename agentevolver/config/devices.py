@@ -1,4 +1,4 @@
-"""Which device group a run takes, and what a group reads off the machine. Asks the file system and package metadata;
+"""Device groups: which one a run takes, and what it reads off the machine. Asks the file system and package metadata;
 nothing is imported.
 
 `device: auto` takes `cpu` where no NVIDIA driver is at hand. Where one is, it takes `cuda_small`, the shipped seed

@@ -1,4 +1,4 @@
-"""What single packages need of a configuration: their own sections and the neighbours',
+"""Parts of a configuration that single packages need: their own sections and the neighbours',
 out of an experiment or a file of sections.
 
 `--conf` reads an experiment as the launcher does, `--config` the resolved configuration of a run, `--settings` a yaml

@@ -43,7 +43,7 @@ _UNKNOWN_WORLD = EnvProfile.model_validate(
 
 
 class GoldenAsker:
-    """Asks a language model's roles the cases; safe for many at once on one event loop."""
+    """Asker of a language model's roles; safe for many at once on one event loop."""
 
     def __init__(self, llm: LLM, reply_format: ReplyFormat = "text", max_chars: int = MAX_OBSERVATION_CHARS) -> None:
         """Take the models, and how explorer and verifier reply (`task_manager.reply_format`; `tools` are asked as

@@ -157,7 +157,7 @@ def rotate(log: Path, size: int, piece: Path) -> bool:
 
 
 class LogKeeper:
-    """Keeps an experiment's logs, and the files of Ray's workers while a run goes on, within bounds.
+    """Keeper of an experiment's logs, and of the files of Ray's workers while a run goes on, within bounds.
 
     Args:
         logs: the experiment's folder of logs; `workers/<run>/` in it holds what was kept of Ray's, of as many runs as a

@@ -167,7 +167,7 @@ LONGEST_PAUSE_S = 86400.0
 
 @dataclass(slots=True)
 class _Row:
-    """What is known of one account; times are seconds since 1970, zero if there was none."""
+    """State of one account; times are seconds since 1970, zero if there was none."""
 
     closed_since: float = 0.0
     closed_until: float = 0.0

@@ -24,7 +24,7 @@ TEACHER_TOKEN = "TEACHER_TOKEN"
 
 
 class Role(StrEnum):
-    """What a language model is asked to do."""
+    """Role: what a language model is asked to do."""
 
     EXPLORER = "explorer"
     SYNTHESISER = "synthesiser"

@@ -38,7 +38,7 @@ GB = 10**9
 
 
 class Logger(Protocol):
-    """What is used of verl's `Tracking`."""
+    """Logger: what is used of verl's `Tracking`."""
 
     def log(self, data: dict[str, Any], step: int) -> None: ...
 
@@ -57,7 +57,7 @@ def plain_number(value: Any) -> float | int | None:
 
 
 class RunLog:
-    """Takes a step's metrics: to metrics.jsonl first, then to verl's loggers.
+    """Log of a run: takes a step's metrics to metrics.jsonl first, then to verl's loggers.
 
     Args:
         directory: the experiment's folder.
@@ -128,7 +128,7 @@ def _step_of(line: bytes) -> int | None:
 
 
 class Status:
-    """What the run is doing, in `status.json`, for whoever watches it."""
+    """Status of a run, what it is doing, in `status.json`, for whoever watches it."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "status.json"

@@ -50,7 +50,7 @@ class _Phase:
 
 
 class Watchdog:
-    """Watches the phase that was entered last.
+    """Watchdog of the phase that was entered last.
 
     Args:
         settings: the section `watchdog`.

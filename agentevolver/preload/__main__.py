@@ -118,7 +118,7 @@ def _read(connection: socket.socket, size: int) -> bytes | None:
 
 
 class Nursery:
-    """Forks a process for each request on a listening socket.
+    """Fork server: forks a process for each request on a listening socket.
 
     Workers of Ray come from a nursery of their job's, which is made for the first of them and whose socket the client
     is told; `path` is

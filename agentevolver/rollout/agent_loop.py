@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Shared:
-    """What the episodes of one worker process share."""
+    """Shared parts of the episodes of one worker process."""
 
     settings: Settings
     runner: RolloutRunner
@@ -283,7 +283,7 @@ _VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
 class RowWriter:
-    """Puts rows into TransferQueue, those that arrive together in one call."""
+    """Writer of rows into TransferQueue, those that arrive together in one call."""
 
     def __init__(self, gather_s: float = GATHER_S) -> None:
         self._gather_s = gather_s
@@ -307,7 +307,7 @@ class RowWriter:
 
 
 class EpisodeWorker(_VerlWorker):
-    """Runs the rollouts that verl hands it, many at once on one event loop."""
+    """Worker that runs the rollouts that verl hands it, many at once on one event loop."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -41,7 +41,7 @@ class TaskGraders(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a grader sees of an episode: everything that was said, and the actions among its steps."""
+    """Transcript of an episode for its grader: everything that was said, and the actions among its steps."""
 
     messages: Sequence[dict[str, Any]]
     steps: Sequence[Step]
@@ -49,7 +49,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """How a rollout is run, from the configuration."""
+    """Limits and modes of a rollout, from the configuration: six values out of four sections."""
 
     max_steps: int
     max_tries: int
@@ -66,7 +66,7 @@ Guide = Callable[[list[dict[str, Any]]], Awaitable[Injection]]
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What the attempts of a worker process are made with; `RolloutRunner` says what each is."""
+    """Means with which the attempts of a worker process are made; `RolloutRunner` says what each is."""
 
     policy: RolloutPolicy
     client: Instances
@@ -84,7 +84,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What an attempt took: the weight versions that sampled, seconds of the engine and of the environment, what the
+    """Account of an attempt: the weight versions that sampled, seconds of the engine and of the environment, what the
     context template edited, and what the gateway tells of an agent of the user's."""
 
     versions: set[int]

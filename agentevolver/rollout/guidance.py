@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Guides:
-    """Makes the guide of each rollout, and says what came of it.
+    """Guides of rollouts: makes each one's, and says what came of it.
 
     Args:
         settings: the section `exp_manager`.

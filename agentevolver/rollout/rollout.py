@@ -53,7 +53,7 @@ class Rollout:
 
 
 class RolloutRunner:
-    """Runs rollouts against one environment service and one engine; safe for many at once on one event loop.
+    """Runner of rollouts against one environment service and one engine; safe for many at once on one event loop.
 
     Args:
         policy: how a rollout is run.

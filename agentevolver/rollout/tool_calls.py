@@ -35,7 +35,7 @@ class ToolsMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How native calls are read and how many of a reply are carried out.
+    """Use of native calls: how they are read, and how many of a reply are carried out.
 
     Args:
         format: reads the calls out of sampled ids; None for a chat model, whose endpoint says its calls apart.

@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside verl's part: the trainer's own state, and how far the pool of experience was.
+"""State in a checkpoint beside verl's part: the trainer's own state, and how far the pool of experience was.
 
 verl's part is the policy, its optimiser, scheduler and RNG (`actor/`) and the loader's state (`data.pt`), which for
 mixed tasks is the epoch's draw, the place in it, the mixture and the curriculum. The pool lies in its own file, where

@@ -55,7 +55,7 @@ RollOut = Callable[[Sequence[Task], int], list[Trajectory]]
 
 
 class RunExperience:
-    """Starts the experience manager's actor and speaks with it.
+    """Experience of a run: the experience manager's actor, started and spoken to.
 
     Args:
         settings: the run's.

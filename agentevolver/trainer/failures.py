@@ -33,7 +33,7 @@ def lonely_groups(trajectories: Sequence[Trajectory]) -> set[str]:
 
 
 class FailureGuard:
-    """Stops a run whose rollouts keep failing.
+    """Guard against failing rollouts: stops a run whose rollouts keep failing.
 
     A step fails when more than `max_share` of its rollouts failed, of several environments those of any of them;
     `max_steps` such steps in a row, or one in which every rollout failed, end the run.

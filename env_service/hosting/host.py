@@ -29,7 +29,7 @@ _BOOT = (
 
 
 class HostSpec(NamedTuple):
-    """What a host needs to know; plain data, as it travels to other nodes. `secrets`: the folder with the files of
+    """Specification of a host; plain data, as it travels to other nodes. `secrets`: the folder with the files of
     those in `pass_env`."""
 
     env_type: str
@@ -43,7 +43,7 @@ class HostSpec(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What the environment class declares about its hosting."""
+    """Declaration of an environment class about its hosting."""
 
     isolation: str
     call_timeout_s: float

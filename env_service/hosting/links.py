@@ -33,7 +33,7 @@ class CallTooLong(Exception):
 
 
 class Reply(NamedTuple):
-    """What a worker answered: `kind` is OK, BAD_REQUEST or FAILED, `payload` is JSON."""
+    """Reply of a worker: `kind` is OK, BAD_REQUEST or FAILED, `payload` is JSON."""
 
     kind: Kind
     payload: bytes
@@ -151,7 +151,7 @@ class Link(asyncio.Protocol):
 
 
 class LinkServer:
-    """Where workers dial in."""
+    """Server that workers dial in to."""
 
     def __init__(self) -> None:
         self._folder: str | None = None

@@ -1,5 +1,5 @@
-"""Request and reply bodies of ReMe's routes, first generation (fields that are not known are passed over),
-and its dump files.
+"""Request and reply bodies of ReMe's routes, first generation (fields that are not known are passed over), and its dump
+files.
 
 A workspace is named by up to 200 printable characters without slashes that do not begin with a dot, as dump files are
 named after it.

@@ -1,4 +1,4 @@
-"""What a grader is given and what it gives back.
+"""Graders' contract: what a grader is given and what it gives back.
 
 A grade is a score in 0..1 that somebody really gave. Where nobody could (the judge cannot be reached or makes no sense,
 the environment is gone, the task lacks what the grader needs) it is a `GradingError`: the rollout then has no grade and
@@ -23,7 +23,7 @@ class GraderConfigError(ValueError):
 
 
 class StepLike(Protocol):
-    """What is read of a step."""
+    """Step as graders read it."""
 
     @property
     def action(self) -> str: ...
@@ -33,7 +33,7 @@ class StepLike(Protocol):
 
 
 class Transcript(Protocol):
-    """What is read of a rollout: `agentevolver.types.Trajectory` has it."""
+    """Rollout as graders read it: `agentevolver.types.Trajectory` has it."""
 
     @property
     def messages(self) -> Sequence[dict[str, Any]]: ...
@@ -43,7 +43,7 @@ class Transcript(Protocol):
 
 
 class Grader(Protocol):
-    """Grades rollouts; safe for many at once on one event loop."""
+    """Grader of rollouts; safe for many at once on one event loop."""
 
     @property
     def name(self) -> str: ...

@@ -19,7 +19,7 @@ from task_manager.state import StateCheck
 
 
 class EnvGrader:
-    """Asks the environment; success is a score of 1."""
+    """Environment's own grade; success is a score of 1."""
 
     name = "env"
 
@@ -47,7 +47,7 @@ CHECK_KEY = "state_check"
 
 
 class StateGrader:
-    """Compares states."""
+    """Grade by comparing states."""
 
     name = "state"
 
@@ -69,7 +69,7 @@ class StateGrader:
 
 
 class StateThenJudge:
-    """Compares states, and lets a judge decide about a rollout whose state is right."""
+    """Grade by comparing states, and by a judge who decides about a rollout whose state is right."""
 
     name = "state-llm"
 

@@ -80,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GraderContext:
-    """What graders are made from.
+    """Context that graders are made from.
 
     `llm` is None where no judge is configured. `run` is the typed view of the run's configuration
     (`agentevolver.config.schema.Settings`) for graders of other packages, None where nothing is trained.
@@ -155,7 +155,7 @@ _register_own()
 
 
 class Graders:
-    """Grades each task by the grader that it names."""
+    """Graders by name: each task is graded by the one that it names."""
 
     def __init__(self, context: GraderContext, rng: random.Random | None = None) -> None:
         self._context = context

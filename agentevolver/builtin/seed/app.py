@@ -41,7 +41,7 @@ SHORT_TASKS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """How a base came about: the demonstrator's habits, and training steps."""
+    """Provenance of a base: the demonstrator's habits, and training steps."""
 
     habits: Habits
     steps: int

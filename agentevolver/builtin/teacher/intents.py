@@ -1,4 +1,4 @@
-"""What a task asks for, read from English wordings and written in them.
+"""Intents: what a task asks for, read from English wordings and written in them.
 
 The teacher writes in the first two wordings of each kind only; the others it understands. A query in none of them is
 `None`, and the role that was asked about it answers 400.

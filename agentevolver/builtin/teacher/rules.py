@@ -1,4 +1,4 @@
-"""What is peculiar to a site, as the teacher learns it from observations,
+"""Rules of a site: what is peculiar to it, as the teacher learns it from observations,
 and the short lines that tell an agent of it."""
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a rule was learnt: at which step, and whether by an error, a manual or a call that worked."""
+    """Evidence of a rule: at which step it was learnt,
+    and whether by an error, a manual or a call that worked."""
 
     step: int
     by: str
@@ -55,7 +56,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class Rules:
-    """What is known of a site; a rule that is not in `values` is not known."""
+    """Knowledge of a site; a rule that is not in `values` is not known."""
 
     values: dict[str, str] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)

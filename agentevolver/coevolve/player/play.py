@@ -46,7 +46,7 @@ class Weights(Protocol):
 
 
 class StateGrader:
-    """Asks the environment for its grade and its state, whoever a task names to grade it."""
+    """Grader that asks the environment for its grade and its state, whoever a task names to grade it."""
 
     def __init__(self, *, sparse: bool = True) -> None:
         self._sparse = sparse
@@ -77,7 +77,7 @@ class StateGrader:
 
 
 class FrozenPlayer:
-    """Plays tasks with one engine; for one event loop.
+    """Player of tasks with one engine; for one event loop.
 
     Args:
         engine: samples.

@@ -73,7 +73,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 class Model:
-    """What the weights of an engine's model are: architecture, and the shape of each tensor.
+    """Shape of an engine's model: architecture, and the shape of each tensor.
 
     Args:
         folder: the weights that the engine was started with.

@@ -1,4 +1,4 @@
-"""What kind of value a key of verl takes: as the dataclass says that verl will make of its section,
+"""Kinds of values that verl's keys take: as the dataclass says that verl will make of its section,
 else as its default shows.
 
 The dataclasses are read in verl's source, not imported: importing them takes torch and some ten seconds.

@@ -30,8 +30,8 @@ _STATUS_STYLE = {
 
 
 def overview(trajectories: Sequence[Trajectory]) -> RenderableType:
-    """Return one line a trajectory: its number in the file, outcome, labels, the advantage of its first and last
-    step."""
+    """Return one line a trajectory: its number in the file, outcome, labels,
+    the advantage of its first and last step."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("index", "trajectory", "task", "outcome", "steps", "labels", "first A", "last A"):
         table.add_column(name, justify="right" if name in ("index", "steps", "first A", "last A") else "left")

@@ -90,7 +90,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What became of the steps: all (T, K) but `outcome` (T); 0 in padding, and 0 for what is not valid.
+    """Credit of the steps: all (T, K) but `outcome` (T); 0 in padding, and 0 for what is not valid.
 
     `raw` is a step's score before and `attribution` after standardising, `outcome` the standardised outcome, `rewards`
     both fused, `advantages` the sum of the rewards from a step on.
@@ -162,8 +162,8 @@ def raw_scores(steps: Steps, config: AdcaConfig) -> Tensor:
 
 
 def standardise_scores(raw: Tensor, labelled: Tensor, groups: Tensor, config: AdcaConfig) -> Tensor:
-    """Return (raw - mean) / deviation (T, K) over each group's labelled steps; 0 elsewhere and where there is no spread
-    (eq. 18).
+    """Return (raw - mean) / deviation (T, K) over each group's labelled steps;
+    0 elsewhere and where there is no spread (eq. 18).
 
     `raw` (T, K) is 0 where `labelled` (T, K) is false. `config` chooses the statistics.
     """
@@ -184,8 +184,8 @@ def standardise_scores(raw: Tensor, labelled: Tensor, groups: Tensor, config: Ad
 
 
 def standardise_outcomes(outcomes: Tensor, groups: Tensor, valid: Tensor) -> Tensor:
-    """Return (R - mean) / population deviation (T) over each group's valid trajectories; 0 where there is no spread
-    (eq. 19)."""
+    """Return (R - mean) / population deviation (T) over each group's valid trajectories;
+    0 where there is no spread (eq. 19)."""
     values = torch.where(valid, outcomes.double(), 0.0)
     index, total = _group_totals(valid.double(), groups)
     total = total.clamp_min(1.0)

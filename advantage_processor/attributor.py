@@ -97,7 +97,7 @@ def judge_settings(llm: LLMSettings, settings: AttributionSettings) -> LLMSettin
 
 @dataclass(slots=True)
 class _Work:
-    """What it took to label the steps of one trajectory."""
+    """Cost of labelling the steps of one trajectory."""
 
     calls: int = 0
     repairs: int = 0
@@ -136,8 +136,8 @@ class Attributor:
         self._prices = (endpoint.price_in, endpoint.price_out) if endpoint else (0.0, 0.0)
 
     async def label_steps(self, trajectory: Trajectory, *, step: int) -> Attribution:
-        """Label the steps of a trajectory: a label for each step, or why there is none. Raises nothing but
-        cancellation.
+        """Label the steps of a trajectory: a label for each step, or why there is none.
+        Raises nothing but cancellation.
 
         Call it once for every rollout of a training step, failed ones too, and outside of any limit on concurrent
         episodes: under `skip_small_adv` it waits for the group's other outcomes.
@@ -235,8 +235,8 @@ class Attributor:
         logger.warning("trajectory %s goes unlabelled (%s)%s: %s", name, kind, more, error, exc_info=unexpected)
 
     async def _labels(self, trajectory: Trajectory, work: _Work) -> Sequence[StepLabel]:
-        """Return a label for each step, from the cache or the judge; raises what the judge raises, LabelError, or
-        _Paused."""
+        """Return a label for each step, from the cache or the judge;
+        raises what the judge raises, LabelError, or _Paused."""
         key = self._key(trajectory)
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
@@ -267,8 +267,8 @@ class Attributor:
         )
 
     async def _label_window(self, trajectory: Trajectory, window: range, work: _Work) -> list[StepLabel]:
-        """Label a window of steps, those that cannot be read a second time; raises LabelError when some are
-        still missing.
+        """Label a window of steps, those that cannot be read a second time;
+        raises LabelError when some are still missing.
 
         A prompt that is too long for the model is asked with shorter actions and observations; what a content filter
         withholds is asked for once more with another draw, since most of it comes from what was drawn.
@@ -332,16 +332,16 @@ def _score(trajectory: Trajectory) -> float:
 
 
 class _Pause:
-    """Leaves a judge alone that keeps failing, so that a judge that is down does not hold up every episode of the
-    run."""
+    """Circuit breaker: leaves a judge alone that keeps failing, so that a judge
+    that is down does not hold up every episode of the run."""
 
     def __init__(self) -> None:
         self._failures = 0
         self._until = 0.0
 
     def check(self) -> None:
-        """Raise _Paused while the judge is left alone; the first to come after that goes through, the others wait for
-        its fate."""
+        """Raise _Paused while the judge is left alone;
+        the first to come after that goes through, the others wait for its fate."""
         if self._failures < FAILURES_IN_A_ROW:
             return
         now = time.monotonic()

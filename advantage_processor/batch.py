@@ -48,8 +48,8 @@ class CreditBatch:
         return (torch.arange(self.width) < self.lengths[:, None]) & self.valid[:, None]
 
     def table(self, values: Sequence[Sequence[float]]) -> Tensor:
-        """Return (T, K) float64 of one number per step; a trajectory's sequence is as long as it has steps, or empty
-        (zeros)."""
+        """Return (T, K) float64 of one number per step;
+        a trajectory's sequence is as long as it has steps, or empty (zeros)."""
         counts = np.fromiter((len(row) for row in values), dtype=np.int64, count=len(values))
         flat = np.fromiter((value for row in values for value in row), dtype=np.float64, count=int(counts.sum()))
         table = np.zeros((len(values), self.width))

@@ -101,7 +101,8 @@ logger = logging.getLogger(__name__)
 
 
 class ExchangeLog:
-    """Writes `step_<n>/<trajectory id>.json`, whole or not at all. What cannot be written is said once and left out.
+    """Log of exchanges: `step_<n>/<trajectory id>.json`, written whole or not at all.
+    What cannot be written is said once and left out.
 
     Args:
         directory: None writes nothing.

@@ -19,8 +19,8 @@ SCALES: Mapping[str, float] = {
 
 
 def checked_scales(given: Mapping[str, float]) -> dict[str, float]:
-    """Return the factors by kind with `given` on top; raises ValueError for an unknown kind or a factor that is out of
-    bounds."""
+    """Return the factors by kind with `given` on top;
+    raises ValueError for an unknown kind or a factor that is out of bounds."""
     for kind, factor in given.items():
         if kind not in SCALES:
             raise ValueError(f"{kind!r} is no kind of diagnosis: write one of {', '.join(SCALES)}")

@@ -12,7 +12,7 @@ EPSILON = 1e-6
 
 @dataclass(slots=True)
 class Group:
-    """How the rollouts of a group ended so far, and whether all have."""
+    """Outcomes of a group's rollouts so far, and whether all have."""
 
     step: int
     outcomes: dict[int, float | None] = field(default_factory=dict)
@@ -20,8 +20,8 @@ class Group:
 
 
 class GroupOutcomes:
-    """Where the rollouts of a group meet; all of them run on one event loop, and each reports once, failed ones
-    included.
+    """Meeting point of a group's rollouts; all of them run on one event loop,
+    and each reports once, failed ones included.
 
     Args:
         size: rollouts of a group. A group is forgotten as soon as all of them have reported, and with the next training
@@ -35,8 +35,8 @@ class GroupOutcomes:
         self._step = 0
 
     def report(self, group_id: str, rollout_id: int, outcome: float | None, *, step: int) -> Group:
-        """Say how a rollout of a training step ended: None when it failed and takes no part. The returned group is for
-        `advantage`."""
+        """Say how a rollout of a training step ended: None when it failed and takes no part.
+        The returned group is for `advantage`."""
         if step > self._step:
             self._step = step
             self._groups = {key: group for key, group in self._groups.items() if group.step >= step}
@@ -48,8 +48,8 @@ class GroupOutcomes:
         return group
 
     async def advantage(self, group: Group, rollout_id: int, timeout_s: float) -> float | None:
-        """Return the group-relative advantage of a rollout that did not fail; None when its group was not complete in
-        time."""
+        """Return the group-relative advantage of a rollout that did not fail;
+        None when its group was not complete in time."""
         try:
             await asyncio.wait_for(group.complete.wait(), timeout_s)
         except TimeoutError:

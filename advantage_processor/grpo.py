@@ -1,5 +1,5 @@
-"""Group-relative advantages without a judge: of outcomes (GRPO, arXiv 2402.03300), of anchor states (GiGPO, arXiv
-2505.10978).
+"""Group-relative advantages without a judge: of outcomes (GRPO, arXiv 2402.03300),
+of anchor states (GiGPO, arXiv 2505.10978).
 
 GRPO, one vote per trajectory: (R - mean) / (unbiased deviation + 1e-6) over the valid trajectories of a group. verl
 computes the same per row; counting trajectories keeps a rollout that became several rows from weighing more than its

@@ -78,8 +78,8 @@ def opening_and_task(trajectory: Trajectory) -> tuple[str, str]:
 
 
 def windows(count: int, size: int) -> Iterator[range]:
-    """Yield the step indices of each label call: as few windows of at most `size` steps as there need be, of even
-    length."""
+    """Yield the step indices of each label call: as few windows of at most `size` steps
+    as there need be, of even length."""
     pieces = max(1, -(-count // size))
     bounds = [count * piece // pieces for piece in range(pieces + 1)]
     yield from (range(first, last) for first, last in pairwise(bounds) if last > first)
@@ -131,8 +131,8 @@ def _spans(indices: Sequence[int]) -> str:
 
 
 class LabelError(ValueError):
-    """A reply without one label for each step; the message lists what is wrong, for the repair request and the
-    record."""
+    """A reply without one label for each step; the message lists what is wrong,
+    for the repair request and the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ class Found:
 
 
 def read_some(text: str, indices: Sequence[int]) -> Found:
-    """Return the labels that can be read of those asked for, and why the others cannot; raises LabelError if none can
-    be trusted."""
+    """Return the labels that can be read of those asked for, and why the others cannot;
+    raises LabelError if none can be trusted."""
     lines = _from_lines(text)
     problems: list[str] = []
     try:

@@ -1,5 +1,5 @@
-"""Metrics of labels and of credit, under AgentEvolver's names where it had one (docs/advantage_processor.md explains
-each).
+"""Metrics of labels and of credit, under AgentEvolver's names
+where it had one (docs/advantage_processor.md explains each).
 
 A rate is left out when nothing is there to take it of; no number stands in for one. Rows and tokens play no part: every
 trajectory that counts counts once.
@@ -74,8 +74,8 @@ def advantage_metrics(advantages: Tensor, mask: Tensor) -> dict[str, float]:
 
 
 def _judge_metrics(attributions: Sequence[Attribution]) -> dict[str, float]:
-    """Return counts and cost of a step's label calls; `parse_success_rate` is of the trajectories whose judge answered
-    at all."""
+    """Return counts and cost of a step's label calls;
+    `parse_success_rate` is of the trajectories whose judge answered at all."""
     status = Counter(a.status for a in attributions)
     asked = [a for a in attributions if a.calls > 0]
     answered = [a for a in asked if a.status is LabelStatus.LABELLED or a.kind == "reply"]

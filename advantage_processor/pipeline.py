@@ -40,7 +40,7 @@ ENTRY_POINTS = "agentevolver.advantage_stages"
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """What a stage is made with: the settings, and whether training mixes original and synthetic tasks."""
+    """Context that a stage is made with: the settings, and whether training mixes original and synthetic tasks."""
 
     settings: AttributionSettings
     hybrid_data: bool = False
@@ -186,7 +186,7 @@ class AttributionStage:
 
 
 class HybridScaleStage:
-    """Scales the advantages of synthetic tasks where training mixes them with original ones.
+    """Scale of synthetic tasks' advantages where training mixes them with original ones.
 
     By `scale`, if that is given, else by what the task's metadata say (`advantage_scale`), else by 0.5 (paper 7.1.3).
     """
@@ -244,8 +244,8 @@ class AmbiguityStage:
 
 
 class DiagnosisStage:
-    """Scales the advantages of diagnosed steps by the kind of what went wrong, so that a failure teaches most where it
-    happened (SEAL).
+    """Scales the advantages of diagnosed steps by the kind of what went wrong,
+    so that a failure teaches most where it happened (SEAL).
 
     Options are factors by kind (`task_manager.diagnose.KINDS`), on top of `SCALES`. Their deviations from the mean over
     the steps of the batch are then shrunk alike, so that they stay within 0.5..1.5 with the mean 1. Trajectories
@@ -275,7 +275,7 @@ class DiagnosisStage:
 
 
 class BatchNormStage:
-    """Standardises the advantages of all steps of the batch together, and clamps them (SeeUPO, arXiv 2602.06554).
+    """Batch norm of the advantages of all steps together, clamped (SeeUPO, arXiv 2602.06554).
 
     After `outcome` with `norm_by_std: false`, which leaves the outcome minus its group's mean. Every step counts once,
     as each turn is a sample there. A batch whose advantages are all equal becomes 0.
@@ -329,8 +329,8 @@ def adca_config(settings: AttributionSettings) -> AdcaConfig:
 
 
 def states(trajectory: Trajectory) -> list[str]:
-    """Return the text that each step of a trajectory answered: "" at first (the opening is the group's own), then
-    observations.
+    """Return the text that each step of a trajectory answered:
+    "" at first (the opening is the group's own), then observations.
 
     What the policy said to others than the environment (a plan, a context decision) is compared with its like alone.
     """
@@ -358,8 +358,8 @@ class StageError(ValueError):
 
 
 class Processor:
-    """Makes token advantages of a training step's trajectories; stateless between steps but for what a stage of yours
-    keeps.
+    """Credit pipeline: token advantages of a training step's trajectories;
+    stateless between steps but for what a stage of yours keeps.
 
     Args:
         settings: the section `attribution_driven_credit_assignment`.
@@ -374,8 +374,8 @@ class Processor:
         self._stages: list[tuple[str, Stage]] = [(stage.use, make_stage(stage, context)) for stage in settings.stages]
 
     def process(self, batch: CreditBatch) -> Advantages:
-        """Run the stages and return the advantages of every step; raises StageError when a stage breaks its
-        contract."""
+        """Run the stages and return the advantages of every step;
+        raises StageError when a stage breaks its contract."""
         began = time.perf_counter()
         advantages = torch.zeros(len(batch.trajectories), batch.width, dtype=torch.float64)
         rewards: Tensor | None = None

@@ -1,4 +1,4 @@
-"""AgentEvolver, reimplemented: an agent that makes its own tasks, learns from its own experience and judges its own
-steps."""
+"""AgentEvolver, reimplemented: an agent that makes its own tasks,
+learns from its own experience and judges its own steps."""
 
 __version__ = "0.1.0"

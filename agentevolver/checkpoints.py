@@ -40,7 +40,7 @@ _PREFIX = "global_step_"
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run begins: at a checkpoint, or over (None); and what a person should know about that."""
+    """Start of a run: at a checkpoint, or over (None); and what a person should know about that."""
 
     checkpoint: Path | None
     warning: str | None = None
@@ -48,8 +48,8 @@ class Start:
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """A checkpoint that is whole. They are ordered as they were written, whatever their steps: `number` counts the
-    sealed ones."""
+    """A checkpoint that is whole. They are ordered as they were written, whatever their steps:
+    `number` counts the sealed ones."""
 
     number: int
     step: int
@@ -139,14 +139,14 @@ def problem_with(folder: Path) -> str | None:
 
 
 def begin(folder: Path) -> None:
-    """Make room for a checkpoint: what an earlier run left under its name is removed, so that the two are never
-    mixed."""
+    """Make room for a checkpoint: what an earlier run left under its name is removed,
+    so that the two are never mixed."""
     remove_tree(folder)
 
 
 def seal(folder: Path) -> None:
-    """Say that all of a checkpoint is there: its files are synced, then the manifest is written, then verl's marker
-    names it."""
+    """Say that all of a checkpoint is there: its files are synced, then the manifest is written,
+    then verl's marker names it."""
     sync_tree(folder)
     files = {
         path.relative_to(folder).as_posix(): path.stat().st_size
@@ -186,8 +186,8 @@ def set_aside(checkpoints: Path) -> Path | None:
 
 
 def retire(checkpoints: Path, keep: int | None) -> None:
-    """Remove all checkpoints but the newest, whichever process wrote them; one that is not whole counts after those
-    that are.
+    """Remove all checkpoints but the newest, whichever process wrote them;
+    one that is not whole counts after those that are.
 
     Args:
         checkpoints: the folder they are in.
@@ -267,7 +267,7 @@ def _torn(path: Path, folder: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Layout:
-    """How many ranks wrote a checkpoint, and with which version of FSDP."""
+    """Layout of a checkpoint: how many ranks wrote it, and with which version of FSDP."""
 
     ranks: int
     fsdp: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
+
+from agentevolver.utils.names import did_you_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout: `.env` and the records of its runs lie there, as for launcher.py."""
@@ -40,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, rest = given[0], given[1:]
     verb = VERBS.get(name)
     if verb is None:
-        near = get_close_matches(name, VERBS, 1)
-        meant = f"did you mean {near[0]}?" if near else f"one of {', '.join(VERBS)}"
+        meant = did_you_mean(name, VERBS, f"one of {', '.join(VERBS)}", quote="")
         return _refuse(f"there is no verb {name!r}: {meant} (see {PROG} --help)")
     if not verb.own_help and any(item in _HELP for item in rest):
         print(f"usage: {PROG} {name} {verb.arguments}".rstrip() + f"\n\n{verb.sentence}")

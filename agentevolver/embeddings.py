@@ -39,7 +39,7 @@ _VECTORS = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLO
 
 
 class Encoder(Protocol):
-    """Turns texts into unit vectors. `name` changes whenever the vectors of a text would."""
+    """Encoder of texts as unit vectors. `name` changes whenever the vectors of a text would."""
 
     @property
     def name(self) -> str: ...
@@ -101,8 +101,8 @@ def make_encoder(settings: EmbeddingSettings, cache: Path | None = None) -> Cach
 
 
 class LocalModel:
-    """A sentence-transformers model in a folder, on one CPU thread. Safe to share between threads; texts are cut at the
-    model's limit."""
+    """A sentence-transformers model in a folder, on one CPU thread. Safe to share between threads;
+    texts are cut at the model's limit."""
 
     def __init__(self, folder: Path, batch_size: int = 32) -> None:
         self._folder = folder
@@ -190,8 +190,8 @@ class EndpointEncoder:
         return f"{self._settings.model}@{self._url}"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return (n, d) unit vectors; raises EncoderUnavailable when the endpoint fails in all tries, or says something
-        else."""
+        """Return (n, d) unit vectors; raises EncoderUnavailable when the endpoint fails in all tries,
+        or says something else."""
         size = self._settings.batch_size
         blocks = [self._ask(list(texts[i : i + size])) for i in range(0, len(texts), size)]
         return np.concatenate(blocks) if blocks else np.zeros((0, 0), dtype=np.float32)
@@ -240,8 +240,8 @@ class EndpointEncoder:
 
 
 class HashingEncoder:
-    """Words and letter triples hashed to signed features: deterministic, no model, good enough to tell texts apart in
-    tests."""
+    """Words and letter triples hashed to signed features:
+    deterministic, no model, good enough to tell texts apart in tests."""
 
     def __init__(self, dimension: int = HASHING_DIMENSION) -> None:
         self._dimension = dimension

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 
 class EngineError(Exception):
-    """The engine that serves the policy gave no usable reply. Ends the attempt as `llm_error`; never becomes a
-    message."""
+    """The engine that serves the policy gave no usable reply. Ends the attempt as `llm_error`;
+    never becomes a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What was sampled: ids with their log-probs (same length), and the weight versions that sampled them."""
+    """Sample of the engine: ids with their log-probs (same length), and the weight versions that sampled them."""
 
     ids: list[int]
     log_probs: list[float]

@@ -7,8 +7,8 @@ import signal
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be run. The message is one line: which key or file, the value seen, what to write
-    instead."""
+    """The configuration cannot be run. The message is one line:
+    which key or file, the value seen, what to write instead."""
 
 
 class LaunchError(RuntimeError):

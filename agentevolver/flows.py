@@ -47,7 +47,7 @@ class FlowSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the environment said to an action, as the policy will see it; `failed`: the action was not carried out."""
+    """Answer of the environment to an action, as the policy will see it; `failed`: the action was not carried out."""
 
     text: str
     reward: float
@@ -81,7 +81,7 @@ class Session(Protocol):
 
 
 class AgentFlow(ABC):
-    """How an agent acts. One object serves many episodes at once, so it keeps nothing of an episode.
+    """Agent flow: how an agent acts. One object serves many episodes at once, so it keeps nothing of an episode.
 
     `reads` names the keys of `FlowSettings` that the flow reads.
     """
@@ -119,7 +119,7 @@ class ReactFlow(AgentFlow):
 
 
 class PlannerExecutorFlow(AgentFlow):
-    """Asks for a plan, then for actions."""
+    """Planner and executor: asks for a plan, then for actions."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"max_plans"})
 

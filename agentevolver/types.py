@@ -64,8 +64,8 @@ class Task:
 
     @property
     def is_scout(self) -> bool:
-        """Whether it is rolled out for the pool of experience alone, unguided and never trained on
-        (`exp_manager.scout`)."""
+        """Whether it is rolled out for the pool of experience alone,
+        unguided and never trained on (`exp_manager.scout`)."""
         return bool(self.metadata.get("scout"))
 
     def scouting(self) -> Task:

@@ -27,15 +27,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # The folder of this file holds a script that is named like a package.
 ROOT = str(Path(__file__).resolve().parents[1])
 sys.path[:] = [ROOT, *(entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent)]
+# The joins over whole lists stand beside the tests that hold them to their definition.
+sys.path.append(f"{ROOT}/tests/task_manager")
 
 import numpy as np  # noqa: E402
+from duplicates import lexical_duplicates, pairwise_duplicates, semantic_duplicates  # noqa: E402
 
 from agentevolver.embeddings import MiniLM, Vectors  # noqa: E402
-from task_manager.dedup import (  # noqa: E402
-    lexical_duplicates,
-    pairwise_duplicates,
-    semantic_duplicates,
-)
 
 T = TypeVar("T")
 

@@ -1,1 +1,2 @@
-"""What the policy sees each turn, and which training samples an episode becomes. Imports neither torch nor verl."""
+"""Contexts: what the policy sees each turn, and which training samples an episode becomes.
+Imports neither torch nor verl."""

@@ -26,8 +26,8 @@ __all__ = ["CHARS_PER_TOKEN", "ChatRenderer", "ChatTemplateError", "ChatTokenize
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """What a chat template writes around messages: before a user message at the start, before a reply that is to be
-    sampled, and before an assistant message of the past (without the opened or empty thought that some put before a
+    """Pieces that a chat template writes around messages: before a user message at the start, before a reply that is to
+    be sampled, and before an assistant message of the past (without the opened or empty thought that some put before a
     reply)."""
 
     start: str
@@ -37,7 +37,7 @@ class _Pieces:
 
 
 class ChatRenderer(Replies):
-    """Renders messages through a tokenizer's own chat template.
+    """Renderer of messages through a tokenizer's own chat template.
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.

@@ -39,8 +39,8 @@ _SHOWN_CHARS, _BEFORE_CHARS = 60, 12
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Where a prompt and the template's rendering of the same conversation part: before which reply (from 1), and what
-    stands there in each."""
+    """Drift: where a prompt and the template's rendering of the same conversation part:
+    before which reply (from 1), and what stands there in each."""
 
     turn: int
     sent: str

@@ -17,8 +17,8 @@ _SPLIT = re.compile(f"({re.escape(_START)}|{re.escape(_END)})")
 
 
 class PlainTokenizer:
-    """A tokenizer for models whose own is not at hand: about four characters a token, exactly reversible, ChatML around
-    messages.
+    """A tokenizer for models whose own is not at hand:
+    about four characters a token, exactly reversible, ChatML around messages.
 
     It serves to hold the limits of a context whose conversation is sent as chat messages; its ids are seen by nobody.
     An id packs the code points of the characters that it stands for.

@@ -35,8 +35,8 @@ def without_thought(text: str, tags: tuple[str, str], *, inside: bool = False) -
 
 
 class ReasoningTemplate(ContextTemplate):
-    """Drops the thoughts of earlier turns. `think_style` names how they are marked (default `think`); `think_hint` is
-    added to the last opening message."""
+    """Context without the thoughts of earlier turns. `think_style` names how they are marked (default `think`);
+    `think_hint` is added to the last opening message."""
 
     reads: ClassVar[frozenset[str]] = frozenset({"think_style", "think_hint"})
     _last = ("", "")

@@ -68,7 +68,7 @@ class ChatTemplateError(ValueError):
 
 
 class ChatTokenizer(Protocol):
-    """What is used of a Hugging Face tokenizer."""
+    """Tokenizer: what is used of a Hugging Face one."""
 
     eos_token: str
     eos_token_id: int
@@ -81,7 +81,7 @@ class ChatTokenizer(Protocol):
 
 
 class TemplateText:
-    """What a chat template writes, with tools or without."""
+    """Text of a chat template, with tools or without."""
 
     _of_tools: OrderedDict[str, Self]
     _without_tools: Self | None = None
@@ -170,8 +170,8 @@ class TemplateText:
 
     @cached_property
     def _control(self) -> re.Pattern[str] | None:
-        """What spells a special token, or another added one that the chat template writes itself (`<tool_response>`,
-        `<|User|>`, ...)."""
+        """What spells a special token, or another added one
+        that the chat template writes itself (`<tool_response>`, `<|User|>`, ...)."""
         return self._root._control_of_tools if self.tools else self._spelled(_SHOWN, self.template_kwargs)
 
     @cached_property
@@ -237,7 +237,7 @@ class TemplateText:
 
 
 def _any_of(spellings: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a pattern of these texts, longest first; None if there is none of two characters or more, which a cut
-    could part."""
+    """Return a pattern of these texts, longest first;
+    None if there is none of two characters or more, which a cut could part."""
     found = sorted({text for text in spellings if len(text) > 1}, key=lambda text: (-len(text), text))
     return re.compile("|".join(map(re.escape, found))) if found else None

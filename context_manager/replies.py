@@ -23,7 +23,7 @@ _CHANNEL_MARKS = ("<|channel|>", "<|start|>", "<|message|>", "<|constrain|>", "<
 
 
 class Replies(TemplateText):
-    """How a chat template treats replies."""
+    """Treatment of replies by a chat template."""
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without special tokens but those that mark a call (`<|python_tag|>`,
@@ -126,8 +126,8 @@ class Replies(TemplateText):
 
     @cached_property
     def _close(self) -> tuple[int, str] | None:
-        """Id and text of the token with which the chat template closes an assistant turn; None if that is no token of
-        its own."""
+        """Id and text of the token with which the chat template closes an assistant turn;
+        None if that is no token of its own."""
         _, found, tail = self._render([USER, {"role": "assistant", "content": MARKER}, USER]).rpartition(MARKER)
         first = self.encode(tail)[:1] if found else []
         text = self.tokenizer.decode(first, skip_special_tokens=False)

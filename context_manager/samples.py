@@ -27,8 +27,8 @@ DROPPED = ("prompt_too_long", "response_too_long", "opening_edited", "over_max_s
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How the prompts of a chain begin (`sent`), and the ids that stand in its place in the sample (`trained`: without
-    guidance, say)."""
+    """Opening of a chain: how its prompts begin (`sent`), and the ids
+    that stand in its place in the sample (`trained`: without guidance, say)."""
 
     sent: Sequence[int]
     trained: Sequence[int]
@@ -40,8 +40,8 @@ UNTOUCHED = Opening((), ())
 
 @dataclass(slots=True)
 class _Chain:
-    """Ids that only ever grow; `prompt_length` is that of its first call's prompt. `opening` is its own, None that of
-    the episode."""
+    """Ids that only ever grow; `prompt_length` is that of its first call's prompt.
+    `opening` is its own, None that of the episode."""
 
     ids: list[int]
     prompt_length: int
@@ -76,8 +76,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SampleLimits:
-    """What a training sample may be: tokens of its prompt and of its response, and how many samples a trajectory may
-    become.
+    """Limits of a training sample: tokens of its prompt and of its response,
+    and how many samples a trajectory may become.
 
     `choice` says which are kept when there are more: the first, the last, or some of them spread evenly over the
     episode, the first and the last included.
@@ -197,8 +197,8 @@ def runs(messages: Iterable[Message]) -> Runs:
 
 
 def _sample(chain: _Chain, limits: SampleLimits, opening: Opening | None) -> TrainingSample | str:
-    """Return a chain's sample, stripped where other ids take the place of the opening; or why there is none as
-    `name: text`.
+    """Return a chain's sample, stripped where other ids take the place of the opening;
+    or why there is none as `name: text`.
 
     To strip is to put the ids of the plain opening (`experience_manager.guide.Injection.plain`) where those of the
     guided one stood: nothing is cut out of a text, and what was sampled stays as it is.

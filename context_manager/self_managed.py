@@ -37,7 +37,7 @@ _BREAK = re.compile(r"\n|;(?=\s*(?:keep|remove|compress)\b)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to do with which messages (their numbers); `text` is what a compressed one shall say."""
+    """Command on messages by their numbers; `text` is what a compressed one shall say."""
 
     verb: Literal["keep", "remove", "compress"]
     numbers: tuple[int, ...]
@@ -70,7 +70,7 @@ def commands_of(text: str, *, asked: bool = False) -> list[Command]:
 
 
 class SelfManagedTemplate(TrimmingTemplate):
-    """Carries out the policy's commands on its context."""
+    """Context that the policy manages by commands."""
 
     reads: ClassVar[frozenset[str]] = TrimmingTemplate.reads
     _asked_at = -1

@@ -1,5 +1,5 @@
-"""What can be set of a context: our keys of `actor_rollout_ref.rollout` that templates read, and the token limits of an
-episode."""
+"""Settings of a context: our keys of `actor_rollout_ref.rollout` that templates read,
+and the token limits of an episode."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CONTEXT_TEMPLATES = (
 
 
 class ContextFull(Exception):
-    """The next prompt and the room for its reply do not fit any more. Ends the episode as `context_full`, it is not a
-    failure."""
+    """The next prompt and the room for its reply do not fit any more.
+    Ends the episode as `context_full`, it is not a failure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ class TrimmingTemplate(ContextTemplate):
     def start(
         self, messages: Sequence[Mapping[str, Any]], training_opening: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Take the opening messages, and refuse at once a chat template that what stands in the place of older turns
-        cannot follow."""
+        """Take the opening messages, and refuse at once a chat template
+        that what stands in the place of older turns cannot follow."""
         super().start(messages, training_opening)
         self.renderer.follow([{"role": "user", "content": "-"}], closed=None)
 
@@ -61,8 +61,8 @@ class TrimmingTemplate(ContextTemplate):
 
     @property
     def note_tokens(self) -> int:
-        """The most tokens of a summary or note: what was set, or an eighth of the room, and no more than a reply may
-        have."""
+        """The most tokens of a summary or note: what was set, or an eighth of the room,
+        and no more than a reply may have."""
         return min(self.options.summary_tokens or max(self.room // 8, 16), self.limits.max_new_tokens)
 
     @property
@@ -86,8 +86,8 @@ class TrimmingTemplate(ContextTemplate):
         return older
 
     def fit(self) -> None:
-        """Drop older turns to be within the trigger, and pinned ones before the context is full. The newest turn
-        stays."""
+        """Drop older turns to be within the trigger, and pinned ones before the context is full.
+        The newest turn stays."""
         if self.too_long:
             self._drop(self.older_turns())
         pinned = [message for message in self.timeline.messages if message.pinned]
@@ -115,8 +115,8 @@ class TrimmingTemplate(ContextTemplate):
 
 
 class SlidingWindowTemplate(TrimmingTemplate):
-    """Summarises older turns when the prompt would exceed the trigger. `summary_by` (default `policy`) says who writes
-    the summary."""
+    """Context that summarises older turns when the prompt would exceed the trigger.
+    `summary_by` (default `policy`) says who writes the summary."""
 
     reads: ClassVar[frozenset[str]] = TrimmingTemplate.reads | {"summary_by"}
     _summary: Message | None = None
@@ -135,8 +135,8 @@ class SlidingWindowTemplate(TrimmingTemplate):
         return self._of_role() if by == "summariser" else self._of_policy()
 
     def _of_policy(self) -> SideCall | None:
-        """Return the call on the whole conversation, or on as much of its beginning as leaves room for the question and
-        its answer."""
+        """Return the call on the whole conversation, or on as much of its beginning as leaves room
+        for the question and its answer."""
         request, shown = REQUEST.format(tokens=self.note_tokens), self.timeline.messages
         for turn in reversed(self.timeline.turns()):
             call = self.policy_call("summary", request, shown)

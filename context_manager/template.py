@@ -157,8 +157,8 @@ class ContextTemplate:
         return UNTOUCHED if trained is None else Opening(self.timeline.opening_ids, trained)
 
     def called(self, calls: Sequence[Mapping[str, Any]], content: str | None = None) -> None:
-        """Say which tools the reply called that was recorded last; asked before `observe`, and not needed where it
-        called none.
+        """Say which tools the reply called that was recorded last;
+        asked before `observe`, and not needed where it called none.
 
         The sampled ids stay as they are, a call is never rendered again. The calls are for what comes after: the close
         of the turn, the answers of the tools, and `chat` for models that take messages.
@@ -244,8 +244,8 @@ class ContextTemplate:
         return self.timeline.chat()
 
     def samples(self) -> list[TrainingSample]:
-        """Return the training samples, in order; empty if the policy never spoke. `dropped` then counts those left out,
-        by name."""
+        """Return the training samples, in order; empty if the policy never spoke.
+        `dropped` then counts those left out, by name."""
         limits = SampleLimits(
             self.limits.max_prompt_tokens,
             self.limits.max_response_tokens,

@@ -241,8 +241,8 @@ class LiveTimeline:
         return [*ids, *self._block(follows, run), *self._generation]
 
     def prompt_of(self, messages: Sequence[Message], extra: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        """Return the ids of a prompt of some of the messages, and `extra` ones after them that are not part of the
-        timeline."""
+        """Return the ids of a prompt of some of the messages,
+        and `extra` ones after them that are not part of the timeline."""
         ids, follows, run = list(self.opening_ids), None, list[Message]()
         for message in messages:
             if message.ids is None:

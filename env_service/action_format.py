@@ -40,8 +40,8 @@ class PlainFormat:
         return {"explore_steps": max(1, actions)}
 
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
-        """Return what the episodes of a synthetic task need on top of `env_params`, for a reference of so many
-        actions."""
+        """Return what the episodes of a synthetic task need on top of `env_params`,
+        for a reference of so many actions."""
         return {}
 
     def tells(self, result: Result) -> bool:
@@ -64,8 +64,8 @@ class PlainFormat:
         return ("refused", words) if words.lower().startswith(("err ", "error", "err:")) else None
 
     def finished(self, result: Result) -> bool:
-        """Whether a step ended the episode as an agent should end it; the end of the episode where the environment does
-        not say."""
+        """Whether a step ended the episode as an agent should end it;
+        the end of the episode where the environment does not say."""
         return bool(result["is_terminated"] and result["info"].get("finished", True))
 
     def closing(self, answer: str | None) -> str | None:
@@ -82,8 +82,8 @@ class PlainFormat:
         return tool_call(name, arguments)
 
     def signature(self, action: str) -> str:
-        """Return what kind of action it is, for the record of what was tried: the tools it calls, else the beginning of
-        its text."""
+        """Return what kind of action it is, for the record of what was tried:
+        the tools it calls, else the beginning of its text."""
         return ", ".join(_CALL.findall(action)) or shortened(action)
 
     def complete(self, actions: Sequence[str], answer: str | None) -> list[str]:

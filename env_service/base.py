@@ -39,8 +39,8 @@ class InitState(TypedDict):
 
 
 class StepInfo(TypedDict, total=False):
-    """What `info` of a step says of the action, beside whatever else the environment puts there. All keys may be left
-    out.
+    """What `info` of a step says of the action, beside whatever else the environment puts there.
+    All keys may be left out.
 
     - `refused`: true, or why, if the environment did not carry the action out or it failed; false if it was carried
         out.
@@ -78,8 +78,8 @@ class StateInfo(TypedDict):
 
 
 class StepResult(TypedDict):
-    """The observation messages, the immediate reward, whether the episode is over, and facts (`StepInfo` and
-    others)."""
+    """The observation messages, the immediate reward, whether the episode is over,
+    and facts (`StepInfo` and others)."""
 
     state: list[Message]
     reward: float
@@ -143,8 +143,8 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the episode in 0..1 from the environment's own state; `params["sparse"]` (default true) asks for 0 or
-        1."""
+        """Grade the episode in 0..1 from the environment's own state;
+        `params["sparse"]` (default true) asks for 0 or 1."""
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
         """Return facts about the instance as JSON-ready data: `params["what"]` is "tools" or "state" (`StateInfo`),

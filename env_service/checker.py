@@ -41,7 +41,7 @@ def run_checks(probe: Probe, *, split: str = "train", action: str = "hello") -> 
     """Yield a finding for each check. `action` is any text that the environment understands as a step."""
     subject = Subject(probe, split, action)
     for check in CHECKS:
-        promise = (check.__doc__ or "").strip().rstrip(".")
+        promise = " ".join((check.__doc__ or "").split()).rstrip(".")
         try:
             check(subject)
         except Broken as error:
@@ -89,8 +89,8 @@ def opens(subject: Subject) -> None:
 
 
 def opens_without_a_task(subject: Subject) -> None:
-    """params.is_open_query opens an episode for exploration, also with explore_steps, which goes by the name that the
-    class declares."""
+    """params.is_open_query opens an episode for exploration, also with explore_steps,
+    which goes by the name that the class declares."""
     with episode(subject, params={"is_open_query": True, "explore_steps": 3}):
         pass
 
@@ -138,8 +138,8 @@ def marks_its_query(subject: Subject) -> None:
 
 
 def says_what_actions_did(subject: Subject) -> None:
-    """What info says of an action (refused, finished, answer) it says of every action, and finished only of the last
-    one."""
+    """What info says of an action (refused, finished, answer) it says of every action,
+    and finished only of the last one."""
     told: dict[str, set[str]] = {}
     with episode(subject, params={"is_open_query": True}) as (instance_id, _):
         for text in (subject.action, *ODD_TEXTS):
@@ -156,8 +156,8 @@ def says_what_actions_did(subject: Subject) -> None:
 
 
 def tells_its_state(subject: Subject) -> None:
-    """get_info with what=state tells no state at all, or one that asking does not change and that equal actions make
-    equal."""
+    """get_info with what=state tells no state at all,
+    or one that asking does not change and that equal actions make equal."""
     with (
         episode(subject, params={"is_open_query": True}) as (one, _),
         episode(subject, params={"is_open_query": True}) as (other, _),
@@ -213,8 +213,8 @@ def bears_any_text(subject: Subject) -> None:
 
 
 def grades(subject: Subject) -> None:
-    """evaluate returns 0 or 1 by default, a score in 0..1 with sparse=false, at any moment, and always the same at the
-    same state."""
+    """evaluate returns 0 or 1 by default, a score in 0..1 with sparse=false, at any moment,
+    and always the same at the same state."""
     with episode(subject) as (instance_id, _):
         for moment in ("before the first step", "after a step"):
             if moment == "after a step":

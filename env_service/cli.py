@@ -1,5 +1,5 @@
-"""Command line of the environment service. Imports what a command needs only when it runs, so that `--help` answers at
-once."""
+"""Command line of the environment service. Imports what a command needs only when it runs,
+so that `--help` answers at once."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from env_service.protocol import (
 
 if TYPE_CHECKING:
     import aiohttp
-    import urllib3
+    import httpx
 
 __all__ = [
     "AsyncEnvClient",
@@ -201,7 +201,7 @@ class AsyncEnvClient(_Base):
 
 
 class EnvClient(_Base):
-    """Client on urllib3 with the same methods, for code without an event loop. Safe to share between threads."""
+    """Client on httpx with the same methods, for code without an event loop. Safe to share between threads."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class EnvClient(_Base):
         super().__init__(base_url, token=token, timeout_s=timeout_s, retry=retry)
         self._max_connections = max_connections
         self._lock = threading.Lock()
-        self._manager: urllib3.PoolManager | None = None
+        self._client: httpx.Client | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -228,19 +228,19 @@ class EnvClient(_Base):
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
         with self._lock:
-            manager, self._manager = self._manager, None
-        if manager is not None:
-            manager.clear()
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def health(self) -> bool:
         """Whether the service says that instances can be created."""
-        import urllib3
+        import httpx
 
         try:
-            response = self._opened().request("GET", f"{self.base_url}/healthz", timeout=HEALTH_TIMEOUT_S)
-        except urllib3.exceptions.HTTPError:
+            response = self._opened().get(f"{self.base_url}/healthz", timeout=HEALTH_TIMEOUT_S)
+        except httpx.HTTPError:
             return False
-        return response.status == 200
+        return response.status_code == 200
 
     def get_env_profile(self, env_type: str, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
         """Return the task ids of a split."""
@@ -297,24 +297,28 @@ class EnvClient(_Base):
             time.sleep(delay)
 
     def _try(self, call: Call, payload: bytes) -> dict[str, Any]:
-        import urllib3
+        import httpx
 
         url = self.base_url + call.route
         try:
-            response = self._opened().request("POST", url, body=payload, headers={**self._headers, **call.headers})
-        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
+            response = self._opened().post(url, content=payload, headers={**self._headers, **call.headers})
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise protocol.refused(call, url, error) from error
-        except urllib3.exceptions.TimeoutError as error:
+        except httpx.TimeoutException as error:
             raise protocol.too_slow(call, url, self.timeout_s) from error
-        except urllib3.exceptions.HTTPError as error:
+        except httpx.HTTPError as error:
             raise protocol.broken(call, url, error) from error
-        return self._understand(call, url, response.status, response.headers, response.data)
+        return self._understand(call, url, response.status_code, response.headers, response.content)
 
-    def _opened(self) -> urllib3.PoolManager:
-        import urllib3
+    def _opened(self) -> httpx.Client:
+        import httpx
 
         with self._lock:
-            if self._manager is None:
-                timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=self.timeout_s)
-                self._manager = urllib3.PoolManager(maxsize=self._max_connections, timeout=timeout, retries=False)
-            return self._manager
+            if self._client is None:
+                self._client = httpx.Client(
+                    timeout=httpx.Timeout(self.timeout_s, connect=CONNECT_TIMEOUT_S, pool=None),
+                    limits=httpx.Limits(max_connections=None, max_keepalive_connections=self._max_connections),
+                    # A proxy of the outside world must not stand between processes of one machine.
+                    trust_env=False,
+                )
+            return self._client

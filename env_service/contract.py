@@ -158,8 +158,8 @@ def with_tools(env: BaseEnv, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_state(value: Any) -> dict[str, Any] | None:
-    """Return what `get_info(params={"what": "state"})` tells (`base.StateInfo`), None if the environment tells no
-    state."""
+    """Return what `get_info(params={"what": "state"})` tells (`base.StateInfo`),
+    None if the environment tells no state."""
     if not isinstance(value, dict) or "facts" not in value:
         return None
     method = "get_info"
@@ -179,8 +179,8 @@ NO_NATIVE_TOOLS = "has no native tools"
 
 
 def created_with(env_class: type[BaseEnv], params: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the parameters of `create` as the class knows them: `explore_steps` under the name that the class gives
-    it.
+    """Return the parameters of `create` as the class knows them:
+    `explore_steps` under the name that the class gives it.
 
     A class without such a limit gets no such parameter, since its episodes are as long as they are wanted.
 

@@ -23,8 +23,8 @@ class ServiceError(Exception):
 
 
 class BadRequest(ServiceError):
-    """The caller asked for something that cannot be: a missing field, an unknown split, a ValueError of the
-    environment."""
+    """The caller asked for something that cannot be:
+    a missing field, an unknown split, a ValueError of the environment."""
 
     status = 400
     code = "bad_request"

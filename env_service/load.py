@@ -14,7 +14,7 @@ IMPATIENT = RetryPolicy(tries=4, budget_s=10.0)
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What was measured; times in milliseconds."""
+    """Report of a load test; times in milliseconds."""
 
     instances: int
     steps: int
@@ -44,8 +44,8 @@ async def run_load(
     pause_s: float,
     params: dict[str, Any] | None = None,
 ) -> LoadReport:
-    """Open `instances` at once and let each take up to `steps` steps, `pause_s` apart; releases all, also after a
-    failure."""
+    """Open `instances` at once and let each take up to `steps` steps, `pause_s` apart;
+    releases all, also after a failure."""
     create_ms: list[float] = []
     step_ms: list[float] = []
 

@@ -1,12 +1,13 @@
-"""Parameters that are given to an environment, on top of what it has: unknown names and values of a wrong kind are
-refused."""
+"""Parameters that are given to an environment, on top of what it has:
+unknown names and values of a wrong kind are refused."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentevolver.utils.names import did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -26,26 +27,19 @@ def laid_over(settings: S, params: Mapping[str, Any] | None, kinds: Mapping[str,
     known = {f.name: type(getattr(settings, f.name)) for f in fields(settings)} | dict(kinds or {})
     for name, value in (params or {}).items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise ValueError(
-                f"unknown parameter {name!r}"
-                + (f"; did you mean {near[0]!r}?" if near else f"; known are {sorted(known)}")
-            )
+            raise ValueError(f"unknown parameter {name!r}; {did_you_mean(name, known, f'known are {sorted(known)}')}")
         if type(value) is not known[name]:
             raise ValueError(f"parameter {name}={value!r} must be of type {known[name].__name__}")
     return replace(settings, **(params or {}))
 
 
 def read_flags(params: Mapping[str, Any] | None, flags: Mapping[str, bool]) -> dict[str, bool]:
-    """Return `flags` with `params` on top; raises ValueError for an unknown name or a value that is not true or
-    false."""
+    """Return `flags` with `params` on top; raises ValueError for an unknown name
+    or a value that is not true or false."""
     for name, value in (params or {}).items():
         if name not in flags:
-            near = difflib.get_close_matches(name, flags, 1)
-            raise ValueError(
-                f"unknown parameter {name!r}; "
-                + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(flags)}")
-            )
+            hint = did_you_mean(name, flags, f"known: {', '.join(flags)}")
+            raise ValueError(f"unknown parameter {name!r}; {hint}")
         if not isinstance(value, bool):
             raise ValueError(f"parameter {name}={value!r} must be true or false")
     return {**flags, **(params or {})}

@@ -156,7 +156,7 @@ class Broken(Exception):
 
 
 class Subject(NamedTuple):
-    """What the checks look at."""
+    """Subject of the checks."""
 
     probe: Probe
     split: str

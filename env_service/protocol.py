@@ -24,7 +24,13 @@ import orjson
 
 
 class Instances(Protocol):
-    """What most callers use of `env_service.client.AsyncEnvClient`."""
+    """Client of environments as callers use one; `env_service.client.AsyncEnvClient` is it, with typed replies."""
+
+    async def health(self) -> bool: ...
+
+    async def get_env_profile(
+        self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...
+    ) -> list[str]: ...
 
     async def create_instance(
         self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
@@ -34,11 +40,17 @@ class Instances(Protocol):
         self, instance_id: str, action: Any, params: dict[str, Any] | None = ..., step_index: int | None = ...
     ) -> Any: ...
 
+    async def evaluate(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> float: ...
+
+    async def get_tools_info(
+        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
+    ) -> Any: ...
+
     async def release_instance(self, instance_id: str) -> bool: ...
 
 
 class Repeat(Enum):
-    """Whether the same request may be sent again."""
+    """Repetition: whether the same request may be sent again."""
 
     NEVER = "never"
     IF_SAFE = "only if carrying it out twice does no harm"
@@ -155,8 +167,8 @@ def profile_call(env_type: str, split: str, params: dict[str, Any] | None) -> Ca
 
 
 def create_call(env_type: str, task_id: str, instance_id: str | None, params: dict[str, Any] | None) -> Call:
-    """Return the request for a new instance; its id is chosen here and its key makes a repetition find the first one's
-    result."""
+    """Return the request for a new instance; its id is chosen here
+    and its key makes a repetition find the first one's result."""
     chosen = instance_id or uuid.uuid4().hex
     body = {"env_type": env_type, "task_id": task_id, "instance_id": chosen, "params": params or {}}
     return Call("/create", body, safe=True, instance_id=chosen, headers={"Idempotency-Key": uuid.uuid4().hex})

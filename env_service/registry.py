@@ -8,13 +8,13 @@ process that hosts them.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import ClassVar, TypeVar
 
+from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv
 from env_service.contract import ContractError, checked_class
 
@@ -42,8 +42,8 @@ Env = TypeVar("Env", bound=type[BaseEnv])
 
 
 class Registry:
-    """The decorator of AgentEvolver's environment classes: `@Registry.register("name")` marks a class and leaves it as
-    it is.
+    """The decorator of AgentEvolver's environment classes:
+    `@Registry.register("name")` marks a class and leaves it as it is.
 
     A name is served because the service is told so (`--env-module`, an entry point), not because a module was imported;
     so what was registered is known in this process alone.
@@ -80,8 +80,8 @@ class RegistryError(Exception):
 
 
 def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> `module:Class` of everything that can be served; `extra` holds `NAME=module:Class` texts and
-    wins."""
+    """Return name -> `module:Class` of everything that can be served;
+    `extra` holds `NAME=module:Class` texts and wins."""
     found = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
     found = {**found, **BUILT_IN}
     for text in extra:
@@ -93,14 +93,13 @@ def known_environments(extra: Iterable[str] = ()) -> dict[str, str]:
 
 
 def resolve(names: Iterable[str], extra: Iterable[str] = ()) -> dict[str, str]:
-    """Return name -> `module:Class` of the asked names, in their order; raise RegistryError that names the nearest
-    known one."""
+    """Return name -> `module:Class` of the asked names, in their order;
+    raise RegistryError that names the nearest known one."""
     known = known_environments(extra)
     chosen: dict[str, str] = {}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "add it with --env-module NAME=package.module:Class"
+            hint = did_you_mean(name, known, "add it with --env-module NAME=package.module:Class")
             raise RegistryError(f"environment {name!r} is not known (known: {', '.join(sorted(known))}); {hint}")
         chosen[name] = known[name]
     return chosen

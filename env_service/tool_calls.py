@@ -42,7 +42,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class BadCall:
-    """What was meant as a call and is none, with the reason for the agent; `name` is "" where it cannot be read."""
+    """Malformed call: what was meant as one and is none, with the reason for the agent;
+    `name` is "" where it cannot be read."""
 
     reason: str
     name: str = ""
@@ -56,8 +57,8 @@ def structured_calls(message: Mapping[str, Any]) -> list[ToolCall | BadCall]:
 
 
 def tagged_calls(text: str, form: str = _FORM) -> list[ToolCall | BadCall]:
-    """Return the calls in a text's `<tool_call>` tags, the last of which may lack its end; `form` is how to write
-    one."""
+    """Return the calls in a text's `<tool_call>` tags, the last of which may lack its end;
+    `form` is how to write one."""
     return [_tagged(body, form) for body in _TAGGED.findall(text)]
 
 
@@ -79,8 +80,8 @@ def loads_strictly(text: str) -> Any:
 
 
 def printable(value: Any) -> Any:
-    """Return a JSON value that UTF-8 can hold; raises ValueError for one with half a character, which JSON can
-    spell."""
+    """Return a JSON value that UTF-8 can hold; raises ValueError for one with half a character,
+    which JSON can spell."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -1,5 +1,5 @@
-"""Ray actor that hosts a run's `ExperienceManager`: one process owns store, encoder and summariser, for rollouts and
-trainer.
+"""Ray actor that hosts a run's `ExperienceManager`:
+one process owns store, encoder and summariser, for rollouts and trainer.
 
 Rollouts talk to it through `Guide`, which never fails: an actor that is gone or slow is an unguided rollout whose
 `problem` says so.
@@ -136,8 +136,8 @@ def start_actor(
     apart: Mapping[str, Sequence[str]] | None = None,
     **options: Any,
 ) -> ray.actor.ActorHandle:
-    """Start the actor and return its handle, which may be sent to others; wait for `handle.__ray_ready__` to see it
-    fail.
+    """Start the actor and return its handle, which may be sent to others;
+    wait for `handle.__ray_ready__` to see it fail.
 
     Args:
         settings: the section `exp_manager`.
@@ -174,8 +174,8 @@ def _name(directory: Path) -> str:
 
 
 class Guide:
-    """Client of the actor for rollouts: always answers, if need be with why there is no guidance. Picklable with its
-    handle."""
+    """Client of the actor for rollouts: always answers, if need be with why there is no guidance.
+    Picklable with its handle."""
 
     def __init__(self, actor: Any, settings: ExperienceSettings) -> None:
         self._actor = actor

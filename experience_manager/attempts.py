@@ -104,8 +104,8 @@ def name_of_task(opening: str, task: str) -> str:
 
 
 def opening_and_task(messages: Sequence[Message], query: str | None = None) -> tuple[str, str]:
-    """Return what was said beside the task, and the task: `query` if it has a wording of its own, else the last opening
-    message."""
+    """Return what was said beside the task, and the task:
+    `query` if it has a wording of its own, else the last opening message."""
     opening = []
     for message in messages:
         if message["role"] == "assistant":

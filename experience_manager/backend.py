@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Outcome of a guided training rollout: success, or None if it did not happen; and its lift over unguided siblings,
-    if any."""
+    """Outcome of a guided training rollout: success, or None if it did not happen;
+    and its lift over unguided siblings, if any."""
 
     experience_ids: tuple[str, ...]
     success: bool | None
@@ -136,8 +136,8 @@ class EmbeddedBackend:
         return cls(settings, pool, llm, author=author, held_out=held_out, source=str(directory.resolve()))
 
     def of_environment(self, env_type: str, held_out: Collection[str] = ()) -> EmbeddedBackend:
-        """Return the backend of one of several environments: the same store, encoder and summariser, a workspace of its
-        own."""
+        """Return the backend of one of several environments:
+        the same store, encoder and summariser, a workspace of its own."""
         section = self._settings.of_environment(env_type)
         pool = self.pool.beside(section.reme.workspace_id)
         return EmbeddedBackend(section, pool, self._llm, author=self._author, held_out=held_out, source=self._source)

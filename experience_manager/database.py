@@ -125,8 +125,8 @@ class Database:
 
     @contextmanager
     def apart(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that sees one state of the store, on a connection of its own: nobody waits while it is read.
-        Raises StoreError."""
+        """A transaction that sees one state of the store, on a connection of its own:
+        nobody waits while it is read. Raises StoreError."""
         with (
             self._translated(),
             closing(self._connected(f"file:{quote(str(self.path.resolve()))}?mode=ro", uri=True)) as db,
@@ -150,8 +150,8 @@ class Database:
             self._migrate()
 
     def holds(self, path: Path, queries: Iterable[str]) -> bool:
-        """Return whether each query has the same rows here as in a copy that nobody writes to, and the same version.
-        Raises StoreError."""
+        """Return whether each query has the same rows here as in a copy that nobody writes to,
+        and the same version. Raises StoreError."""
         with closing(_rows_of_copy(path, "PRAGMA user_version")) as version:
             (number,) = next(version)
         if not number:
@@ -356,8 +356,8 @@ def blob(vector: Vectors | None) -> bytes:
 
 
 def _rows_of_copy(path: Path, query: str) -> Generator[tuple[Any, ...]]:
-    """Yield the rows of a copy that nobody writes to, and leave no file beside it; raises StoreCorrupt, which names
-    it."""
+    """Yield the rows of a copy that nobody writes to, and leave no file beside it;
+    raises StoreCorrupt, which names it."""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as copy:
             yield from copy.execute(query)
@@ -374,8 +374,8 @@ def stamp_of(db: sqlite3.Connection) -> Stamp | None:
 
 
 def revision_of(path: Path) -> int | None:
-    """Return the number of the last change to a store's file, without opening it as a store; None if there is no such
-    file."""
+    """Return the number of the last change to a store's file, without opening it as a store;
+    None if there is no such file."""
     if not path.is_file():
         return None
     try:

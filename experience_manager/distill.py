@@ -73,8 +73,8 @@ class Distilled:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An extraction: what is asked, and the attempts that it is asked about; its results are judged in the light of the
-    first."""
+    """An extraction: what is asked, and the attempts that it is asked about;
+    its results are judged in the light of the first."""
 
     category: Category
     build: prompts.Build
@@ -87,8 +87,8 @@ class Distiller:
     def __init__(
         self, llm: LLM, settings: DistillationSettings, *, author: str = "", held_out: Collection[str] = ()
     ) -> None:
-        """Take the model that summarises, `author` as its name in records, and the ids of tasks that must not be
-        learned from."""
+        """Take the model that summarises, `author` as its name in records,
+        and the ids of tasks that must not be learned from."""
         # A reply that a filter withheld is not drawn again here: its entries are judged one by one instead.
         self._asker = Asker(llm, redraws=())
         self._settings = settings
@@ -237,7 +237,7 @@ class Distiller:
 
 
 def _named(draws: seeds.Draws, experience: Experience, number: int) -> str:
-    """Return an id that follows from what an experience says, and of which rollouts of which run it is the how
-    manieth."""
+    """Return an id that follows from what an experience says,
+    and of which rollouts of which run it is the how manieth."""
     said = (experience.category.value, experience.scope, experience.when_to_use, experience.content)
     return seeds.digest(draws.run_seed, "experience", *experience.trajectory_ids, number, *said).hex()

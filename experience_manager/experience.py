@@ -48,8 +48,8 @@ def covers(scope: str, other: str) -> bool:
 
 
 def union(scope: str, other: str) -> str:
-    """Return the scope of what holds in the places of two: "" if one of them does, or if they are more than
-    `MAX_PLACES`."""
+    """Return the scope of what holds in the places of two:
+    "" if one of them does, or if they are more than `MAX_PLACES`."""
     if covers(scope, other):
         return scope
     if EVERYWHERE in places_of(scope) | places_of(other):
@@ -87,8 +87,8 @@ class Scopes:
         return self._mask(set.intersection(*(set(self._codes_at.get(place, ())) for place in places_of(scope))))
 
     def named_by(self, text: str) -> Mask:
-        """Return which scopes have a place that a text names, (number of scopes); takes no longer for many scopes than
-        for few."""
+        """Return which scopes have a place that a text names, (number of scopes);
+        takes no longer for many scopes than for few."""
         words = _words(text).split()
         spans = {f" {' '.join(words[i : i + n])} " for n in self._lengths if n for i in range(len(words) - n + 1)} | {
             EVERYWHERE
@@ -102,8 +102,8 @@ class Scopes:
 
 
 def _words(text: str) -> str:
-    """Return the words of a text between single spaces, so that one text holds another in whole words iff it is a
-    substring."""
+    """Return the words of a text between single spaces,
+    so that one text holds another in whole words iff it is a substring."""
     words = re.findall(r"\w+", spaced(text.casefold()))
     return f" {' '.join(words)} " if words else EVERYWHERE
 
@@ -123,7 +123,7 @@ class RecordError(ValueError):
 
 
 class Category(StrEnum):
-    """What an experience was distilled from."""
+    """Category: what an experience was distilled from."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -249,8 +249,8 @@ def join(standing: Experience, newcomer: Experience) -> Experience:
 
 
 def to_reme(experience: Experience) -> dict[str, Any]:
-    """Return an experience as a line of ReMe's dump files: freq is `uses`, utility is `successes`, score is the
-    validation's."""
+    """Return an experience as a line of ReMe's dump files:
+    freq is `uses`, utility is `successes`, score is the validation's."""
     own = {name: getattr(experience, name) for name in _OWN_FIELDS}
     own["variants"] = tuple(asdict(variant) for variant in experience.variants)
     return {

@@ -60,8 +60,8 @@ class VectorIndex:
     """Nearest-neighbour index over unit vectors of one dimension: exact, or approximate above a size."""
 
     def __init__(self, dimension: int, *, hnsw_above: int | None = None) -> None:
-        """Make an empty index; `hnsw_above` is the number of rows from which single queries are approximate, None:
-        never."""
+        """Make an empty index; `hnsw_above` is the number of rows from
+        which single queries are approximate, None: never."""
         faiss = _faiss()
         self.dimension = dimension
         self._hnsw_above = hnsw_above
@@ -89,8 +89,8 @@ class VectorIndex:
         return np.asarray(flat, dtype=np.float32).reshape(count, self.dimension)
 
     def search(self, query: Vectors, k: int, allowed: Mask) -> tuple[Rows, Vectors]:
-        """Return the rows nearest to one query (d), best first, and their similarities; only rows that `allowed` (n)
-        says."""
+        """Return the rows nearest to one query (d), best first, and their similarities;
+        only rows that `allowed` (n) says."""
         rows = np.flatnonzero(allowed)
         k = min(k, len(rows))
         if k == 0:
@@ -103,8 +103,8 @@ class VectorIndex:
         return self._scan(query, k, allowed)
 
     def similarities(self, queries: Vectors) -> Iterator[Vectors]:
-        """Yield for each of (m, d) queries its similarities to all rows, (n), as a view that the next one may
-        invalidate. Exact."""
+        """Yield for each of (m, d) queries its similarities to all rows, (n),
+        as a view that the next one may invalidate. Exact."""
         vectors = self.vectors()
         for start in range(0, len(queries), BLOCK):
             yield from queries[start : start + BLOCK] @ vectors.T
@@ -143,8 +143,8 @@ class VectorIndex:
         return rows[0][there], similarities[0][there]
 
     def _graph(self) -> Any:
-        """Return the HNSW index if it holds every row, else None; few missing rows are added at once, many in the
-        background."""
+        """Return the HNSW index if it holds every row, else None;
+        few missing rows are added at once, many in the background."""
         if self._builder is not None and self._builder.is_alive():
             return None
         faiss = _faiss()

@@ -193,16 +193,16 @@ def _receipt() -> Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Result of filling the pool: metrics as of a step, and the tasks of which calls were lost that another time may
-    bring."""
+    """Result of filling the pool: metrics as of a step,
+    and the tasks of which calls were lost that another time may bring."""
 
     metrics: dict[str, float]
     undistilled: tuple[str, ...] = ()
 
 
 class ExperienceManager:
-    """Experience manager of a run: answers rollouts from the pool, and feeds it with what they came to. Belongs to one
-    event loop."""
+    """Experience manager of a run: answers rollouts from the pool, and feeds it with what they came to.
+    Belongs to one event loop."""
 
     def __init__(self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0) -> None:
         """Start nothing; `seed` is the run's, from which follows what language models of ours are asked with."""
@@ -222,8 +222,8 @@ class ExperienceManager:
         self._summary_s = 0.0
 
     async def guide(self, question: Question) -> Guidance:
-        """Return guidance for a task, the same for all rollouts of its group in a step. Raises nothing but
-        cancellation."""
+        """Return guidance for a task, the same for all rollouts of its group in a step.
+        Raises nothing but cancellation."""
         _, task = question.opening_and_task
         key = (question.validation, question.step, question.place, question.env_type, question.task_id, task)
         if key not in self._answers:
@@ -273,8 +273,8 @@ class ExperienceManager:
         return Filling(await self.metrics(), tuple(dict.fromkeys(left)))
 
     async def metrics(self) -> dict[str, float]:
-        """Return what happened since the last call, and the state of pool and queue. Counts of distillation are
-        totals."""
+        """Return what happened since the last call, and the state of pool and queue.
+        Counts of distillation are totals."""
         size = await self._guarded(self.backend.size(), "size_errors")
         counts, self._counts = self._counts, Counter()
         costs, self._costs = self._costs, []
@@ -406,8 +406,8 @@ class ExperienceManager:
         return group_by_task(attempts, self.settings.summary_batch_size)
 
     async def _told_of(self, guided: int) -> None:
-        """Wait until the rollouts have said of so many that they were guided, on ways that may be slower than the
-        trainer's."""
+        """Wait until the rollouts have said of so many that they were guided,
+        on ways that may be slower than the trainer's."""
         deadline = time.monotonic() + TOLD_WITHIN_S
         while self._counts["guided_rollouts"] < guided and time.monotonic() < deadline:
             await asyncio.sleep(GATHER_S)

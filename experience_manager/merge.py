@@ -22,8 +22,8 @@ IsSame = Callable[[Experience, Experience, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Result of an insert: the id under which each newcomer is now known, how many were new, and how many of the others
-    took over."""
+    """Result of an insert: the id under which each newcomer is now known, how many were new,
+    and how many of the others took over."""
 
     ids: tuple[str, ...]
     inserted: int
@@ -75,8 +75,8 @@ def _near(cosines: Vectors, k: int, inside: Mask, anywhere: Mask) -> list[int]:
 
 
 class Merge:
-    """Deduplication of one insert: places newcomers one after the other, among the pool and each other, and writes the
-    result."""
+    """Deduplication of one insert: places newcomers one after the other,
+    among the pool and each other, and writes the result."""
 
     def __init__(self, db: sqlite3.Connection, snapshot: Snapshot, is_same: IsSame | None, neighbours: int) -> None:
         self._db = db
@@ -139,8 +139,8 @@ class Merge:
         return near
 
     def _twin(self, newcomer: Experience, vector: Vectors, near: Sequence[tuple[int, float]]) -> Draft | None:
-        """Return what says the same as a newcomer: the nearest where it holds, else the same text about other
-        places."""
+        """Return what says the same as a newcomer:
+        the nearest where it holds, else the same text about other places."""
         if self._is_same is None:
             return None
         drafts = [(self._of_pool(seq), cosine) for seq, cosine in near]
@@ -184,7 +184,7 @@ class Merge:
 
 
 def _may_widen(standing: Experience, newcomer: Experience) -> bool:
-    """Whether a newcomer is the same text about other places; the place of what a person wrote or pinned is the
-    person's."""
+    """Whether a newcomer is the same text about other places;
+    the place of what a person wrote or pinned is the person's."""
     own = standing.pinned or newcomer.pinned or standing.by_person or newcomer.by_person
     return standing.wording == newcomer.wording and not own

@@ -80,8 +80,8 @@ class Pool:
             self.store.require(Stamp(self._encoder.name, there.dimension, self._embedded_text))
 
     def warm_up(self) -> None:
-        """Load the encoder, so that the first retrieval need not wait for it; what is wrong with it is left for that to
-        say."""
+        """Load the encoder, so that the first retrieval need not wait for it;
+        what is wrong with it is left for that to say."""
         with contextlib.suppress(EncoderUnavailable):
             self._encoder.encode(["warm up"])
 
@@ -192,8 +192,8 @@ class Configuration(BaseModel):
         return Store(self.store, create=create, hnsw_above=above)
 
     def fitted(self, store: Store) -> ExperienceSettings:
-        """Return the section, and without settings the store's own encoder in it; raises ConfigError if that cannot be
-        known."""
+        """Return the section, and without settings the store's own encoder in it;
+        raises ConfigError if that cannot be known."""
         stamp = store.stamp
         if self.given or stamp is None:
             return self.exp_manager

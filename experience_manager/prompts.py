@@ -173,8 +173,8 @@ def rewrite(opening: str, task: str, experiences: Sequence[Experience]) -> Messa
 
 
 def listed(experiences: Iterable[Experience]) -> str:
-    """Return the text of an experience section, numbered from 1; a line break inside a text cannot begin another
-    entry."""
+    """Return the text of an experience section, numbered from 1;
+    a line break inside a text cannot begin another entry."""
     entries = (
         f"[{i}]\nwhen_to_use: {_line(e.when_to_use)}\ncontent: {_line(e.content)}" for i, e in enumerate(experiences, 1)
     )
@@ -221,8 +221,8 @@ def _fewer(steps: Sequence[Step], total: int) -> Sequence[Step]:
 
 
 def _level(lengths: list[int], total: int) -> int:
-    """Return the greatest length to which parts may be cut so that they are `total` long together, `LEAST_CHARS` at
-    least."""
+    """Return the greatest length to which parts may be cut so
+    that they are `total` long together, `LEAST_CHARS` at least."""
     left = total
     for place, length in enumerate(sorted(lengths)):
         if length * (len(lengths) - place) > left:

@@ -54,8 +54,8 @@ class Question:
         return opening_and_task(self.messages, self.query)
 
     def evaluates_source_of(self, experience: Experience) -> bool:
-        """Whether this is the evaluation of a task that an experience was distilled from; without task ids its task's
-        wording tells."""
+        """Whether this is the evaluation of a task that an experience was distilled from;
+        without task ids its task's wording tells."""
         opening, task = self.opening_and_task
         if experience.task_ids:
             own = not {self.task_id, name_of_task(opening, task)}.isdisjoint(experience.task_ids)
@@ -144,8 +144,8 @@ class Retriever:
     async def _rewrite(
         self, opening: str, task: str, experiences: Sequence[Experience], listed: str
     ) -> tuple[str, list[str]]:
-        """Return the model's text, empty if it says that nothing applies; the list if it fails or writes what may not
-        be shown."""
+        """Return the model's text, empty if it says that nothing applies;
+        the list if it fails or writes what may not be shown."""
         if self._llm is None:
             return listed, ["rewrite_failed"]
         try:

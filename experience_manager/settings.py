@@ -219,8 +219,8 @@ class UtilitySettings(_Section):
 
 
 class ScoutSettings(_Section):
-    """`scout`: held-out tasks that are rolled out unguided before the final validation, so that the pool has experience
-    for them."""
+    """`scout`: held-out tasks that are rolled out unguided before the final validation,
+    so that the pool has experience for them."""
 
     split: str | None = Field(
         None, description="the environment's split whose tasks are rolled out unguided for that; null: none"
@@ -345,8 +345,8 @@ class ExperienceSettings(_Section):
         return self.guides or self.distils
 
     def clip_ratio_high(self, *, guided: bool, kept: bool, otherwise: float) -> float:
-        """Return a sample's upper clip: wider if it was guided and its training prompt no longer says so (paper, eq.
-        17)."""
+        """Return a sample's upper clip: wider if it was guided and its training prompt no longer says
+        so (paper, eq. 17)."""
         boosted = self.selective_boosting and guided and not kept
         return self.off_cliprange_high if boosted else otherwise
 

@@ -1,5 +1,5 @@
-"""Store of experiences: one SQLite file, shared by threads, processes and experiments, with workspaces apart from each
-other.
+"""Store of experiences: one SQLite file, shared by threads, processes and experiments,
+with workspaces apart from each other.
 
 Guarantees: what a method returned from is on disk and survives a kill; what it raised from changed nothing. One process
 writes at a time, others wait; readers never wait and see whole transactions. Counters are incremented, never
@@ -123,8 +123,8 @@ class Store:
         self._database.copy_to(path)
 
     def restore(self, path: Path, aside: Path) -> None:
-        """Make the store what it was when `path` was copied from it; the state until then goes to `aside`, in an older
-        one's place.
+        """Make the store what it was when `path` was copied from it;
+        the state until then goes to `aside`, in an older one's place.
 
         A store that is still the same, counters and all, is left alone, and no `aside` is written. Raises StoreError;
         then nothing has changed.
@@ -174,8 +174,8 @@ class Store:
             return [from_row(row) for row in db.execute(query, (workspace, -1 if limit is None else limit, offset))]
 
     def each(self, workspace: str) -> Generator[Experience]:
-        """Yield all experiences in the order in which they came, as of one state of the store, and keep none of them in
-        memory."""
+        """Yield all experiences in the order in which they came, as of one state of the store,
+        and keep none of them in memory."""
         with self._database.apart() as db:
             for row in db.execute(f"SELECT {SELECT} FROM records WHERE workspace = ? ORDER BY seq", (workspace,)):
                 yield from_row(row)
@@ -392,8 +392,8 @@ compared, 0)),
             return list(_beliefs(db, workspace, None).values())
 
     def prune_harmful(self, workspace: str, *, prior_sd: float, certainty: float) -> int:
-        """Delete what is harmful by its paired utility (see `utility.is_harmful`); pinned ones stay. Returns how
-        many."""
+        """Delete what is harmful by its paired utility (see `utility.is_harmful`);
+        pinned ones stay. Returns how many."""
         with self._database.writing() as db:
             beliefs = _beliefs(db, workspace, None, "pinned = 0")
             gone = [i for i, belief in beliefs.items() if is_harmful(belief, prior_sd, certainty)]
@@ -468,7 +468,7 @@ def _beliefs(
 
 
 def _rank(found: tuple[int, float]) -> tuple[float, int]:
-    """Return a key that sorts (seq, similarity) best first: among equals the older one, whatever the index looked at
-    first."""
+    """Return a key that sorts (seq, similarity) best first:
+    among equals the older one, whatever the index looked at first."""
     seq, similarity = found
     return -round(similarity, 5), seq

@@ -120,8 +120,8 @@ def is_harmful(belief: Belief, prior_sd: float, certainty: float) -> bool:
 
 
 def report(beliefs: Iterable[Belief], prior_sd: float, certainty: float) -> dict[str, float]:
-    """Return the metrics of a pool: how many have a utility, their mean, least and greatest, and how many are
-    harmful."""
+    """Return the metrics of a pool: how many have a utility, their mean,
+    least and greatest, and how many are harmful."""
     known = [belief for belief in beliefs if belief.groups]
     out = {"known": float(len(known)), "harmful": float(sum(is_harmful(one, prior_sd, certainty) for one in known))}
     if known:

@@ -9,29 +9,20 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any, Protocol
 
 from agentevolver.errors import ConfigError
 from agentevolver.utils.names import load_class
 from env_service.action_format import PlainFormat as PlainFormat
-from env_service.protocol import EnvRequestError
+from env_service.protocol import EnvRequestError, Instances
 from env_service.registry import known_environments
 from task_manager.state import WorldState, flatten
 
 ENTRY_POINT_GROUP = "agentevolver.action_formats"
 
 
-class StateClient(Protocol):
-    """What is used of an environment client to look at an instance."""
-
-    async def get_tools_info(
-        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-
-async def read_state(client: StateClient, instance_id: str) -> WorldState | None:
-    """Return the state that the environment tells of an instance, None if it tells none. Raises what the client
-    raises."""
+async def read_state(client: Instances, instance_id: str) -> WorldState | None:
+    """Return the state that the environment tells of an instance, None if it tells none.
+    Raises what the client raises."""
     try:
         told = await client.get_tools_info(instance_id, params={"what": "state"})
     except EnvRequestError:

@@ -42,7 +42,7 @@ def round_files(path: Path) -> list[Path]:
 
 
 class BackgroundQuestioning:
-    """Starts rounds and collects their tasks.
+    """Background questioning: starts rounds and collects their tasks.
 
     Args:
         configuration: of the run; a round changes the preference, the round's number and the number of tasks in it.

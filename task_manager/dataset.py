@@ -105,8 +105,8 @@ class MixedTasks(Dataset[dict[str, Any]]):
         return self._places.get(("", name) if isinstance(name, str) else (name[0], name[1]))
 
     def loader(self, batch_size: int, collate_fn: Callable[..., Any]) -> StatefulDataLoader[dict[str, Any]]:
-        """Return the loader of training: batches of whole epochs, a rest that does not fill one left out. It loads in
-        this process."""
+        """Return the loader of training: batches of whole epochs, a rest that does not fill one left out.
+        It loads in this process."""
         return StatefulDataLoader(
             dataset=self,
             batch_size=batch_size,

@@ -60,12 +60,6 @@ def _runs() -> re.Pattern[str]:
     return re.compile(f"((?:(?=[{UNSPACED}]){letter}[{marks()}]*)+)|((?:(?![{UNSPACED}]){letter}[{marks()}]*)+)")
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Return |one & other| / |one | other|, and 0 if both are empty."""
-    common = len(one & other)
-    return common / (len(one) + len(other) - common) if common else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class Match:
     """An entry that is similar: its number in the order of adding, and the similarity."""
@@ -75,8 +69,8 @@ class Match:
 
 
 class _Bucket:
-    """The entries of one set size: their tokens as a matrix (n, size), their numbers, and who begins with which
-    token."""
+    """The entries of one set size: their tokens as a matrix (n, size), their numbers,
+    and who begins with which token."""
 
     def __init__(self, size: int) -> None:
         self.tokens = np.zeros((16, size), dtype=np.int32)
@@ -94,7 +88,7 @@ class _Bucket:
 
 
 class LexicalIndex:
-    """Finds an entry whose word set has at least `threshold` Jaccard similarity to a query's.
+    """Index of word sets: finds an entry whose set has at least `threshold` Jaccard similarity to a query's.
 
     Args:
         threshold: in (0, 1].
@@ -122,8 +116,8 @@ class LexicalIndex:
         return self._size
 
     def find(self, text: str) -> Match | None:
-        """Return a most similar entry at or above the threshold, or None. A text without words is similar to
-        nothing."""
+        """Return a most similar entry at or above the threshold, or None.
+        A text without words is similar to nothing."""
         found = words(text)
         if not found:
             return None
@@ -190,44 +184,6 @@ class LexicalIndex:
         return token
 
 
-def lexical_duplicates(texts: list[str], threshold: float) -> list[Match | None]:
-    """Return for each text the earlier kept text that it duplicates, or None if it is kept itself (first come, first
-    kept)."""
-    index = LexicalIndex(threshold, texts)
-    numbers: list[int] = []
-    found: list[Match | None] = []
-    for position, text in enumerate(texts):
-        match = index.find(text)
-        if match is None:
-            index.add(text)
-            numbers.append(position)
-            found.append(None)
-        else:
-            found.append(Match(numbers[match.row], match.similarity))
-    return found
-
-
-def pairwise_duplicates(texts: list[str], threshold: float) -> list[Match | None]:
-    """The same by comparing each text with every kept one before it: the definition, quadratic, for tests and
-    benchmarks."""
-    sets = [words(text) for text in texts]
-    kept: list[int] = []
-    found: list[Match | None] = []
-    for position, mine in enumerate(sets):
-        best: Match | None = None
-        for other in kept:
-            similarity = jaccard(mine, sets[other])
-            if similarity >= threshold and (best is None or similarity > best.similarity):
-                best = Match(other, similarity)
-        found.append(best)
-        if best is None:
-            kept.append(position)
-    return found
-
-
-BLOCK = 2048
-
-
 @contextmanager
 def _one_thread() -> Iterator[None]:
     import faiss
@@ -241,7 +197,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class SemanticIndex:
-    """Finds the nearest entries of a unit vector; entries are numbered in the order of adding."""
+    """Index of unit vectors: finds the nearest entries of one; entries are numbered in the order of adding."""
 
     def __init__(self, dimension: int) -> None:
         import faiss
@@ -272,44 +228,3 @@ class SemanticIndex:
         return [
             [Match(int(r), float(c)) for r, c in zip(*pair, strict=True)] for pair in zip(rows, cosines, strict=True)
         ]
-
-
-def semantic_duplicates(vectors: Vectors, threshold: float) -> list[Match | None]:
-    """Return for each unit vector the earlier kept one that it duplicates, or None if it is kept itself (first come,
-    first kept).
-
-    `vectors` is (n, d); a duplicate has a cosine of at least `threshold`.
-    """
-    kept: list[int] = []
-    found: list[Match | None] = []
-    index = SemanticIndex(vectors.shape[1] if vectors.ndim == 2 else 1)
-    for start in range(0, len(vectors), BLOCK):
-        block = np.ascontiguousarray(vectors[start : start + BLOCK], dtype=np.float32)
-        nearest = index.nearest_of_each(block)
-        matches = [
-            Match(kept[m.row], m.similarity) if m is not None and m.similarity >= threshold else None for m in nearest
-        ]
-        fresh = [place for place, match in enumerate(matches) if match is None]
-        newly_kept = []
-        for place, match in zip(fresh, _within(block[fresh], threshold), strict=True):
-            if match is None:
-                newly_kept.append(start + place)
-            else:
-                matches[place] = Match(start + fresh[match.row], match.similarity)
-        index.add(vectors[newly_kept])
-        kept += newly_kept
-        found += matches
-    return found
-
-
-def _within(block: Vectors, threshold: float) -> list[Match | None]:
-    """The same among the rows of one block."""
-    cosines = block @ block.T
-    is_kept = np.zeros(len(block), dtype=bool)
-    found: list[Match | None] = []
-    for i in range(len(block)):
-        row = np.where(is_kept[:i], cosines[i, :i], -2.0)
-        best = int(row.argmax()) if i else -1
-        is_kept[i] = best < 0 or row[best] < threshold
-        found.append(None if is_kept[i] else Match(best, float(row[best])))
-    return found

@@ -1,5 +1,5 @@
-"""Exploration: an explorer takes steps in a world without a goal, first broadly, then deeply (paper, 2.2, equations 8
-and 9).
+"""Exploration: an explorer takes steps in a world without a goal, first broadly,
+then deeply (paper, 2.2, equations 8 and 9).
 
 In the breadth phase the explorer sees every step so far; in the depth phase only the last `window` ones, so that it
 goes on from where it is instead of from where it began. A strategy says what it is told of earlier tries: nothing
@@ -38,14 +38,14 @@ from agentevolver.llm.errors import (
 )
 from agentevolver.llm.prompts import Messages, StepText, cut
 from agentevolver.llm.settings import Role
-from env_service.protocol import EnvServiceError
+from env_service.protocol import EnvServiceError, Instances
 from task_manager import prompts
 from task_manager.acting import Actor, Tools
 from task_manager.actions import PlainFormat
 from task_manager.profile import EnvProfile
 from task_manager.replies import Said
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings
-from task_manager.world import World, WorldClient, open_world
+from task_manager.world import World, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -67,7 +67,7 @@ class ExploredStep:
 
 
 class StepLog:
-    """What one exploration has come to so far. Without a path it is kept in memory alone."""
+    """Log of one exploration so far. Without a path it is kept in memory alone."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -115,7 +115,7 @@ class StepLog:
 
 
 class Strategy(Protocol):
-    """Steers explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded
+    """Strategy of explorers; one object for all of an environment's explorations. `remembers`: whether what is recorded
     matters to it."""
 
     @property
@@ -144,7 +144,7 @@ class RandomStrategy:
 
 
 class CuriousStrategy:
-    """Steers towards actions that nobody tried.
+    """Curiosity: steers towards actions that nobody tried.
 
     Two memories: of a world, the very actions taken there, since their answers are known; of the environment, how often
     each kind of action was taken in any world. A line reads `ACTION` or `KIND (n times)`. The most frequent kinds come
@@ -252,7 +252,7 @@ class Exploration:
 
 
 class Explorer:
-    """Explores worlds of one environment; safe for many at once on one event loop.
+    """Explorer of the worlds of one environment; safe for many at once on one event loop.
 
     Args:
         client: the environment service.
@@ -269,7 +269,7 @@ class Explorer:
 
     def __init__(
         self,
-        client: WorldClient,
+        client: Instances,
         llm: LLM,
         fmt: PlainFormat,
         profile: EnvProfile | None,

@@ -218,8 +218,8 @@ def _locked(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """JSON-ready, so that `stats` and `show` can follow a run without its configuration. The four strings are
-    hashes."""
+    """JSON-ready, so that `stats` and `show` can follow a run without its configuration.
+    The four strings are hashes."""
 
     env_type: str
     profile: str

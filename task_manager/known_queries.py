@@ -12,12 +12,13 @@ import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import uuid4
 
 import numpy as np
 
 from agentevolver.embeddings import Encoder, Vectors
+from env_service.protocol import Instances
 from task_manager.dedup import LexicalIndex, SemanticIndex, words
 from task_manager.graders.base import opening_of
 from task_manager.journal import Journal, fingerprint
@@ -178,22 +179,8 @@ class KnownQueries:
 AT_ONCE = 16
 
 
-class HeldOutClient(Protocol):
-    """What is used of an environment client."""
-
-    async def get_env_profile(
-        self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...
-    ) -> list[str]: ...
-
-    async def create_instance(
-        self, env_type: str, task_id: str, instance_id: str | None = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-    async def release_instance(self, instance_id: str) -> bool: ...
-
-
 async def held_out_queries(
-    client: HeldOutClient,
+    client: Instances,
     env_type: str,
     splits: Sequence[str],
     journal: Journal,
@@ -201,8 +188,8 @@ async def held_out_queries(
     list_params: Mapping[str, Any] | None = None,
     env_params: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Return what the tasks of some splits ask, in the environment's order, doubles left out; errors of the client pass
-    through."""
+    """Return what the tasks of some splits ask, in the environment's order, doubles left out;
+    errors of the client pass through."""
     ids = [
         task_id
         for split in splits
@@ -223,7 +210,7 @@ async def held_out_queries(
     return tuple(dict.fromkeys(await asyncio.gather(*(read(task_id) for task_id in dict.fromkeys(ids)))))
 
 
-async def _asked(client: HeldOutClient, env_type: str, task_id: str, env_params: dict[str, Any]) -> str:
+async def _asked(client: Instances, env_type: str, task_id: str, env_params: dict[str, Any]) -> str:
     instance_id = f"{task_id}-h-{uuid4().hex}"
     try:
         made = await client.create_instance(env_type, task_id, instance_id, env_params)

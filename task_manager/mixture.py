@@ -69,8 +69,8 @@ class Round:
         self._left = [one for one in ids if one in waiting] + [one for one in self._left if one not in moved]
 
     def take(self, count: int, weight: Weight) -> list[str]:
-        """Return the next `count` ids. If fewer are awake, some repeat within the draw; if none is, all are taken to
-        be."""
+        """Return the next `count` ids. If fewer are awake, some repeat within the draw;
+        if none is, all are taken to be."""
         awake = {task_id for task_id in self._ids if weight(task_id) > 0}
         if not awake:
             awake, weight = set(self._ids), equal_weight
@@ -114,7 +114,7 @@ class Round:
 
 
 class Mixture:
-    """Draws epochs.
+    """Mixture of epochs: draws them.
 
     Args:
         settings: the section `task_manager.mixture`. The ratio counts synthetic tasks per original task, whether these
@@ -275,8 +275,8 @@ class Curriculum:
         return out if self._recent is None else {**out, "curriculum/success": self._recent}
 
     def preference(self, wanted: TaskPreference) -> TaskPreference:
-        """Return what new tasks should be like: harder where the policy mostly succeeds, easier where it mostly
-        fails."""
+        """Return what new tasks should be like: harder where the policy mostly succeeds,
+        easier where it mostly fails."""
         if not self._settings.enable or self._recent is None:
             return wanted
         if self._recent >= self._settings.harder_above:

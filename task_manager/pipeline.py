@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from agentevolver.llm.errors import BudgetExceeded, LLMError
 from agentevolver.types import Task
 from agentevolver.utils import seeds
-from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable
+from env_service.protocol import EnvCrashed, EnvServiceError, EnvTimeout, EnvUnavailable, Instances
 from task_manager.actions import PlainFormat
 from task_manager.explore import Exploration, Explorer, StepLog, Strategy, kind_of, replayed
 from task_manager.graders.environment import CHECK_KEY
@@ -33,7 +33,7 @@ from task_manager.settings import WITHOUT_JUDGE, GraderSettings, TaskManagerSett
 from task_manager.synthesize import Proposal, Synthesis, Synthesiser
 from task_manager.tasks import seed_of
 from task_manager.verify import Verifier
-from task_manager.world import World, WorldClient
+from task_manager.world import World
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class QuestioningFailed(RuntimeError):
 
 
 class TaskPipeline:
-    """Carries a plan out.
+    """Pipeline of questioning: carries a plan out.
 
     Args:
         plan: what is to be done.
@@ -79,7 +79,7 @@ class TaskPipeline:
         plan: Plan,
         settings: TaskManagerSettings,
         journal: Journal,
-        client: WorldClient,
+        client: Instances,
         *,
         explorer: Explorer,
         synthesiser: Synthesiser,
@@ -284,8 +284,8 @@ class TaskPipeline:
         index: int,
         candidates: list[_Candidate],
     ) -> None:
-        """Bring one proposal to a verdict, and drop it or let it join the candidates; what is recorded already is not
-        done again."""
+        """Bring one proposal to a verdict, and drop it or let it join the candidates;
+        what is recorded already is not done again."""
         verdict_key = self._plan.verdict(synthesis, index)
         decision_key = self._plan.decision(verdict_key)
         if self._journal.get("decision", decision_key) is not None:
@@ -360,8 +360,8 @@ class TaskPipeline:
         )
 
     async def _with_env_retries(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something with the environment: again if it failed, later if its service is away, never more than
-        `ENV_TRIES` times."""
+        """Do something with the environment: again if it failed, later if its service is away,
+        never more than `ENV_TRIES` times."""
         for attempt in range(1, ENV_TRIES + 1):
             try:
                 return await work()

@@ -52,7 +52,7 @@ class Entity(_Part):
 
 
 class TaskPreference(_Part):
-    """What tasks are wanted: entities and operations per task on average, and how they hang together."""
+    """Preference among tasks: entities and operations per task on average, and how they hang together."""
 
     num_entities: int = Field(ge=1)
     num_opts: int = Field(ge=1)
@@ -141,8 +141,8 @@ def save_profile(profile: EnvProfile, path: Path) -> None:
 
 
 def shipped_profile(env_type: str) -> EnvProfile:
-    """Return the profile that comes with an environment, beside its class or with us; raises ProfileError if none
-    does."""
+    """Return the profile that comes with an environment, beside its class or with us;
+    raises ProfileError if none does."""
     places = [resources.files("task_manager") / "profiles" / f"{env_type}.json"]
     if (spec := known_environments().get(env_type)) is not None:
         package = spec.partition(":")[0].rpartition(".")[0]

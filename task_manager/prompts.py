@@ -179,6 +179,11 @@ _CONSTRAINT = """5. Be as strict as before: your scores had a mean of {mean:.2f}
    {target:.2f} (both of 0 to 1)."""
 
 
+def numbered(steps: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
+    """Steps as prompts take them: each with its number from 0."""
+    return [(index, action, observation) for index, (action, observation) in enumerate(steps)]
+
+
 def explore(
     opening: str,
     profile: EnvProfile | None,

@@ -211,8 +211,8 @@ class GraderSettings(_Section):
         return () if self.fallback_grader in WITHOUT_JUDGE else ("state-llm",)
 
     def graders(self, mixture: MixtureSettings) -> tuple[str, ...]:
-        """Return the names of the graders that a training run may ask; validation is always graded by the
-        environment."""
+        """Return the names of the graders that a training run may ask;
+        validation is always graded by the environment."""
         names: list[str] = [self.original_grader] if mixture.use_original_tasks else []
         if mixture.needs_synthetic:
             names += (
@@ -384,8 +384,8 @@ class TaskManagerSettings(_Section):
 
     @property
     def draws_epochs(self) -> bool:
-        """Whether a training run draws its epochs itself; otherwise it goes through the environment's tasks as they
-        are."""
+        """Whether a training run draws its epochs itself;
+        otherwise it goes through the environment's tasks as they are."""
         return self.mixture.needs_synthetic or self.curriculum.enable
 
     @property
@@ -411,8 +411,8 @@ class TaskManagerSettings(_Section):
 
 
 def asks_judge(grader: str) -> bool:
-    """Whether a grader cannot do without the role judge; one of another package (package.module:Class) is not known to
-    need it."""
+    """Whether a grader cannot do without the role judge;
+    one of another package (package.module:Class) is not known to need it."""
     return grader not in WITHOUT_JUDGE and ":" not in grader
 
 
@@ -422,23 +422,43 @@ def file_of(path: Path, env_type: str) -> Path:
     return path.with_name(f"{path.stem}.{env_type}{path.suffix}")
 
 
-class Service(_Section):
-    """Which environment, and where."""
+class ServiceAccess(_Section):
+    """Address of an environment service: the keys of `env_service` that questioning and a run have in common."""
+
+    env_url: str = Field(
+        "http://127.0.0.1:8080",
+        pattern=r"^https?://[^/]+(/.*)?$",
+        description="the service; the launcher starts one if the address is local and none answers",
+    )
+    external: bool = Field(
+        False,
+        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is "
+        "external anyway",
+    )
+    env_params: dict[str, Any] = Field(
+        default_factory=dict, description="passed to every episode's create; the environment says which keys it knows"
+    )
+    timeout_s: float = Field(300, gt=0, description="seconds one call may take")
+
+
+class Service(ServiceAccess):
+    """Environment of a questioning run: which one, and where."""
 
     env_type: str = Field("pocket", min_length=1)
-    env_url: str = Field("http://127.0.0.1:8080", pattern=r"^https?://[^/]+(/.*)?$")
-    external: bool = False
-    env_params: dict[str, Any] = Field(default_factory=dict)
-    timeout_s: float = Field(300.0, gt=0)
 
 
 class Splits(_Section):
-    """Whose worlds are explored, and what must not be trained on."""
+    """Splits: whose worlds are explored, and what must not be trained on:
+    the keys of `data` that questioning and a run have in common."""
 
-    train_split: str = "train"
-    train_filter: dict[str, Any] = Field(default_factory=dict)
-    val_splits: list[str] = Field(default_factory=lambda: ["dev"])
-    val_filter: dict[str, Any] = Field(default_factory=dict)
+    train_split: str = Field("train", description="the environment's split that is trained on")
+    train_filter: dict[str, Any] = Field(
+        default_factory=dict, description="passed to the environment when it lists its tasks"
+    )
+    val_splits: list[str] = Field(
+        default_factory=lambda: ["dev"], description="the splits that are validated on, each reported apart"
+    )
+    val_filter: dict[str, Any] = Field(default_factory=dict, description="the same for val_splits")
 
 
 class Configuration(_Section):

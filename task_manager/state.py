@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[+-]?(\d{1,30}|\d{1,3}(,\d{3}){1,9})?(\.\d{1,30})?(/\d{1,
 
 @dataclass(frozen=True, slots=True)
 class WorldState:
-    """What an environment says of an instance.
+    """State that an environment tells of an instance.
 
     `exact` tells whether equal facts mean equal states; `finished` is None where an environment does not say it, and
     `answer` None where none was given. `prose` tells that answers are sentences, which only a reader can compare.
@@ -79,8 +79,8 @@ def digest(facts: Facts, without: Iterable[str] = ()) -> str:
 
 
 def same_answer(given: str | None, wanted: str) -> bool:
-    """Compare answers up to case, surrounding space and a closing full stop; numbers by their value (`0.50` and `1/2`
-    are `.5`)."""
+    """Compare answers up to case, surrounding space and a closing full stop;
+    numbers by their value (`0.50` and `1/2` are `.5`)."""
     if given is None:
         return False
     one, other = (text.strip().rstrip(".").strip().casefold() for text in (given, wanted))

@@ -17,13 +17,14 @@ from pydantic import BaseModel, ValidationError, model_validator
 from agentevolver.llm.asking import FILTERED_OR_UNUSABLE, Asker
 from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
+from env_service.protocol import Instances
 from task_manager import prompts
 from task_manager.actions import PlainFormat, format_of
 from task_manager.explore import Exploration, Explorer, RandomStrategy
 from task_manager.profile import Entity, EnvProfile, Operation, TaskPreference
 from task_manager.replies import TasksReply, as_action, read_task
 from task_manager.settings import MAX_OBSERVATION_CHARS, Focus, ReplyFormat, StrategySettings, SynthesisSettings
-from task_manager.world import World, WorldClient, open_world
+from task_manager.world import World, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A task as it was proposed. `solution` ends with the action that closes the episode, where the environment has
-    one."""
+    """A task as it was proposed. `solution` ends with the action that closes the episode,
+    where the environment has one."""
 
     query: str
     solution: list[str]
@@ -41,7 +42,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Synthesis:
-    """What came of one trajectory. `rejected` tells why entries of the reply were not taken."""
+    """Proposals of one trajectory. `rejected` tells why entries of the reply were not taken."""
 
     proposals: list[Proposal] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
@@ -57,8 +58,8 @@ class Synthesis:
 
 
 class Synthesiser:
-    """Makes proposals of explorations; safe for many at once on one event loop. `focus` says by world what the tasks
-    are to need."""
+    """Synthesiser of proposals out of explorations; safe for many at once on one event loop.
+    `focus` says by world what the tasks are to need."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ def _is(data: Any, kind: type[BaseModel]) -> bool:
 
 
 async def draft_profile(
-    client: WorldClient,
+    client: Instances,
     llm: LLM,
     world: World,
     *,

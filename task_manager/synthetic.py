@@ -86,8 +86,8 @@ async def open_run(
     encoder: Encoder | None = None,
     profile: EnvProfile | None = None,
 ) -> AsyncIterator[PipelineRun]:
-    """Open journal and connections of a configuration's run, list seeds and evaluation tasks, and close everything in
-    the end.
+    """Open journal and connections of a configuration's run, list seeds and evaluation tasks,
+    and close everything in the end.
 
     `encoder` replaces the configured one, `profile` the configured profile. Raises ConfigError, JournalError,
     EnvServiceError.
@@ -125,8 +125,8 @@ async def open_run(
 
 
 def seeds_of_round(seeds: Sequence[str], settings: TaskManagerSettings) -> tuple[str, ...]:
-    """Return the seed tasks of a round: the first `max_seed_tasks`, in the next round those after them, and from the
-    start again."""
+    """Return the seed tasks of a round: the first `max_seed_tasks`, in the next round those after them,
+    and from the start again."""
     count = min(settings.max_seed_tasks or len(seeds), len(seeds))
     start = settings.round * count % len(seeds)
     return tuple([*seeds[start:], *seeds[:start]][:count])
@@ -246,8 +246,8 @@ def synthetic_tasks_of(configurations: Iterable[Configuration]) -> tuple[list[Ta
 
 
 def synthetic_tasks(section: TaskManagerSettings) -> tuple[list[Task], list[Task]]:
-    """Return the synthetic tasks of the first file, and those of later rounds, each with the grader that the
-    configuration wants.
+    """Return the synthetic tasks of the first file, and those of later rounds,
+    each with the grader that the configuration wants.
 
     Raises ConfigError for a file that cannot be read.
     """

@@ -11,24 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from agentevolver.types import Task
 from agentevolver.utils.files import write_jsonl
-
-
-class TaskLister(Protocol):
-    """What is used of an environment client."""
-
-    async def get_env_profile(
-        self, env_type: str, split: str = ..., params: dict[str, Any] | None = ...
-    ) -> list[str]: ...
+from env_service.protocol import Instances
 
 
 async def environment_tasks(
-    client: TaskLister,
+    client: Instances,
     env_type: str,
     split: str,
     *,
@@ -106,8 +99,8 @@ def read_objectives(path: Path) -> list[Task]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield a file's lines by number, one in memory at a time; a line ends where it was ended, whatever separators its
-    text holds."""
+    """Yield a file's lines by number, one in memory at a time;
+    a line ends where it was ended, whatever separators its text holds."""
     with path.open("rb") as file:
         yield from enumerate(file, 1)
 

@@ -24,6 +24,7 @@ from agentevolver.llm.prompts import Messages
 from agentevolver.llm.settings import Role
 from agentevolver.types import Task
 from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from task_manager import prompts
 from task_manager.acting import Actor
 from task_manager.actions import PlainFormat, format_of, read_state
@@ -34,7 +35,7 @@ from task_manager.settings import MAX_OBSERVATION_CHARS, Configuration, ReplyFor
 from task_manager.state import StateCheck, WorldState
 from task_manager.synthesize import Proposal
 from task_manager.tasks import read_objectives, seed_of, solution_of, write_objectives
-from task_manager.world import Execution, World, WorldClient, execute, open_world
+from task_manager.world import Execution, World, execute, open_world
 
 if TYPE_CHECKING:
     from agentevolver.llm.client import LLM
@@ -48,7 +49,7 @@ SECOND_TEMPERATURE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a proposal: `dropped_by` names the stage that dropped it and is None if it passed.
+    """Verdict on a proposal: `dropped_by` names the stage that dropped it and is None if it passed.
 
     `steps` are the reference solution's as carried out, (action, observation); `check` is its machine check where there
     is one. `executed` says whether it was carried out, and whether the environment said what became of it. `solution`
@@ -75,8 +76,8 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Attempt:
-    """Somebody else's solution: its steps as (action, observation), the actions that were carried out, and why it will
-    not do."""
+    """Somebody else's solution: its steps as (action, observation), the actions that were carried out,
+    and why it will not do."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -84,11 +85,11 @@ class _Attempt:
 
 
 class Verifier:
-    """Verifies proposals; safe for many at once on one event loop."""
+    """Verifier of proposals; safe for many at once on one event loop."""
 
     def __init__(
         self,
-        client: WorldClient,
+        client: Instances,
         llm: LLM,
         fmt: PlainFormat,
         settings: VerificationSettings,
@@ -158,11 +159,17 @@ class Verifier:
         A refusal by mistake loses a good task that the environment carried out, so a refusal is asked again, with other
         draws.
         """
-        tried = None if attempt is None else numbered(attempt)
+        tried = None if attempt is None else prompts.numbered(attempt)
 
         def prompt(room: int | None) -> Messages:
             return prompts.accept(
-                opening, proposal.query, numbered(steps), tried, executed=executed, max_chars=self._max_chars, room=room
+                opening,
+                proposal.query,
+                prompts.numbered(steps),
+                tried,
+                executed=executed,
+                max_chars=self._max_chars,
+                room=room,
             )
 
         try:
@@ -203,7 +210,7 @@ class Verifier:
         tried, finished = _Attempt(), False
         async with open_world(self._client, world, self._format.replay_params(limit)) as (instance_id, _):
             for index in range(limit):
-                left, seen = limit - index, numbered(tried.steps)
+                left, seen = limit - index, prompts.numbered(tried.steps)
 
                 def prompt(room: int | None, left: int = left, seen: prompts.Steps = seen) -> Messages:
                     return prompts.solve(
@@ -293,11 +300,6 @@ def flaw_of(execution: Execution, fmt: PlainFormat) -> str | None:
     return None
 
 
-def numbered(steps: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
-    """Return steps as prompts take them."""
-    return [(index, action, observation) for index, (action, observation) in enumerate(steps)]
-
-
 Tell = Callable[[int, int, int], None]
 
 
@@ -330,7 +332,7 @@ async def recheck(configuration: Configuration, path: Path | None, out: Path | N
 
 
 async def recheck_tasks(
-    client: WorldClient,
+    client: Instances,
     tasks: Sequence[Task],
     env_params: Mapping[str, Any],
     at_once: int,
@@ -354,7 +356,7 @@ async def recheck_tasks(
     return list(await asyncio.gather(*(check(task) for task in tasks)))
 
 
-async def _flaw(client: WorldClient, task: Task, env_params: Mapping[str, Any], fmt: PlainFormat) -> str | None:
+async def _flaw(client: Instances, task: Task, env_params: Mapping[str, Any], fmt: PlainFormat) -> str | None:
     if not fmt.executable:
         return f"the action format of the environment {task.env_type!r} says that its actions must not be repeated"
     actions = solution_of(task)

@@ -24,8 +24,8 @@ TEXT = 200
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One step that went wrong: whose, what was done and what was answered, shortened. `seed` is the id of the world it
-    happened in."""
+    """One step that went wrong: whose, what was done and what was answered, shortened.
+    `seed` is the id of the world it happened in."""
 
     task_id: str
     seed: str
@@ -37,7 +37,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """What a policy is weak in: a tool, and how it goes wrong. `count` is weighted; `seeds` are the worlds that it was
+    """Weakness of a policy: a tool, and how it goes wrong. `count` is weighted; `seeds` are the worlds that it was
     seen in, the latest first, each once; `examples` are its latest steps."""
 
     tool: str

@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from agentevolver.utils.openings import Opening
@@ -22,19 +22,9 @@ from task_manager.state import Change, StateCheck, WorldState, difference
 logger = logging.getLogger(__name__)
 
 
-class WorldClient(Instances, Protocol):
-    """What is used of `env_service.client.AsyncEnvClient`."""
-
-    async def get_tools_info(
-        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-    async def health(self) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True)
 class World:
-    """Where a task happens: the start state of a seed task, without its goal."""
+    """World of a task: the start state of a seed task, without its goal."""
 
     env_type: str
     seed_task_id: str
@@ -43,8 +33,8 @@ class World:
 
 @dataclass(slots=True)
 class Execution:
-    """What came of some actions. `refusals` are (index, why); `left_over` counts the actions after the end of the
-    episode.
+    """Execution of some actions. `refusals` are (index, why);
+    `left_over` counts the actions after the end of the episode.
 
     `told` says whether the environment says of each action what became of it; if not, there are no refusals for want of
     knowledge, and that the episode ended is all that is known of its end. `answer` is the one that was given.
@@ -78,7 +68,7 @@ class Execution:
 
 
 @asynccontextmanager
-async def open_world(client: WorldClient, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
+async def open_world(client: Instances, world: World, params: dict[str, Any]) -> AsyncIterator[tuple[str, Opening]]:
     """Open an instance without a goal; yields its id and opening, and releases it in the end."""
     instance_id = f"{world.seed_task_id}-q-{uuid4().hex}"
     try:
@@ -93,7 +83,7 @@ async def open_world(client: WorldClient, world: World, params: dict[str, Any]) 
             logger.warning("instance %s could not be released, the service will expire it: %s", instance_id, error)
 
 
-async def execute(client: WorldClient, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
+async def execute(client: Instances, world: World, fmt: PlainFormat, actions: Sequence[str]) -> Execution:
     """Carry out actions in a fresh instance, up to the first that is refused or ends the episode."""
     async with open_world(client, world, fmt.replay_params(len(actions))) as (instance_id, opening):
         done = Execution(opening, before=await read_state(client, instance_id))

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks and tests: bash tests/run.sh [all | checks | unit | service | e2e | examples | chaos] [pytest arguments...]
+# Checks and tests: bash tests/run.sh [all | checks | unit | thorough | service | e2e | examples | chaos] [pytest arguments...]
 #   checks   ruff, the rules of imports (pyproject.toml), mypy, and the documentation built with every warning an error
-#   unit     pure functions, no servers
+#   unit     pure functions, no servers, no test that takes as long as half a second, all its cases together
+#   thorough what takes longer: properties over many cases, hostile input by the ten thousand, a plan of every example
 #   service  real servers, processes and Ray on loopback, faults on purpose
 #   e2e      the whole training stack
 #   examples every file of examples/ started for real, two steps each with its sizes made small (not in all; -k NAME for one of them)
@@ -17,11 +18,11 @@ if (($#)) && [[ $1 != -* ]]; then
     shift
 fi
 case $tier in
-    all) parts=(ruff format imports mypy docs unit service e2e) ;;
+    all) parts=(ruff format imports mypy docs unit thorough service e2e) ;;
     checks) parts=(ruff format imports mypy docs) ;;
-    unit | service | e2e | examples | chaos) parts=("$tier") ;;
+    unit | thorough | service | e2e | examples | chaos) parts=("$tier") ;;
     *)
-        echo "unknown part '$tier': all, checks, unit, service, e2e, examples or chaos" >&2
+        echo "unknown part '$tier': all, checks, unit, thorough, service, e2e, examples or chaos" >&2
         exit 2
         ;;
 esac
@@ -41,6 +42,33 @@ agents() {
     PYTHON=$PWD/$bin/python bash tests/agents/setup.sh || echo "the agents of tests/agents could not be installed; their tests fail" >&2
 }
 
+# in_process -n WORKERS "EXPRESSION and" ARGUMENTS...: tests that start nothing. What holds none of them need not be read.
+in_process() {
+    local ignored=(--ignore=tests/e2e --ignore=tests/chaos)
+    "$bin/python" -m pytest -q -p no:schemathesis "$1" "$2" -m "$3 not service and not chaos and not e2e" "${ignored[@]}" "${@:4}"
+}
+
+# The unit tests as two processes of half the files each: what two workers of xdist spend on reading all files twice, and on
+# telling a third process of each test, is a fifth of the time. The first half holds most of what imports torch and verl.
+halves() {
+    local first=(tests/agentevolver --ignore=tests/agentevolver/config) second=(tests/agentevolver/config) folder said
+    for folder in tests/*/; do
+        case $folder in
+            tests/agentevolver/ | tests/e2e/ | tests/chaos/ | tests/__pycache__/) ;;
+            tests/advantage_processor/ | tests/context_manager/) first+=("$folder") ;;
+            *) second+=("$folder") ;;
+        esac
+    done
+    said=$(mktemp)
+    in_process -n 0 "not thorough and" -p no:cacheprovider "${second[@]}" >"$said" 2>&1 &
+    local other=$! verdict=0
+    in_process -n 0 "not thorough and" "${first[@]}" || verdict=1
+    wait "$other" || verdict=1
+    cat "$said"
+    rm -f "$said"
+    return "$verdict"
+}
+
 run() {
     case $1 in
         ruff) "$bin/ruff" check . ;;
@@ -58,8 +86,13 @@ run() {
             rm -rf "$place"
             return "$verdict"
             ;;
-        # What holds no unit test need not be read by both workers.
-        unit) "$bin/python" -m pytest -q -n 2 -m "not service and not chaos and not e2e" --ignore=tests/e2e --ignore=tests/chaos "${@:2}" ;;
+        # Arguments may be files, which no half may widen.
+        unit) if (($# > 1)); then in_process -n 2 "not thorough and" "${@:2}"; else halves; fi ;;
+        thorough)
+            local files=()
+            if (($# == 1)); then mapfile -t files < <(grep -rl --include='test_*.py' '@pytest.mark.thorough' tests); fi
+            in_process -n 2 "thorough and" "${files[@]}" "${@:2}"
+            ;;
         service)
             appworld
             agents

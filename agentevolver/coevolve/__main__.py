@@ -104,8 +104,8 @@ async def carry_out(config: dict[str, Any], settings: Settings, manifest: Manife
 
 
 def _with_memory(settings: Settings) -> LLMSettings:
-    """Return the roles' settings with the run's ledger, and replies kept, so that a run that goes on pays nothing
-    twice."""
+    """Return the roles' settings with the run's ledger, and replies kept,
+    so that a run that goes on pays nothing twice."""
     llm = settings.llm
     return llm.model_copy(
         update={"ledger": settings.usage_ledger, "cache": llm.task_making_cache(settings.experiment_dir)}
@@ -118,8 +118,8 @@ def show(line: str) -> None:
 
 
 class PolicyProposer:
-    """A policy of its own proposes (`agentevolver.coevolve.pool.Proposer`): one episode of the world `propose` a
-    draw."""
+    """A policy of its own proposes (`agentevolver.coevolve.pool.Proposer`):
+    one episode of the world `propose` a draw."""
 
     def __init__(self, player: Player, checkpoint: str) -> None:
         self._player = player

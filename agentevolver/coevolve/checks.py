@@ -1,4 +1,4 @@
-"""What is refused of both trainings of a round before the first one."""
+"""Checks of a round's two trainings, made before the first one."""
 
 from __future__ import annotations
 

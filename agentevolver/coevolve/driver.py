@@ -46,7 +46,7 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True)
 class Parts:
-    """Who does the work of the stages.
+    """Workers of the stages.
 
     `proposer` and `labeller` are made for a round and a checkpoint; `val_tasks` are evaluated, and `questions` are
     theirs; `clusters` gives each of some questions the number of the cluster of those that are like it.
@@ -71,7 +71,7 @@ class _Policies:
 
 
 class Driver:
-    """Drives the rounds of one experiment.
+    """Driver of the rounds of one experiment.
 
     Args:
         config: the resolved configuration, a plain tree.

@@ -1,4 +1,4 @@
-"""What an evaluation says: success by split and level, with its standard error."""
+"""Evaluation of a model: success by split and level, with its standard error."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Share:
 
 
 def level_of(task_id: str) -> int | None:
-    """Return the level of a task whose id says it (`left.5.00012`: the kind, the level, the number); None for other
-    ids."""
+    """Return the level of a task whose id says it (`left.5.00012`: the kind, the level, the number);
+    None for other ids."""
     parts = task_id.split(".")
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal() else None
 
@@ -69,8 +69,8 @@ def share_of(means: Sequence[float]) -> Share:
 
 
 def summarised(records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return, by split, the share of success over all tasks, that of each level, and the mean of tool calls and
-    steps."""
+    """Return, by split, the share of success over all tasks, that of each level,
+    and the mean of tool calls and steps."""
     splits: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
         splits[str(record["split"])].append(record)

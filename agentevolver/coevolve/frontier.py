@@ -28,7 +28,7 @@ from task_manager.graders.registry import GraderContext
 
 
 class FrontierGrader:
-    """Grades the episodes of the environment `propose`; for one event loop.
+    """Grader of the episodes of the environment `propose`; for one event loop.
 
     A proposal's label is its gate's (`coevolve.gate`; under `judge`, which nobody is asked for here, the vote), and p
     the share of `executor.k` episodes that gave it: 0 where they leave no label. A proposal whose program gives none is

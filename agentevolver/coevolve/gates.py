@@ -1,4 +1,4 @@
-"""Which proposals become tasks, and by whose label.
+"""Gates: which proposals become tasks, and by whose label.
 
 `executed`: the value that the proposal's program gave; votes have no say in it. `agree`: a value that two of the vote,
 the proposer's own answer and the program give. `judge`: the answer of a judge. `vote`: the most frequent answer of the

@@ -1,4 +1,4 @@
-"""What becomes of a proposal: its program is run in the world that it is for, the frozen executor is measured on it,
+"""Labels of proposals: a proposal's program is run in the world that it is for, the frozen executor is measured on it,
 and the gate decides."""
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class GateLabeller:
         self._judge = judge
 
     async def label(self, proposal: Proposal, name: str) -> Judged:
-        """Run, measure and judge a proposal. What has no label by the gate's rule is not measured: that would cost
-        `label_k` episodes.
+        """Run, measure and judge a proposal. What has no label by the gate's rule is not measured:
+        that would cost `label_k` episodes.
 
         Raises:
             PlayerError: it could not be measured.

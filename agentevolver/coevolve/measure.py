@@ -11,8 +11,8 @@ from agentevolver.types import Task
 
 
 def task_of(proposal: Proposal, world: str, answer: str | None = None) -> Task:
-    """Return a proposal as a task of the world that it is for, graded by `answer`; without one all its episodes are
-    graded 0.
+    """Return a proposal as a task of the world that it is for, graded by `answer`;
+    without one all its episodes are graded 0.
 
     Raises ValueError for a proposal that was refused.
     """
@@ -23,7 +23,7 @@ def task_of(proposal: Proposal, world: str, answer: str | None = None) -> Task:
 
 
 class Measurer:
-    """Measures proposals; safe for many at once on one event loop.
+    """Measurer of proposals; safe for many at once on one event loop.
 
     Args:
         player: plays the executor.

@@ -1,4 +1,4 @@
-"""What is different in the configuration of a round's two trainings, by the full names of the keys."""
+"""Overlays: what is different in the configuration of a round's two trainings, by the full names of the keys."""
 
 from __future__ import annotations
 

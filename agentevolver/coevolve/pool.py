@@ -42,7 +42,7 @@ class Proposer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of a proposal: kept or dropped, what it was measured to be, and what its program gave (None where it
+    """Fate of a proposal: kept or dropped, what it was measured to be, and what its program gave (None where it
     was not measured or run)."""
 
     verdict: Kept | Dropped
@@ -51,7 +51,7 @@ class Judged:
 
 
 class Labeller(Protocol):
-    """Who finds out what a proposal is worth, with the frozen executor."""
+    """Labeller: who finds out what a proposal is worth, with the frozen executor."""
 
     async def label(self, proposal: Proposal, name: str) -> Judged:
         """Run the proposal's program, measure it and put it through the gate.

@@ -1,5 +1,5 @@
-"""The proposer's whole reward, of a step's batch: what `FrontierGrader` found out of each proposal, less what the batch
-repeats."""
+"""The proposer's whole reward, of a step's batch: what `FrontierGrader` found out of each proposal,
+less what the batch repeats."""
 
 from __future__ import annotations
 

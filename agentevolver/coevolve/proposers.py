@@ -1,5 +1,5 @@
-"""Language models in rounds: the role `proposer`, which writes tasks in the place of a policy, and the judge, which
-labels them.
+"""Language models in rounds: the role `proposer`, which writes tasks in the place of a policy,
+and the judge, which labels them.
 
 What a proposer writes is read by the environment `propose`, as a policy's proposals are, so that it is refused by the
 same names.

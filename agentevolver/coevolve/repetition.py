@@ -1,4 +1,5 @@
-"""How much of a batch of proposals is like each of them: clusters by BLEU, exactly, of 2,048 texts in a second or two.
+"""Repetition, how much of a batch of proposals is like each of them:
+clusters by BLEU, exactly, of 2,048 texts in a second or two.
 
 The similarity of texts i < j is sentence BLEU-4 with i as the hypothesis and j as the reference: tokens between white
 space, uniform weights, 0.1 in the place of a count of 0 (Chen and Cherry's smoothing 1), 0 if no token is shared. Their
@@ -58,8 +59,8 @@ def linked(apart: Floats) -> list[int]:
 
 
 def clusters(texts: Sequence[str]) -> list[int]:
-    """Return the number of each text's cluster (B), counted by first appearance; the order of the texts is that of the
-    batch."""
+    """Return the number of each text's cluster (B), counted by first appearance;
+    the order of the texts is that of the batch."""
     return linked(distances(texts)) if len(texts) > 1 else [0] * len(texts)
 
 
@@ -74,8 +75,8 @@ def shares(texts: Sequence[str]) -> list[float]:
 
 
 def _table(tokens: Sequence[Sequence[str]], n: int) -> csr_array:
-    """Return (B, G): a column of ones for the first occurrence of an n-gram in a text, another for the second, and so
-    on.
+    """Return (B, G): a column of ones for the first occurrence of an n-gram in a text,
+    another for the second, and so on.
 
     The product of two rows is the number of n-grams that they share, each counted as often as in the poorer.
     """

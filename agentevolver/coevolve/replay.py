@@ -1,5 +1,5 @@
-"""What an executor is trained on in a round: the round's own tasks, and some of the earlier rounds', so that it does
-not forget what it could do."""
+"""Replay, what an executor is trained on in a round: the round's own tasks, and some of the earlier rounds',
+so that it does not forget what it could do."""
 
 from __future__ import annotations
 

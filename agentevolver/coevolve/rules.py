@@ -1,4 +1,4 @@
-"""When rounds stop, and which one was the best; functions of the manifest alone."""
+"""Rules of rounds: when they stop, and which one was the best; functions of the manifest alone."""
 
 from __future__ import annotations
 

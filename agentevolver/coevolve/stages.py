@@ -70,8 +70,8 @@ async def draw(pool: Pool, draws: Sequence[Draw], proposer: Proposer, checkpoint
 
 
 async def label(pool: Pool, labeller: Labeller, k: int, executor: str, tell: Tell) -> None:
-    """Find out what becomes of the proposals that were drawn: those that were refused, duplicates, and the others by
-    the labeller.
+    """Find out what becomes of the proposals that were drawn:
+    those that were refused, duplicates, and the others by the labeller.
 
     Raises:
         TrainingFailed: the episodes of too many proposals could not be played.

@@ -36,7 +36,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True)
 class Training:
-    """What is to be trained.
+    """Training that is asked for.
 
     `name` says it to a person (`round 2 solver`); `overlay` holds the keys, by their full names, in which its
     configuration differs from the run's; the weights begin at `start`, a folder in Hugging Face's form or a name on its
@@ -54,7 +54,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a training: the folder of the weights in Hugging Face's form, and its steps' metrics."""
+    """Result of a training: the folder of the weights in Hugging Face's form, and its steps' metrics."""
 
     checkpoint: str
     steps: list[dict[str, Any]] = field(default_factory=list)

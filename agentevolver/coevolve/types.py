@@ -1,4 +1,5 @@
-"""What passes between the stages of a round: a proposal, what a frozen executor made of it, and whether it is kept."""
+"""Values that pass between the stages of a round:
+a proposal, what a frozen executor made of it, and whether it is kept."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What k episodes of the frozen executor made of a task.
+    """Measurement of a task: what k episodes of the frozen executor made of it.
 
     `answers` has k entries, None where an episode ended without an answer; `calls` the tool calls carried out in each.
     `label` is the answer that counts as right ("" if there is none), `p` the share of all k episodes that gave it,

@@ -1,2 +1,2 @@
-"""Command lines that need an experiment's configuration and a manager: `python -m task_manager`, `python -m
-experience_manager`."""
+"""Command lines that need an experiment's configuration and a manager:
+`python -m task_manager`, `python -m experience_manager`."""

@@ -1,5 +1,5 @@
-"""Command line of the experience manager. Imports what a command needs only when it runs, so that `--help` answers at
-once.
+"""Command line of the experience manager. Imports what a command needs only when it runs,
+so that `--help` answers at once.
 
 Exit status: 0 done, 1 it failed (one line says why), 2 the configuration is wrong, 130 interrupted.
 """

@@ -98,8 +98,8 @@ def _word(word: str, *, is_file: bool) -> str:
 
 
 def check_agent(settings: AgentSettings, *, template: str, flow: str, observation_role: str | None) -> None:
-    """Refuse keys that contradict one another, or that nothing would read beside an agent of the user's; raises
-    ConfigError."""
+    """Refuse keys that contradict one another, or that nothing would read
+    beside an agent of the user's; raises ConfigError."""
     if settings.agent_function is not None and settings.agent_command is not None:
         raise ConfigError(f"{SECTION}.agent_function and {SECTION}.agent_command are both set: remove one of them")
     if not settings.is_served:

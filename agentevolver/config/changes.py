@@ -1,4 +1,4 @@
-"""What makes two configurations differ, key by key.
+"""Differences of two configurations, key by key.
 
 One experiment has one configuration. Two configurations differ where a key that decides what is learned, on what, or
 how it is measured has two values. Keys that only say how long, how fast, where and how often are left out (`NEUTRAL`);

@@ -193,8 +193,8 @@ def _check_references(config: DictConfig, layers: Sequence[Mapping[str, Any]]) -
 
 
 def _preset(experiment: Mapping[str, Any], command_line: Mapping[str, Any]) -> Preset:
-    """Return the preset of the experience manager that the layers choose; one that does not exist is refused later, by
-    name."""
+    """Return the preset of the experience manager that the layers choose;
+    one that does not exist is refused later, by name."""
     chosen = select(command_line, "exp_manager.preset") or select(experiment, "exp_manager.preset")
     return chosen if chosen in PRESETS else "default"
 
@@ -205,8 +205,8 @@ def from_config(config: DictConfig) -> Settings:
 
 
 def for_verl(config: DictConfig) -> DictConfig:
-    """Return a resolved copy for verl: sections that it reads into dataclasses hold its keys alone, ours stand in
-    `agentevolver`."""
+    """Return a resolved copy for verl: sections that it reads into dataclasses hold its keys alone,
+    ours stand in `agentevolver`."""
     copy: DictConfig = OmegaConf.create(OmegaConf.to_container(config, resolve=True))  # type: ignore[assignment]
     for field in RolloutSettings.model_fields:
         section, _, key = place_of(f"rollout.{field}").rpartition(".")
@@ -253,8 +253,8 @@ def _typed(config: DictConfig) -> Settings:
 
 
 def _gather(config: DictConfig) -> dict[str, Any]:
-    """Return what `Settings` is made of. Only that is resolved: to resolve verl's own keys too takes ten times as
-    long."""
+    """Return what `Settings` is made of. Only that is resolved:
+    to resolve verl's own keys too takes ten times as long."""
     tree: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         section = field.annotation

@@ -16,7 +16,7 @@ class _Section(BaseModel):
 
 
 class ProposerSettings(_Section):
-    """Who proposes, and how it is trained."""
+    """Settings of the proposer: who it is, and how it is trained."""
 
     by: Literal["policy", "role"] = Field(
         "policy", description="who proposes: a policy of its own, or the model of the role `proposer`"
@@ -36,7 +36,7 @@ class ProposerSettings(_Section):
 
 
 class ExecutorSettings(_Section):
-    """How the executor is trained and measured."""
+    """Settings of the executor: how it is trained and measured."""
 
     steps: int = Field(15, ge=1, description="training steps of the executor in a round")
     k: int = Field(8, ge=2, description="episodes of the frozen executor that a proposal's reward is measured by")
@@ -73,7 +73,7 @@ class AdpoSettings(_Section):
 
 
 class StopSettings(_Section):
-    """When the rounds end early, the best one's executor being kept."""
+    """Early end of the rounds: when it comes, the best one's executor being kept."""
 
     label_drop: float | None = Field(
         0.15, gt=0, description="fall from round to round of the share of tasks whose vote is the executed answer"

@@ -1,4 +1,4 @@
-"""What a configuration of rounds may not say: what does not go together with them, and keys that they would not read.
+"""Checks of a configuration of rounds: what does not go together with them, and keys that they would not read.
 
 Looked at where the layers are composed; the trainings of a round have configurations of their own, made from this one.
 """

@@ -1,4 +1,5 @@
-"""What only the whole of a configuration can refuse: keys that are right each by itself, and not together."""
+"""Cross-checks, which only the whole of a configuration can make:
+keys that are right each by itself, and not together."""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ def check_settings(settings: Settings, config: DictConfig) -> None:
 
 
 def _check_rollout(rollout: RolloutSettings) -> None:
-    """Refuse keys that the chosen template or flow would not read; a class of the user's own says itself which ones it
-    reads."""
+    """Refuse keys that the chosen template or flow would not read;
+    a class of the user's own says itself which ones it reads."""
     if rollout.sample_choice is not None and rollout.max_samples_per_trajectory is None:
         raise ConfigError(
             f"{place_of('rollout.sample_choice')} has no effect without max_samples_per_trajectory: set that, or "

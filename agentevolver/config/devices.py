@@ -1,4 +1,4 @@
-"""Which device group a run takes, and what a group reads off the machine. Asks the file system and package metadata;
+"""Device groups: which one a run takes, and what it reads off the machine. Asks the file system and package metadata;
 nothing is imported.
 
 `device: auto` takes `cpu` where no NVIDIA driver is at hand. Where one is, it takes `cuda_small`, the shipped seed
@@ -38,8 +38,8 @@ def has_gpu() -> bool:
 
 
 def visible_gpus() -> int:
-    """Return how many GPUs a CUDA program started now would see; at least 1, so that a GPU's configuration composes
-    anywhere."""
+    """Return how many GPUs a CUDA program started now would see;
+    at least 1, so that a GPU's configuration composes anywhere."""
     files = len(_device_files())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -84,8 +84,8 @@ def gpus_of(frozen: int, training: int) -> tuple[str, str] | None:
 
 
 def attention() -> str:
-    """Return the attention of the groups for GPUs: flash-attn's where that package is installed, else torch's own
-    varlen kernel."""
+    """Return the attention of the groups for GPUs: flash-attn's where that package is installed,
+    else torch's own varlen kernel."""
     try:
         metadata.version("flash-attn")
     except metadata.PackageNotFoundError:
@@ -106,8 +106,8 @@ def automatic(model: Any, environment: Any) -> Device:
 
 
 def attention_problem(value: Callable[[str], Any]) -> str | None:
-    """Return why `torch_varlen` cannot compute what a configuration asks for, in one line; None where it can, or is not
-    chosen.
+    """Return why `torch_varlen` cannot compute what a configuration asks for, in one line;
+    None where it can, or is not chosen.
 
     Args:
         value: returns what stands at a dotted path of the configuration.
@@ -131,8 +131,8 @@ def attention_problem(value: Callable[[str], Any]) -> str | None:
 
 
 def prefill_problem(value: Callable[[str], Any]) -> str | None:
-    """Return why vLLM could not prefill what a configuration lets it be asked, in one line; None where it can. `value`
-    as above.
+    """Return why vLLM could not prefill what a configuration lets it be asked, in one line;
+    None where it can. `value` as above.
 
     On a CPU its generators, one for each request, cannot be set back, as they are after a part of a prompt: its engine
     would end.

@@ -1,5 +1,5 @@
-"""The loss modes that a run may have (`actor_rollout_ref.actor.policy_loss.loss_mode`), and what is refused beside
-them.
+"""The loss modes that a run may have (`actor_rollout_ref.actor.policy_loss.loss_mode`),
+and what is refused beside them.
 
 Free of torch, so that a mistake is answered before anything is loaded.
 """

@@ -1,5 +1,5 @@
-"""What single packages need of a configuration: their own sections and the neighbours', out of an experiment or a file
-of sections.
+"""Parts of a configuration that single packages need: their own sections and the neighbours',
+out of an experiment or a file of sections.
 
 `--conf` reads an experiment as the launcher does, `--config` the resolved configuration of a run, `--settings` a yaml
 with the sections that the package reads alone. A key that is not known is refused with a ConfigError of one line.
@@ -31,8 +31,8 @@ def from_settings_file(path: Path, overrides: Sequence[str] = ()) -> Questioning
 
 
 def from_experiment(path: Path, overrides: Sequence[str] = (), environment: str | None = None) -> Questioning:
-    """Read an experiment as the launcher does, of several environments the named one's part; raises ConfigError with
-    one line."""
+    """Read an experiment as the launcher does, of several environments the named one's part;
+    raises ConfigError with one line."""
     settings = load(path, list(overrides)).settings
     names = settings.env_service.env_types
     if environment is None and settings.env_service.is_mixture:

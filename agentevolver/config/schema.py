@@ -29,7 +29,7 @@ from agentevolver.utils.names import one_of
 from context_manager.settings import ContextLimits, ContextSettings
 from env_service.feedback import FEEDBACK
 from experience_manager.settings import PRESETS, ExperienceSettings
-from task_manager.settings import TaskManagerSettings
+from task_manager.settings import ServiceAccess, Splits, TaskManagerSettings
 
 # What the built-in teacher can play roles for; of the long variant it can only keep an agent's notes.
 TEACHER_ENVIRONMENTS = ("pocket",)
@@ -110,7 +110,7 @@ class Environment:
         return {**params, FEEDBACK: "plain"} if validation and FEEDBACK in params else params
 
 
-class EnvServiceSettings(Section):
+class EnvServiceSettings(ServiceAccess, Section):
     """The section `env_service`."""
 
     env_type: str | dict[str, float] = Field(
@@ -124,23 +124,9 @@ class EnvServiceSettings(Section):
         "train_split, train_filter, val_splits, val_filter, each in the place of the key of that name; and "
         "native_tools, false where its agents are to act by text although tool_format is set",
     )
-    env_url: str = Field(
-        "http://127.0.0.1:8080",
-        pattern=r"^https?://[^/]+(/.*)?$",
-        description="the service; the launcher starts one if the address is local and none answers",
-    )
-    external: bool = Field(
-        False,
-        description="use the service at env_url, whoever has started it, and start none; an address elsewhere is "
-        "external anyway",
-    )
-    env_params: dict[str, Any] = Field(
-        default_factory=dict, description="passed to every episode's create; the environment says which keys it knows"
-    )
     val_env_params: dict[str, Any] = Field(
         default_factory=dict, description="replaces keys of env_params in validation"
     )
-    timeout_s: float = Field(300, gt=0, description="seconds one call may take")
     unavailable_timeout_s: float = Field(
         120, ge=0, description="seconds to wait for a service that does not answer, before a rollout is given up"
     )
@@ -319,8 +305,8 @@ class WatchdogSettings(Section):
 
 
 class RetentionSettings(Section):
-    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need. Null: all
-    of it."""
+    """The section `retention`: how much a long run keeps of what neither a resume nor the page's curves need.
+    Null: all of it."""
 
     plain_steps: int | None = Field(
         100, ge=1, description="newest files of trajectories/, validation/, samples/ that are not compressed"
@@ -334,21 +320,17 @@ class RetentionSettings(Section):
     )
 
 
-class DataSettings(Section):
+class DataSettings(Splits, Section):
     """Our keys of `data`, and the seed."""
 
     seed: int = Field(1, ge=0, description="the run's seed: the order of the tasks, and what every rollout samples")
 
-    train_split: str = Field("train", description="the environment's split that is trained on")
-    train_filter: dict[str, Any] = Field(
-        default_factory=dict, description="passed to the environment when it lists its tasks"
-    )
-    val_splits: list[str] = Field(
-        default_factory=lambda: ["dev"],
-        min_length=1,
-        description="the splits that are validated on, each reported apart",
-    )
-    val_filter: dict[str, Any] = Field(default_factory=dict, description="the same for val_splits")
+    @field_validator("val_splits")
+    @classmethod
+    def _some(cls, splits: list[str]) -> list[str]:
+        if not splits:
+            raise ValueError("at least one split is validated on")
+        return splits
 
 
 class SizeSettings(Section):

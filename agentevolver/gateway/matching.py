@@ -93,8 +93,8 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a request goes on from: a chain, and the place of a turn on it; `again`: the turn's own request is asked
-    once more."""
+    """Match of a request: where it goes on from: a chain, and the place of a turn on it; `again`:
+    the turn's own request is asked once more."""
 
     chain: Chain
     place: int

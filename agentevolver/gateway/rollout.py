@@ -46,7 +46,7 @@ _STOPS = {
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What an agent may ask for: `calls` of a rollout, `sampled_tokens` in all of them together (None: as the context
+    """Limits of an agent's calls: `calls` of a rollout, `sampled_tokens` in all of them together (None: as the context
     has room), and how many times in a row the engine may fail before the rollout ends as `llm_error`."""
 
     calls: int = 200
@@ -231,8 +231,8 @@ class GatewayRollout:
         ]
 
     def samples(self) -> list[TrainingSample]:
-        """Return the training samples, in the order of their first calls; `dropped` then counts those left out, by
-        name."""
+        """Return the training samples, in the order of their first calls;
+        `dropped` then counts those left out, by name."""
         recorder = SnapshotRecorder()
         last: dict[Chain, Snapshot] = {}
         for step, (chain, turn) in enumerate(self._turns()):

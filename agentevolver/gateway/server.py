@@ -50,8 +50,9 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where an agent reaches the policy: OpenAI's clients at `base_url`, Anthropic's at `root_url`, both with
-    `api_key` (any key does: the address alone is the credential); `model` is the name to ask for (any name does)."""
+    """Endpoint at which an agent reaches the policy: OpenAI's clients at `base_url`, Anthropic's at `root_url`, both
+    with `api_key` (any key does: the address alone is the credential); `model` is the name to ask for (any name
+    does)."""
 
     base_url: str
     api_key: str = field(repr=False)
@@ -70,7 +71,7 @@ class _Open:
 
 
 class GatewayServer:
-    """Serves rollouts to their agents; for one event loop.
+    """Server of rollouts to their agents; for one event loop.
 
     Args:
         host: address to bind, of this machine.

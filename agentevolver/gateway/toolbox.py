@@ -20,8 +20,8 @@ MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Toolbox:
-    """A list of tools: as it is read, and the renderer whose chat template is given it. A rollout has one object for
-    each list."""
+    """A list of tools: as it is read, and the renderer whose chat template is given it.
+    A rollout has one object for each list."""
 
     specs: tuple[ToolSpec, ...]
     renderer: ChatRenderer

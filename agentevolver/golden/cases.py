@@ -24,8 +24,8 @@ _PREDICATES = ("some", "every", "none", "is_", "between", "count")
 
 
 class Check(BaseModel):
-    """One predicate on the values at a place of a reply. Texts are searched with regular expressions, whatever the
-    case.
+    """One predicate on the values at a place of a reply.
+    Texts are searched with regular expressions, whatever the case.
 
     `at` is a path of keys and indices with dots between them, `*` for all entries of a list; without it, the reply is
     the one value.

@@ -43,7 +43,7 @@ _UNKNOWN_WORLD = EnvProfile.model_validate(
 
 
 class GoldenAsker:
-    """Asks a language model's roles the cases; safe for many at once on one event loop."""
+    """Asker of a language model's roles; safe for many at once on one event loop."""
 
     def __init__(self, llm: LLM, reply_format: ReplyFormat = "text", max_chars: int = MAX_OBSERVATION_CHARS) -> None:
         """Take the models, and how explorer and verifier reply (`task_manager.reply_format`; `tools` are asked as
@@ -63,12 +63,12 @@ class GoldenAsker:
         }
 
     async def ask(self, case: Case, seed: int = 0) -> Any:
-        """Return what a role replies, as JSON-ready data; raises LLMError. Another `seed` is another reply, also with a
-        cache."""
+        """Return what a role replies, as JSON-ready data; raises LLMError.
+        Another `seed` is another reply, also with a cache."""
         return await self._ways.get(case.asked, self._distil)(case, seed)
 
     async def _act(self, case: Case, seed: int) -> Any:
-        steps, left, chars, form = numbered(case.steps), case.steps_left, self._max_chars, self._format
+        steps, left, chars, form = prompts.numbered(case.steps), case.steps_left, self._max_chars, self._format
 
         def prompt(room: int | None) -> Messages:
             if case.role is Role.VERIFIER:
@@ -91,7 +91,7 @@ class GoldenAsker:
     async def _tasks(self, case: Case, seed: int) -> Any:
         def prompt(room: int | None) -> Messages:
             return prompts.synthesise(
-                *(case.opening, profile_of(case) or _UNKNOWN_WORLD, "", numbered(case.steps)),
+                *(case.opening, profile_of(case) or _UNKNOWN_WORLD, "", prompts.numbered(case.steps)),
                 existing=case.existing,
                 count=case.count,
                 max_chars=self._max_chars,
@@ -104,18 +104,18 @@ class GoldenAsker:
     async def _profile(self, case: Case, seed: int) -> Any:
         def prompt(room: int | None) -> Messages:
             return prompts.draft_profile(
-                case.opening, case.tools, numbered(case.steps), max_chars=self._max_chars, room=room
+                case.opening, case.tools, prompts.numbered(case.steps), max_chars=self._max_chars, room=room
             )
 
         reply = await self._asker.structured(Role.SYNTHESISER, prompt, EnvProfile, temperature=0.3, seed=seed)
         return reply.model_dump()
 
     async def _accept(self, case: Case, seed: int) -> Any:
-        attempt = None if case.attempt is None else numbered(case.attempt)
+        attempt = None if case.attempt is None else prompts.numbered(case.attempt)
 
         def prompt(room: int | None) -> Messages:
             return prompts.accept(
-                case.opening, case.task, numbered(case.steps), attempt, max_chars=self._max_chars, room=room
+                case.opening, case.task, prompts.numbered(case.steps), attempt, max_chars=self._max_chars, room=room
             )
 
         reply = await self._asker.structured(Role.JUDGE, prompt, AcceptReply, temperature=0.0, seed=seed)
@@ -123,7 +123,7 @@ class GoldenAsker:
 
     async def _grade(self, case: Case, seed: int) -> Any:
         def prompt(room: int | None) -> Messages:
-            steps = numbered(case.steps)
+            steps = prompts.numbered(case.steps)
             return prompts.grade(
                 case.opening, case.task, steps, reference=case.reference, mean_and_target=None, room=room
             )
@@ -167,13 +167,15 @@ class GoldenAsker:
             "golden_0",
             case.opening,
             case.task,
-            tuple(numbered(case.steps)),
+            tuple(prompts.numbered(case.steps)),
             float(case.success),
             case.success,
         )
         shown = [Experience(advice.when_to_use, advice.content) for advice in case.experiences]
         if kind in ("success", "failure", "comparative"):
-            other = Attempt("golden", "golden_1", case.opening, case.task, tuple(numbered(case.worse)), 0.0, False)
+            other = Attempt(
+                "golden", "golden_1", case.opening, case.task, tuple(prompts.numbered(case.worse)), 0.0, False
+            )
             messages = asked.compare(one, other, 3, limits) if kind == "comparative" else asked.extract(one, 3, limits)
             return (await self._llm.structured(Role.SUMMARISER, messages, asked.Proposals, seed=seed)).model_dump()
         if kind == "validate":
@@ -183,11 +185,6 @@ class GoldenAsker:
         schema = asked.Order if kind == "rerank" else asked.Rewritten
         messages = (asked.rerank if kind == "rerank" else asked.rewrite)(case.opening, case.task, shown)
         return (await self._llm.structured(Role.SUMMARISER, messages, schema, seed=seed)).model_dump()
-
-
-def numbered(steps: list[tuple[str, str]]) -> list[tuple[int, str, str]]:
-    """Return steps as prompts take them."""
-    return [(index, action, observation) for index, (action, observation) in enumerate(steps)]
 
 
 def profile_of(case: Case) -> EnvProfile | None:
@@ -217,8 +214,8 @@ class Answered:
 
 @dataclass(slots=True)
 class Quality:
-    """Everything that was answered; `skipped` names cases that a role could not be asked. Metrics are
-    `LLM.metrics()`."""
+    """Everything that was answered; `skipped` names cases
+    that a role could not be asked. Metrics are `LLM.metrics()`."""
 
     answered: list[Answered] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -266,8 +263,8 @@ async def _answered(asker: GoldenAsker, case: Case, seed: int) -> Answered:
 
 
 def print_quality(quality: Quality, *, least: float, failures: int = 20) -> int:
-    """Print the tables and what failed; returns the exit status: 0 if every role that was asked has at least the share
-    `least`."""
+    """Print the tables and what failed; returns the exit status:
+    0 if every role that was asked has at least the share `least`."""
     console = Console()
     checks = Table("role", "check", "held", "share")
     order = [role.value for role in Role]

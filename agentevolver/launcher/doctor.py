@@ -25,7 +25,7 @@ SHM = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, what was found, and whether a start would fail because of it."""
+    """Check of a machine: what was looked at, what was found, and whether a start would fail because of it."""
 
     name: str
     found: str

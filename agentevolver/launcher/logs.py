@@ -63,8 +63,8 @@ def unintended_exits(temp_dir: Path) -> dict[str, str]:
 
 
 def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> int:
-    """Copy the last of each failed worker's streams to `target`, as ACTOR-PID.err and .out; returns how many files were
-    written.
+    """Copy the last of each failed worker's streams to `target`, as ACTOR-PID.err and .out;
+    returns how many files were written.
 
     Args:
         exits: what `unintended_exits` returned.
@@ -94,8 +94,8 @@ def keep_worker_logs(temp_dir: Path, exits: Mapping[str, str], target: Path) -> 
 
 
 def last_words(path: Path, *, anyway: bool = False) -> bytes | None:
-    """The end of a stream with its last traceback, KEPT_BYTES at most; None where there is no traceback, or nothing at
-    all.
+    """The end of a stream with its last traceback, KEPT_BYTES at most;
+    None where there is no traceback, or nothing at all.
 
     Args:
         anyway: return the end of a stream without a traceback too.
@@ -157,7 +157,7 @@ def rotate(log: Path, size: int, piece: Path) -> bool:
 
 
 class LogKeeper:
-    """Keeps an experiment's logs, and the files of Ray's workers while a run goes on, within bounds.
+    """Keeper of an experiment's logs, and of the files of Ray's workers while a run goes on, within bounds.
 
     Args:
         logs: the experiment's folder of logs; `workers/<run>/` in it holds what was kept of Ray's, of as many runs as a

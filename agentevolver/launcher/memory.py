@@ -1,5 +1,5 @@
-"""Memory estimate of a GPU, from a model's config.json and the configuration: while the policy learns, and while it is
-rolled out.
+"""Memory estimate of a GPU, from a model's config.json and the configuration:
+while the policy learns, and while it is rolled out.
 
 States (parameters, gradients, Adam's two moments) are exact, activations are the formula below, measured on Qwen2 of
 0.5 and 1.5 B with torch's flash attention: a layer keeps 2 x (11 hidden + 4 intermediate) bytes of each token in bf16

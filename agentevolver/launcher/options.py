@@ -1,5 +1,5 @@
-"""Arguments of the launcher, parsed and checked. Imports the standard library alone, so that `--help` answers at
-once."""
+"""Arguments of the launcher, parsed and checked.
+Imports the standard library alone, so that `--help` answers at once."""
 
 from __future__ import annotations
 

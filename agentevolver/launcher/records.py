@@ -126,7 +126,7 @@ class UnreadableRecord:
 
 @dataclass(frozen=True)
 class Cleared:
-    """What was cleared away of a run; `shared_memory` in bytes."""
+    """Remains of a run that were cleared away; `shared_memory` in bytes."""
 
     processes: int = 0
     shared_memory: int = 0

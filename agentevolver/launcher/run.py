@@ -52,7 +52,8 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Tee:
-    """Copies a child's output to a file and the console; `out` and `err` are the descriptors that the child writes to.
+    """Copier of a child's output to a file and the console;
+    `out` and `err` are the descriptors that the child writes to.
 
     A thread of its own copies, so that a console which blocks (a paused terminal, a pager) holds up the job's output
     and not the watching of the services. A console that is closed is given up; the file is written on.

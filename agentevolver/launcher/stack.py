@@ -1,5 +1,5 @@
-"""Service descriptions: the Ray head, the environment service, the teacher, the page, and services of the user's own
-from .env.
+"""Service descriptions: the Ray head, the environment service, the teacher, the page,
+and services of the user's own from .env.
 
 A description is data; making one starts nothing.
 """
@@ -239,8 +239,8 @@ def teacher_service(
 
 
 def player_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]) -> tuple[str, ServiceSpec]:
-    """Describe the server of frozen policies, on the first free port from its URL's on; returns its URL with that port
-    too.
+    """Describe the server of frozen policies, on the first free port from its URL's on;
+    returns its URL with that port too.
 
     Args:
         config: where the run's configuration is written.
@@ -303,8 +303,8 @@ def health_url(env_url: str) -> str:
 
 
 def experience_service(url: str, config: Path, *, logs: Path, env: Mapping[str, str]) -> ServiceSpec:
-    """Describe our experience service at a local URL, with the settings of the run whose configuration is written to
-    `config`.
+    """Describe our experience service at a local URL,
+    with the settings of the run whose configuration is written to `config`.
 
     Raises:
         UsageError: a service cannot be started at this URL.

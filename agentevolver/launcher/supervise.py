@@ -150,7 +150,7 @@ PROGRESS_EVERY_S = 15.0
 
 
 class State(Enum):
-    """Where a service is in its life."""
+    """State of a service in its life."""
 
     NEW = "not started"
     STARTING = "starting"

@@ -1,5 +1,5 @@
-"""Language models that help in training: the roles, each served by an OpenAI-compatible endpoint. docs/llm.md describes
-them.
+"""Language models that help in training: the roles,
+each served by an OpenAI-compatible endpoint. docs/llm.md describes them.
 
 The client is imported when it is first asked for: its libraries take seconds, and a configuration is checked without
 them.

@@ -47,8 +47,8 @@ class Asker:
         self._room: dict[Role, int] = {}
 
     async def structured(self, role: Role, prompt: Prompt, schema: type[M], **sampling: Any) -> M:
-        """Return the reply as `schema`; raises LLMError, and LLMContextOverflow only if the prompt cannot be trimmed
-        far enough."""
+        """Return the reply as `schema`; raises LLMError,
+        and LLMContextOverflow only if the prompt cannot be trimmed far enough."""
         return await self._asked(
             role, prompt, sampling, lambda messages, drawn: self._llm.structured(role, messages, schema, **drawn)
         )

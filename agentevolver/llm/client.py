@@ -321,8 +321,8 @@ class LLM:
         return known
 
     def _server(self, settings: EndpointSettings, served: ServedModel) -> Server:
-        """Return what is known of a server, which all its roles share; what is not ours is shared with other processes
-        too."""
+        """Return what is known of a server, which all its roles share;
+        what is not ours is shared with other processes too."""
         account = account_of(served.base_url, served.api_key)
         if account not in self._servers:
             path = None if settings.base_url in SEEDED else default_path()

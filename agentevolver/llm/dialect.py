@@ -43,8 +43,8 @@ OMITTABLE = OPENAI_SAMPLING | EXTRA_SAMPLING | {"tools"}
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A preset: what is never sent, what the limit on the reply is called, how thinking is set, which response formats
-    there are."""
+    """A preset: what is never sent, what the limit on the reply is called, how thinking is set,
+    which response formats there are."""
 
     name: str
     omit: frozenset[str] = frozenset()
@@ -271,8 +271,8 @@ def learn(text: str, named: object, plain: Mapping[str, Any], extra: Mapping[str
 
 
 def _is_named(name: str, text: str) -> bool:
-    """Whether a text speaks of a parameter; one that is an English word too must be quoted, or be called a
-    parameter."""
+    """Whether a text speaks of a parameter; one that is an English word too must be quoted,
+    or be called a parameter."""
     if "_" in name:
         return bool(re.search(rf"(?<![\w.]){name}(?!\w)", text))
     called = r"(?:parameters?|arguments?|supplied|property|fields?|name|inputs?):? *"

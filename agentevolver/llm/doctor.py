@@ -46,8 +46,8 @@ class Sum(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of the check of one endpoint; `works` is whether text and JSON come from it, or it is not there to be
-    asked yet.
+    """Result of the check of one endpoint; `works` is whether text and JSON come from it,
+    or it is not there to be asked yet.
 
     `text`, `json`, `tools`, `seed` and `response_format` are `yes`, `no`, `left out` (not sent, since the dialect, the
     configuration or a refusal says so) or `-` (not asked). `problems` and `facts` are lines.

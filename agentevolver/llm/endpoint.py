@@ -89,8 +89,8 @@ class Endpoint:
 
     @property
     def context_limit(self) -> int | None:
-        """The most tokens that prompt and reply may take: as set, or as an error has named it; None if neither is
-        known."""
+        """The most tokens that prompt and reply may take: as set, or as an error has named it;
+        None if neither is known."""
         known = (self.learnt.context_limit, self.settings.context_limit)
         return min((limit for limit in known if limit is not None), default=None)
 
@@ -100,8 +100,8 @@ class Endpoint:
         return self.dialect.omit | self.learnt.omit | frozenset(self.settings.omit)
 
     async def named_context(self) -> int | None:
-        """Return the context's length as the server's list of models tells it (vLLM, Groq, OpenRouter), None if it does
-        not."""
+        """Return the context's length as the server's list of models tells it (vLLM, Groq, OpenRouter),
+        None if it does not."""
         try:
             async with asyncio.timeout(self.settings.timeout_s):
                 models = await self._client.models.list(extra_headers=self._headers)
@@ -183,8 +183,8 @@ class Endpoint:
         raise AssertionError("unreachable: the tries end with an answer or an error")
 
     async def _wait_for_turn(self, tokens: int, limited_since: float | None) -> None:
-        """Wait for the reserved moment and for the end of any pause; raises LLMUnavailable for a pause that is too
-        long."""
+        """Wait for the reserved moment and for the end of any pause;
+        raises LLMUnavailable for a pause that is too long."""
         due = time.monotonic() + self.server.pace.reserve(tokens)
         since = time.monotonic() if limited_since is None else limited_since
         while True:
@@ -214,8 +214,8 @@ class Endpoint:
             raise type(outcome.error)(f"{outcome.error} (for {waited:.0f} s now; rate_limit_timeout_s = {longest:g})")
 
     async def _is_failing(self, outcome: Failure, retries: Retries, since: float, tries: int) -> None:
-        """Wait after a failure; raises its error if there is to be no other try. An outage is waited out beyond the
-        tries."""
+        """Wait after a failure; raises its error if there is to be no other try.
+        An outage is waited out beyond the tries."""
         settings, health = self.settings, self.server.health
         if outcome.again is Again.OUTAGE:
             health.failed()
@@ -285,8 +285,8 @@ class Endpoint:
     async def _try(
         self, messages: list[dict[str, Any]], plain: dict[str, Any], extra: dict[str, Any], tries: int
     ) -> tuple[Answer | Failure, Mapping[str, str]]:
-        """Make one try. Errors are returned: raised from here they would carry the client's exception, which may show a
-        key."""
+        """Make one try. Errors are returned: raised from here they would carry the client's exception,
+        which may show a key."""
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self.settings.timeout_s):

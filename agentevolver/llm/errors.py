@@ -1,5 +1,5 @@
-"""Exceptions and plain values of the language models: replies, tool calls, served models. Messages are kept free of
-keys.
+"""Exceptions and plain values of the language models: replies, tool calls, served models.
+Messages are kept free of keys.
 
 `redact` takes out every secret that is known and everything that looks like one.
 """
@@ -103,7 +103,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said. Tokens are as the endpoint counts them (estimated from the length where it does not say);
+    """Reply of a model. Tokens are as the endpoint counts them (estimated from the length where it does not say);
     `seconds` is the time of the successful try, 0 if `cached`; `finish_reason` is `length` if the reply was cut.
     `tool_calls` are native calls (`text` may then be empty); `thinking` is what the server sent apart from the reply
     (`reasoning_content`)."""

@@ -1,5 +1,5 @@
-"""Estimate of what a run asks of its language models before it starts: calls, tokens and price by activity. Pure
-arithmetic.
+"""Estimate of what a run asks of its language models before it starts:
+calls, tokens and price by activity. Pure arithmetic.
 
 The lengths below are assumptions, not measurements of any model or environment; the report says them.
 """

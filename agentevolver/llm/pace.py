@@ -90,8 +90,8 @@ def read_headers(headers: Mapping[str, str]) -> RateLimits:
 
 
 def per_minute(text: str) -> tuple[float | None, float | None]:
-    """Return the requests and the tokens per minute that the text of a 429 names ("tokens per min (TPM): Limit 30000,
-    Used ...")."""
+    """Return the requests and the tokens per minute that the text
+    of a 429 names ("tokens per min (TPM): Limit 30000, Used ...")."""
     found = {kind.lower(): float(number.replace(",", "")) for kind, number in _PER_MINUTE.findall(text)}
     return found.get("requests"), found.get("tokens")
 
@@ -167,7 +167,7 @@ LONGEST_PAUSE_S = 86400.0
 
 @dataclass(slots=True)
 class _Row:
-    """What is known of one account; times are seconds since 1970, zero if there was none."""
+    """State of one account; times are seconds since 1970, zero if there was none."""
 
     closed_since: float = 0.0
     closed_until: float = 0.0
@@ -223,8 +223,8 @@ class Pace:
         self._db.close()
 
     def reserve(self, tokens: int) -> float:
-        """Reserve the next moment for a request of so many tokens; returns the seconds until then, pauses left
-        aside."""
+        """Reserve the next moment for a request of so many tokens;
+        returns the seconds until then, pauses left aside."""
         with self._row() as row:
             now = self._clock()
             if now - row.asked_at > FORGOTTEN_S:
@@ -261,8 +261,8 @@ class Pace:
 
     @property
     def limits(self) -> tuple[float | None, float | None]:
-        """The requests and the tokens per minute that refusals have named; a rate that was measured counts as the
-        former."""
+        """The requests and the tokens per minute that refusals have named;
+        a rate that was measured counts as the former."""
         row = self._read()
         return row.requests_per_minute or (60.0 * row.rate if row.rate else None), row.tokens_per_minute or None
 
@@ -372,8 +372,8 @@ def _interval(*limits: float | None) -> float:
 
 
 def _until_left(told: Allowance) -> float:
-    """Return the seconds until something is left of an allowance, by what is told of it: 0 if there is, or nothing is
-    told."""
+    """Return the seconds until something is left of an allowance, by what is told of it:
+    0 if there is, or nothing is told."""
     return told.reset_s if told.remaining is not None and told.remaining < 1 and told.reset_s is not None else 0.0
 
 

@@ -98,8 +98,8 @@ def defuse(text: str, spared: Collection[str] = ()) -> str:
 
 
 def restored(text: str) -> str:
-    """Return what `defuse` was given, but for the ends of lines: what a model copied out of a prompt as its author
-    wrote it."""
+    """Return what `defuse` was given, but for the ends of lines:
+    what a model copied out of a prompt as its author wrote it."""
     return _DEFUSED.sub(_unescaped, text)
 
 
@@ -124,8 +124,8 @@ def section(name: str, text: str, spared: Collection[str] = ()) -> str:
 
 
 def transcript(steps: Iterable[StepText | tuple[int, str, str]], max_chars: int = 2000) -> str:
-    """Return numbered steps, (index, action, observation) each, as the text of a transcript section; `max_chars` bounds
-    each part."""
+    """Return numbered steps, (index, action, observation) each, as the text of a transcript section;
+    `max_chars` bounds each part."""
     lines = []
     for one in steps:
         step = one if isinstance(one, StepText) else StepText(*one)
@@ -181,8 +181,8 @@ def read_task(system: str) -> str:
 
 
 def read_sections(user: str) -> dict[str, str]:
-    """Return the sections of a user message by name, their text as it was before it was defused; the first of a name
-    counts."""
+    """Return the sections of a user message by name, their text as it was before it was defused;
+    the first of a name counts."""
     found: dict[str, str] = {}
     for name, text in _SECTION.findall(user):
         found.setdefault(name, restored(text))
@@ -231,8 +231,8 @@ _SLACK = 16
 
 
 def cut(text: str, limit: int) -> str:
-    """Return text of at most `limit` characters (60 or more), its head and tail kept, and how much was left out in
-    between."""
+    """Return text of at most `limit` characters (60 or more), its head and tail kept,
+    and how much was left out in between."""
     if len(text) <= limit:
         return text
     mark = f"\n[... {len(text) - limit} characters and more left out ...]\n"

@@ -1,5 +1,5 @@
-"""Parser of JSON replies: bare, fenced, after their thinking, or with prose around; and of shares (a confidence, a
-score).
+"""Parser of JSON replies: bare, fenced, after their thinking, or with prose around;
+and of shares (a confidence, a score).
 
 `read_reply` returns one validated answer or raises `NoAnswer`, whose message says what was wrong in words that the
 model can act on. A list that holds nothing but the object that was asked for is taken for it. No answer is guessed,
@@ -35,8 +35,8 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 class NoAnswer(ValueError):
-    """A reply without exactly one usable answer; `attempted` says whether it holds JSON that is, or was to be, an
-    answer."""
+    """A reply without exactly one usable answer; `attempted` says whether it holds JSON that is,
+    or was to be, an answer."""
 
     def __init__(self, problem: str, *, attempted: bool = False) -> None:
         super().__init__(problem)
@@ -99,8 +99,8 @@ def _read(value: Any, schema: type[M]) -> M:
 
 
 def _is_attempt(value: Any, schema: type[BaseModel]) -> bool:
-    """Whether a value that does not fit the schema has keys of it: the model's own answer, perhaps, beside one that it
-    quotes."""
+    """Whether a value that does not fit the schema has keys of it:
+    the model's own answer, perhaps, beside one that it quotes."""
     return any(
         isinstance(part, dict) and not _keys(schema).isdisjoint(part)
         for part in (value if isinstance(value, list) else [value])
@@ -153,8 +153,8 @@ def _parts(text: str) -> _Parts:
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """Return a model's thinking, where the reply begins with it, and what follows; raises NoAnswer if it never came to
-    an end.
+    """Return a model's thinking, where the reply begins with it, and what follows;
+    raises NoAnswer if it never came to an end.
 
     The first end counts that stands outside of all JSON. Where a chat template opened the thinking the reply does not
     show where it
@@ -181,8 +181,8 @@ def _decoded(text: str) -> Any:
 
 
 def _without_commas(text: str) -> str:
-    """Return text with each comma before a closing bracket, which models write and JSON forbids, replaced by a
-    space."""
+    """Return text with each comma before a closing bracket, which models write and JSON forbids,
+    replaced by a space."""
     return _STRING_OR_COMMA.sub(lambda found: " " if found[0] == "," else found[0], text)
 
 

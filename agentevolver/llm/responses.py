@@ -42,8 +42,8 @@ _THINKING = ("reasoning_content", "reasoning")
 
 
 class Again(Enum):
-    """Whether a failed try is worth another: never; a few; as long as a server is away; as long as a rate limit
-    lasts."""
+    """Repetition of a failed try: never; a few; as long as a server is away;
+    as long as a rate limit lasts."""
 
     NO = auto()
     TRY = auto()

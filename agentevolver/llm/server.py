@@ -102,8 +102,8 @@ class Health:
             self._down_since = time.monotonic()
 
     def is_away(self, since: float, longest_s: float) -> bool:
-        """Whether nobody has had an answer since `since` (monotonic seconds), though there were some before, for less
-        than `longest_s`.
+        """Whether nobody has had an answer since `since` (monotonic seconds),
+        though there were some before, for less than `longest_s`.
 
         A server that has never answered is a mistake in the configuration rather than an outage.
         """
@@ -158,8 +158,8 @@ class Server:
         return pause
 
     def answered(self, sent_at: float, more_tokens: int, headers: Mapping[str, str], max_wait_s: float) -> None:
-        """Note an answer: when its request was sent (since 1970), the tokens it took beyond those reserved, and its
-        headers."""
+        """Note an answer: when its request was sent (since 1970),
+        the tokens it took beyond those reserved, and its headers."""
         self.window.answered()
         told = read_headers(headers)
         if told.told:

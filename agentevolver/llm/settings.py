@@ -24,7 +24,7 @@ TEACHER_TOKEN = "TEACHER_TOKEN"
 
 
 class Role(StrEnum):
-    """What a language model is asked to do."""
+    """Role: what a language model is asked to do."""
 
     EXPLORER = "explorer"
     SYNTHESISER = "synthesiser"
@@ -171,8 +171,8 @@ class EndpointSettings(_Section):
         return self
 
     def response_format(self, schema: type[BaseModel]) -> dict[str, Any]:
-        """Return the sampling parameter that asks for JSON of a schema as `json_mode` says, empty where the prompt
-        alone does."""
+        """Return the sampling parameter that asks for JSON of a schema as `json_mode` says,
+        empty where the prompt alone does."""
         mode: str = self.json_mode
         if mode == "auto":
             # Ours are asked as ever, so that a grammar does not change what they say.
@@ -191,8 +191,8 @@ class EndpointSettings(_Section):
 
 
 class BudgetSettings(_Section):
-    """`budget`: the most that a run may spend, resumed runs included; null: no limit. What comes from the cache is
-    free."""
+    """`budget`: the most that a run may spend, resumed runs included; null: no limit.
+    What comes from the cache is free."""
 
     max_tokens: int | None = Field(None, ge=1, description="prompt and completion tokens of all roles")
     max_cost: float | None = Field(None, gt=0, description="cost of all roles, in the currency of the prices")
@@ -287,8 +287,8 @@ class LLMSettings(EndpointSettings):
         return EndpointSettings.model_validate({**default, **own, "sampling": {**self.sampling, **sampling}})
 
     def per_minute(self, base_url: str) -> tuple[float | None, float | None]:
-        """Return the requests and the tokens per minute that are set for a server: the smallest of those of its
-        roles."""
+        """Return the requests and the tokens per minute that are set for a server:
+        the smallest of those of its roles."""
         requests, tokens = [], []
         for role in Role:
             endpoint = self.endpoint(role)

@@ -53,7 +53,7 @@ class LedgerError(LLMError):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What calls took: their number, tokens, and cost in the currency of the prices."""
+    """Usage of calls: their number, tokens, and cost in the currency of the prices."""
 
     calls: int = 0
     prompt_tokens: int = 0

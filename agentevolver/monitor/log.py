@@ -38,7 +38,7 @@ GB = 10**9
 
 
 class Logger(Protocol):
-    """What is used of verl's `Tracking`."""
+    """Logger: what is used of verl's `Tracking`."""
 
     def log(self, data: dict[str, Any], step: int) -> None: ...
 
@@ -57,7 +57,7 @@ def plain_number(value: Any) -> float | int | None:
 
 
 class RunLog:
-    """Takes a step's metrics: to metrics.jsonl first, then to verl's loggers.
+    """Log of a run: takes a step's metrics to metrics.jsonl first, then to verl's loggers.
 
     Args:
         directory: the experiment's folder.
@@ -85,8 +85,8 @@ class RunLog:
 
 
 def supersede_metrics(directory: Path, last_kept_step: int) -> int:
-    """Move the metrics after `last_kept_step` out of metrics.jsonl, for a run that repeats those steps; returns how
-    many.
+    """Move the metrics after `last_kept_step` out of metrics.jsonl,
+    for a run that repeats those steps; returns how many.
 
     One line is in memory at a time. Lines that are no record of a step (torn by a kill, or by a full disk) are moved
     too, and said.
@@ -128,7 +128,7 @@ def _step_of(line: bytes) -> int | None:
 
 
 class Status:
-    """What the run is doing, in `status.json`, for whoever watches it."""
+    """Status of a run, what it is doing, in `status.json`, for whoever watches it."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "status.json"
@@ -167,8 +167,8 @@ logger = logging.getLogger(__name__)
 
 
 class StepFolder:
-    """The files of one folder in the order of their writing. It is listed once; a step costs the same after any number
-    of steps.
+    """The files of one folder in the order of their writing. It is listed once;
+    a step costs the same after any number of steps.
 
     Args:
         folder: holds `step_<n>.jsonl`, and files of the same kind under other names.

@@ -1,5 +1,5 @@
-"""Watchdog: says when a phase of a run takes far longer than it usually does, and what it waits for. It never ends
-anything.
+"""Watchdog: says when a phase of a run takes far longer than it usually does, and what it waits for.
+It never ends anything.
 
 A phase is overdue after `max(floor_s, factor x the median of its earlier durations)` seconds; it is told then, and
 again after twice, four times ... that time. The text goes to the log, to `logs/watchdog.log` and to `status.json` of
@@ -50,7 +50,7 @@ class _Phase:
 
 
 class Watchdog:
-    """Watches the phase that was entered last.
+    """Watchdog of the phase that was entered last.
 
     Args:
         settings: the section `watchdog`.
@@ -83,8 +83,8 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look every few seconds, in a thread of its own; does nothing where the section says `enable:
-        false`."""
+        """Begin to look every few seconds, in a thread of its own;
+        does nothing where the section says `enable: false`."""
         if self._settings.enable and self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()

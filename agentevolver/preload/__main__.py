@@ -32,7 +32,7 @@ import setproctitle
 
 from agentevolver.preload import SOCKET, executable_of
 from agentevolver.preload.client import RAY_WORKER
-from agentevolver.utils.processes import die_with_parent
+from agentevolver.utils.processes import die_with_parent, reseed
 
 # Nine tenths of the time that the run's processes spend on importing, and nothing that loads Ray: its library reads the
 # job's number and the raylet's process id where it is loaded.
@@ -76,8 +76,8 @@ VARIABLES = {"TOKENIZERS_PARALLELISM": "true", "VLLM_LOGGING_LEVEL": "WARN"}
 
 @dataclass(frozen=True)
 class Request:
-    """A process that is asked for; `files` are the descriptors that it has, under the numbers that it had them in the
-    client."""
+    """A process that is asked for; `files` are the descriptors that it has,
+    under the numbers that it had them in the client."""
 
     argv: list[str]
     env: dict[str, str]
@@ -118,7 +118,7 @@ def _read(connection: socket.socket, size: int) -> bytes | None:
 
 
 class Nursery:
-    """Forks a process for each request on a listening socket.
+    """Fork server: forks a process for each request on a listening socket.
 
     Workers of Ray come from a nursery of their job's, which is made for the first of them and whose socket the client
     is told; `path` is
@@ -164,8 +164,8 @@ class Nursery:
                     self._let_go(key.fileobj)
 
     def _send_on(self, connection: socket.socket, request: Request, job: str, path: Path) -> socket.socket | None:
-        """Tell a client the socket of its job's nursery, which is made if there is none; returns that socket in the new
-        process."""
+        """Tell a client the socket of its job's nursery, which is made if there is none;
+        returns that socket in the new process."""
         close_all(request.files.values())
         if job not in self._jobs:
             self._jobs[job] = f"{path}.{job}"
@@ -252,8 +252,8 @@ def _tell(connection: socket.socket, number: int) -> None:
 
 
 def become(request: Request) -> Callable[[], Any]:
-    """Take on a requested process's files, environment, folder and niceness; returns what it does, to be called
-    once."""
+    """Take on a requested process's files, environment, folder and niceness;
+    returns what it does, to be called once."""
     above = max(request.files, default=2) + 1
     moved = {number: fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for number, file in request.files.items()}
     close_all(request.files.values())
@@ -264,7 +264,7 @@ def become(request: Request) -> Callable[[], Any]:
     os.nice(max(0, request.nice - os.nice(0)))
     os.environ.clear()
     os.environ.update(request.env)
-    _reseed()
+    reseed()
     if path := request.env.get(SOCKET):
         multiprocessing.set_executable(str(executable_of(path)))
     what, *rest = request.argv
@@ -278,13 +278,6 @@ def become(request: Request) -> Callable[[], Any]:
     sys.argv = [what, *rest]
     sys.path[0] = str(Path(what).parent)
     return lambda: runpy.run_path(what, run_name="__main__")
-
-
-def _reseed() -> None:
-    """Give the process random numbers of its own (the standard library's generator does so by itself)."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def import_all(names: tuple[str, ...]) -> None:

@@ -36,8 +36,8 @@ def without_flags(arguments: list[str]) -> list[str]:
 
 
 def is_for_nursery(arguments: list[str]) -> bool:
-    """Whether a process with these arguments (without flags) is one of a run that imports what the nursery has
-    imported."""
+    """Whether a process with these arguments (without flags) is one of a run
+    that imports what the nursery has imported."""
     if not arguments:
         return False
     if arguments[0] == "-m":
@@ -58,8 +58,8 @@ def inherited_files() -> list[int]:
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket:
-    """Ask the nursery at `path` for a process; returns the connection, on which its process id and then its end are
-    told.
+    """Ask the nursery at `path` for a process; returns the connection,
+    on which its process id and then its end are told.
 
     In the place of a process id there may be the socket of another nursery that is to be asked.
     """

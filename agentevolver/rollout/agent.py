@@ -32,7 +32,7 @@ GRACE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an agent returns: `score` in 0..1, None where somebody else grades; `reason` is kept beside the grade."""
+    """Result of an agent: `score` in 0..1, None where somebody else grades; `reason` is kept beside the grade."""
 
     score: float | None = None
     reason: str = ""
@@ -53,8 +53,8 @@ class Agent(Protocol):
     """Whatever plays a rollout through the gateway."""
 
     async def play(self, task: Task, endpoint: Endpoint, world: LiveWorld | None) -> Result:
-        """Play a rollout until the agent is done. Raises AgentFailed; when it is cancelled, nothing of the agent goes
-        on."""
+        """Play a rollout until the agent is done. Raises AgentFailed;
+        when it is cancelled, nothing of the agent goes on."""
         ...
 
 

@@ -36,7 +36,6 @@ from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
 from agentevolver.rollout.served import MAX_SAMPLES, Serving
-from agentevolver.rollout.session import EnvClient
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.tools.formats import tool_format
 from agentevolver.types import RowKey, Task
@@ -45,6 +44,7 @@ from agentevolver.utils.inflight import BOARD, Waiting, Watched
 from context_manager.chat import ChatRenderer
 from context_manager.registry import checked_template
 from env_service.client import AsyncEnvClient
+from env_service.protocol import Instances
 from task_manager.graders.registry import GraderContext, Graders
 
 # Calls of the environment service that an episode waits for.
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Shared:
-    """What the episodes of one worker process share."""
+    """Shared parts of the episodes of one worker process."""
 
     settings: Settings
     runner: RolloutRunner
@@ -126,8 +126,8 @@ class Episode(AgentLoopBase):
 
 
 def make_guides(settings: Settings) -> Guides | None:
-    """Return who guides rollouts, None where the configuration wants none guided. The trainer has started the actor by
-    then."""
+    """Return who guides rollouts, None where the configuration wants none guided.
+    The trainer has started the actor by then."""
     if not settings.exp_manager.guides:
         return None
     # Not above: runs without guidance need no index in every worker.
@@ -172,8 +172,8 @@ def make_summariser(settings: Settings, policy: PolicySource | None = None) -> S
 
 
 def stop_ids(model: str) -> tuple[int, ...]:
-    """Return the ids at which the engine ends a reply, as the model's generation config has them; none if it has no
-    such file."""
+    """Return the ids at which the engine ends a reply, as the model's generation config has them;
+    none if it has no such file."""
     try:
         ids = GenerationConfig.from_pretrained(model).eos_token_id
     except OSError:
@@ -189,10 +189,10 @@ def make_runner(
     *,
     served: PolicySource | None = None,
     graders: TaskGraders | None = None,
-    client: EnvClient | None = None,
+    client: Instances | None = None,
 ) -> RolloutRunner:
-    """Return the runner of a worker process: its client, its context template and agent flow, its limits, its graders
-    and summariser.
+    """Return the runner of a worker process: its client, its context template and agent flow,
+    its limits, its graders and summariser.
 
     Args:
         settings: of the run.
@@ -283,7 +283,7 @@ _VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
 class RowWriter:
-    """Puts rows into TransferQueue, those that arrive together in one call."""
+    """Writer of rows into TransferQueue, those that arrive together in one call."""
 
     def __init__(self, gather_s: float = GATHER_S) -> None:
         self._gather_s = gather_s
@@ -307,7 +307,7 @@ class RowWriter:
 
 
 class EpisodeWorker(_VerlWorker):
-    """Runs the rollouts that verl hands it, many at once on one event loop."""
+    """Worker that runs the rollouts that verl hands it, many at once on one event loop."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

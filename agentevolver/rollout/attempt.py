@@ -17,15 +17,16 @@ from uuid import uuid4
 from agentevolver.engine import Engine, EngineError
 from agentevolver.flows import AgentFlow
 from agentevolver.rollout.policy import ChatEngine, Summariser
-from agentevolver.rollout.session import EnvClient, LiveSession
+from agentevolver.rollout.session import LiveSession
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import Outcome, Step, StopReason, Task, TrainingSample
 from agentevolver.utils.openings import replace_query
 from context_manager.messages import ContentError
 from context_manager.template import ContextFull, ContextTemplate
 from env_service.client import EnvServiceError, EnvUnavailable
+from env_service.protocol import Instances
 from experience_manager.guide import Guidance, Injection
-from task_manager.graders.base import GradedWorld, GradingError, Transcript
+from task_manager.graders.base import GradingError, Transcript
 from task_manager.tasks import env_params_of, seed_of
 
 T = TypeVar("T")
@@ -33,14 +34,14 @@ logger = logging.getLogger(__name__)
 
 
 class TaskGraders(Protocol):
-    """What is used of `task_manager.graders.registry.Graders`."""
+    """Graders of a rollout's task: those of the tasks (`Graders`), or a player's, which asks the environment alone."""
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome: ...
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a grader sees of an episode: everything that was said, and the actions among its steps."""
+    """Transcript of an episode for its grader: everything that was said, and the actions among its steps."""
 
     messages: Sequence[dict[str, Any]]
     steps: Sequence[Step]
@@ -48,7 +49,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """How a rollout is run, from the configuration."""
+    """Limits and modes of a rollout, from the configuration: six values out of four sections."""
 
     max_steps: int
     max_tries: int
@@ -65,10 +66,10 @@ Guide = Callable[[list[dict[str, Any]]], Awaitable[Injection]]
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What the attempts of a worker process are made with; `RolloutRunner` says what each is."""
+    """Means with which the attempts of a worker process are made; `RolloutRunner` says what each is."""
 
     policy: RolloutPolicy
-    client: EnvClient
+    client: Instances
     engine: Engine | ChatEngine
     new_context: Callable[[], ContextTemplate]
     flow: Callable[[Task], AgentFlow]
@@ -83,7 +84,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What an attempt took: the weight versions that sampled, seconds of the engine and of the environment, what the
+    """Account of an attempt: the weight versions that sampled, seconds of the engine and of the environment, what the
     context template edited, and what the gateway tells of an agent of the user's."""
 
     versions: set[int]
@@ -208,8 +209,8 @@ class Attempt(ABC):
             logger.warning("instance %s could not be released, the service will expire it: %s", self.instance_id, error)
 
     def opening(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the environment's opening messages, with the task's own wording in the place of the query if it has
-        one."""
+        """Return the environment's opening messages,
+        with the task's own wording in the place of the query if it has one."""
         if self.task.query is not None:
             return replace_query(state["state"], self.task.query, state.get("info"))
         return [dict(message) for message in state["state"]]

@@ -67,7 +67,7 @@ class CommandAgent:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a program ended: its code, the end of what it printed, and whether that was too much."""
+    """End of a program: its code, the end of what it printed, and whether that was too much."""
 
     code: int
     printed: bytes

@@ -82,7 +82,7 @@ class Box(ABC):
 
 
 class ContainerEngine(ABC):
-    """Makes boxes."""
+    """Container engine: makes boxes."""
 
     @abstractmethod
     def box(self, task: TaskFolder, seconds: float) -> contextlib.AbstractAsyncContextManager[Box]:

@@ -1,11 +1,10 @@
-"""Guidance in the episodes of one worker process: who is to have it, where it comes from, what a trajectory records of
-it."""
+"""Guidance in the episodes of one worker process:
+who is to have it, where it comes from, what a trajectory records of it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agentevolver.rollout.rollout import Guide, Rollout
 from agentevolver.types import GuidanceUse, Task
@@ -13,28 +12,23 @@ from experience_manager.guide import Guidance, Injection, inject, is_guided
 from experience_manager.retrieve import Question
 from experience_manager.settings import ExperienceSettings
 
+if TYPE_CHECKING:
+    from experience_manager import actor
+
 logger = logging.getLogger(__name__)
 
 
-class Source(Protocol):
-    """What is used of `experience_manager.actor.Guide`."""
-
-    def guide(self, question: Question) -> Awaitable[Guidance]: ...
-
-    def injected(self, guidance: Guidance, *, validation: bool) -> None: ...
-
-
 class Guides:
-    """Makes the guide of each rollout, and says what came of it.
+    """Guides of rollouts: makes each one's, and says what came of it.
 
     Args:
         settings: the section `exp_manager`.
-        source: the experience manager.
+        source: the experience manager's actor.
         n: rollouts of a training task.
         val_n: rollouts of a validation task.
     """
 
-    def __init__(self, settings: ExperienceSettings, source: Source, n: int, val_n: int) -> None:
+    def __init__(self, settings: ExperienceSettings, source: actor.Guide, n: int, val_n: int) -> None:
         self._settings = settings
         self._source = source
         self._n = n

@@ -49,8 +49,8 @@ class VerlEngine:
         self._names: dict[str, str] = {}
 
     async def served(self) -> ServedModel:
-        """Return where the policy answers chat completions, for roles of language models that it plays; raises
-        LLMUnavailable.
+        """Return where the policy answers chat completions,
+        for roles of language models that it plays; raises LLMUnavailable.
 
         It is served during rollouts: on GPUs that it shares with training it sleeps in between.
         """
@@ -74,8 +74,8 @@ class VerlEngine:
         return ServedModel(url, self._names[address], key)
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Generated:
-        """Sample through verl. `request_id` keeps the turns of an episode on one server, where their prefix is
-        cached."""
+        """Sample through verl. `request_id` keeps the turns of an episode on one server,
+        where their prefix is cached."""
         kept = {name: value for name, value in sampling_params.items() if self._seeded or name != "seed"}
         if (structure := kept.get("structured_outputs")) is not None:
             kept["structured_outputs"] = structured(structure)
@@ -138,8 +138,8 @@ class ChatEngine(Protocol):
         sampling_params: dict[str, Any],
         tools: list[dict[str, Any]] | None = None,
     ) -> ChatReply:
-        """Reply to a conversation; `tools`, given in episodes with native calls alone, may be called. Raises
-        EngineError."""
+        """Reply to a conversation; `tools`, given in episodes with native calls alone,
+        may be called. Raises EngineError."""
         ...
 
 

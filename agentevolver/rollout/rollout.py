@@ -20,11 +20,11 @@ from agentevolver.engine import Engine
 from agentevolver.flows import AgentFlow, ReactFlow
 from agentevolver.rollout.attempt import FlowAttempt, Guide, Means, NewAttempt, RolloutPolicy, TaskGraders
 from agentevolver.rollout.policy import ChatEngine, Summariser
-from agentevolver.rollout.session import EnvClient
 from agentevolver.rollout.tool_calls import ToolUse
 from agentevolver.types import StopReason, Task, TrainingSample, Trajectory
 from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate
+from env_service.protocol import Instances
 from experience_manager.guide import Injection
 
 __all__ = ["Guide", "Rollout", "RolloutPolicy", "RolloutRunner"]
@@ -38,8 +38,8 @@ NOT_REPEATED = (StopReason.GRADING_ERROR, StopReason.AGENT_ERROR)
 
 @dataclass(slots=True)
 class Rollout:
-    """A finished rollout: its record, its training samples (none if it failed), and the weight versions that sampled
-    it.
+    """A finished rollout: its record, its training samples (none if it failed),
+    and the weight versions that sampled it.
 
     `injection` is what the policy was given before the task, None if no guide was asked.
     """
@@ -53,7 +53,7 @@ class Rollout:
 
 
 class RolloutRunner:
-    """Runs rollouts against one environment service and one engine; safe for many at once on one event loop.
+    """Runner of rollouts against one environment service and one engine; safe for many at once on one event loop.
 
     Args:
         policy: how a rollout is run.
@@ -71,7 +71,7 @@ class RolloutRunner:
     def __init__(
         self,
         policy: RolloutPolicy,
-        client: EnvClient,
+        client: Instances,
         engine: Engine | ChatEngine,
         new_context: Callable[[], ContextTemplate],
         flow: Callable[[Task], AgentFlow] | None = None,
@@ -95,8 +95,8 @@ class RolloutRunner:
         env_params: dict[str, Any],
         guide: Guide | None = None,
     ) -> Rollout:
-        """Roll `task` out and grade it, with what `guide` puts before the task; retry what failed. Raises nothing but
-        cancellation.
+        """Roll `task` out and grade it, with what `guide` puts before the task; retry what failed.
+        Raises nothing but cancellation.
 
         Every attempt samples from the same seeds: one that an outage ended is played again as it was.
         """

@@ -38,7 +38,7 @@ DIFFERENCES = 3
 
 @dataclass(slots=True)
 class Serving:
-    """Makes attempts that an agent plays; one object per worker process, whose gateway all its rollouts share.
+    """Maker of attempts that an agent plays; one object per worker process, whose gateway all its rollouts share.
 
     Args:
         agent: who plays.

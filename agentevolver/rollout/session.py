@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from agentevolver.engine import Engine, EngineError, Generated
 from agentevolver.flows import Answer, has_failed
@@ -28,19 +28,12 @@ from agentevolver.utils import seeds
 from context_manager.template import ContextTemplate, SideCall
 from env_service.client import EnvServiceError
 from env_service.protocol import Instances
-from task_manager.graders.base import GradedWorld
 
 T = TypeVar("T")
 Message = dict[str, Any]
 
 # More calls than any template needs before one prompt: a template that goes on asking would never let the policy act.
 MAX_SIDE_CALLS = 8
-
-
-class EnvClient(GradedWorld, Instances, Protocol):
-    """What is used of `env_service.client.AsyncEnvClient`."""
-
-    async def health(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -64,7 +57,7 @@ class LiveSession:
 
     context: ContextTemplate
     engine: Engine | ChatEngine
-    client: EnvClient
+    client: Instances
     env_type: str
     instance_id: str
     sampling_params: dict[str, Any]
@@ -86,8 +79,8 @@ class LiveSession:
     _offered: list[Message] = field(default_factory=list)
 
     def offer(self, info: Mapping[str, Any] | None) -> None:
-        """Take the tools that the environment hands over, before the context starts. Raises EnvServiceError where there
-        are none."""
+        """Take the tools that the environment hands over, before the context starts.
+        Raises EnvServiceError where there are none."""
         if self.tool_use is None:
             return
         try:

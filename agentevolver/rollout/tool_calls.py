@@ -8,7 +8,6 @@ by a user's message.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 from collections import Counter
@@ -18,6 +17,7 @@ from typing import Any
 
 from agentevolver.tools.formats import ToolFormat
 from agentevolver.tools.schema import Parsed, ToolCall, ToolSpec, call_id, find_tool
+from agentevolver.utils.names import did_you_mean
 
 Message = dict[str, Any]
 
@@ -35,7 +35,7 @@ class ToolsMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How native calls are read and how many of a reply are carried out.
+    """Use of native calls: how they are read, and how many of a reply are carried out.
 
     Args:
         format: reads the calls out of sampled ids; None for a chat model, whose endpoint says its calls apart.
@@ -224,8 +224,7 @@ def _problem(place: int, call: ToolCall, tools: Sequence[ToolSpec], use: ToolUse
 
 
 def _nearest(name: str, tools: Sequence[ToolSpec]) -> str:
-    near = difflib.get_close_matches(name[:64], [tool.name for tool in tools], n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return did_you_mean(name[:64], [tool.name for tool in tools], before="; ")
 
 
 def _quoted(text: str) -> str:

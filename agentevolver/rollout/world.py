@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentevolver.rollout.session import EnvClient
 from agentevolver.rollout.tool_calls import ToolUse, check_calls, specs_of
 from agentevolver.tools.schema import Parsed, ToolCall
 from env_service.client import EnvServiceError
+from env_service.protocol import Instances
 
 Message = dict[str, Any]
 OVER = "The episode is over."
@@ -78,7 +78,7 @@ class LiveWorld:
         terminated: whether the environment ended the episode.
     """
 
-    client: EnvClient
+    client: Instances
     instance_id: str
     messages: list[Message]
     tools: list[dict[str, Any]]

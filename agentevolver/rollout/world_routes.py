@@ -35,8 +35,8 @@ _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS = -32600, -32601, -32602
 
 
 def routes(world: LiveWorld | None, take: Callable[[Result], None]) -> dict[str, Route]:
-    """Return the routes of a rollout: those of its environment where it has one; `take` is given the result that the
-    agent posts."""
+    """Return the routes of a rollout: those of its environment where it has one;
+    `take` is given the result that the agent posts."""
 
     async def result(body: Any) -> Any:
         take(_posted(body))

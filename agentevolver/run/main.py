@@ -227,8 +227,8 @@ def check_agent(settings: Settings) -> None:
 
 
 def check_weights(config: DictConfig, settings: Settings) -> None:
-    """Look for the weights that the policy is to begin with; raises ConfigError if they are none, or another
-    model's."""
+    """Look for the weights that the policy is to begin with;
+    raises ConfigError if they are none, or another model's."""
     from agentevolver.trainer.weights import check_architecture, weights_at
 
     if settings.trainer.weights is not None:
@@ -283,8 +283,8 @@ def check_episodes(settings: Settings, tasks: Sequence[Task], renderer: ChatRend
 
 
 def keep_ray_here(settings: Settings) -> None:
-    """Have a private cluster listen on loopback alone, where there is none to join; to be called before Ray is
-    imported."""
+    """Have a private cluster listen on loopback alone, where there is none to join;
+    to be called before Ray is imported."""
     if not (settings.ray.address or os.environ.get("RAY_ADDRESS")):
         os.environ.update(net.ON_LOOPBACK)
 

@@ -39,8 +39,8 @@ CHATTY = ("httpx", "httpx2", "httpcore", "openai", "sentence_transformers")
 
 
 def prepare(settings: Settings, originals: Sequence[Task]) -> list[Task]:
-    """Have the synthetic tasks of a run, and check that an epoch can be made of them and its original tasks; returns
-    them.
+    """Have the synthetic tasks of a run, and check that an epoch can be made of them
+    and its original tasks; returns them.
 
     Raises ConfigError, TrainingFailed, EnvServiceError; each message is one line.
     """

@@ -75,8 +75,8 @@ class Llama3Format(ToolFormat):
 
 
 def _answer(reply: Reply) -> tuple[int, bool]:
-    """Return where the thought at a reply's begin ends, and whether it does; a thought may have been opened by the
-    prompt."""
+    """Return where the thought at a reply's begin ends, and whether it does;
+    a thought may have been opened by the prompt."""
     marks = [mark for mark in reply.marks if mark.tag in (THINK, END_THINK)]
     if not marks or (marks[0].tag == THINK and reply.text[: marks[0].start].strip()):
         return 0, True

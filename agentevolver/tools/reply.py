@@ -15,7 +15,7 @@ _QUOTED = re.compile(r"(?<!`)`\Z")
 
 
 class ReplyTokenizer(Protocol):
-    """What is used of a Hugging Face tokenizer."""
+    """Tokenizer: what is used of a Hugging Face one."""
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = ...) -> str: ...
 
@@ -38,7 +38,7 @@ class Reply:
 
 
 class ReplyReader:
-    """Turns sampled ids into a `Reply`.
+    """Reader of sampled ids as a `Reply`.
 
     A tag that is a token of the tokenizer's own counts only as that token: the same characters spelled by other tokens
     are text. A tag that is no token is looked for in the text, and one that follows a backtick is a quotation.

@@ -127,8 +127,8 @@ def _check_references(parameters: Any) -> None:
 
 
 def call_id(turn: int, place: int) -> str:
-    """Return the id of a call: nine letters and digits (as Mistral's templates want), the same for the same reply of an
-    episode."""
+    """Return the id of a call: nine letters and digits (as Mistral's templates want),
+    the same for the same reply of an episode."""
     return f"c{turn % 10**5:05d}{place % 10**3:03d}"
 
 

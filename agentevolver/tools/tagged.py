@@ -16,7 +16,7 @@ MAX_PROBLEMS = 8
 
 
 class BadCall(ValueError):
-    """What was meant as a call and is none; the message says why, for the agent."""
+    """Malformed call: what was meant as one and is none; the message says why, for the agent."""
 
 
 class Findings:

@@ -23,8 +23,8 @@ _TIMEOUT_S = 60
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """verl's parsers are coroutines that decode in a thread; ours are called from a running loop. They get one of
-    their own."""
+    """verl's parsers are coroutines that decode in a thread; ours are called from a running loop.
+    They get one of their own."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="verl-tool-parsers", daemon=True).start()
     return loop

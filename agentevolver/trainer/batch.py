@@ -132,7 +132,7 @@ def validation_order(trajectories: Sequence[Trajectory]) -> list[int]:
 
 
 def synthetic_scales(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> list[float]:
-    """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1. `keys` as
-    in `assign`."""
+    """Return the factor on each row's advantages: what its task's metadata say (`advantage_scale`), else 1.
+    `keys` as in `assign`."""
     scales = {one.trajectory_id: float(one.task.metadata.get("advantage_scale", 1.0)) for one in trajectories}
     return [scales[RowKey.of(key).trajectory_id] for key in keys]

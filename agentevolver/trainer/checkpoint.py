@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside verl's part: the trainer's own state, and how far the pool of experience was.
+"""State in a checkpoint beside verl's part: the trainer's own state, and how far the pool of experience was.
 
 verl's part is the policy, its optimiser, scheduler and RNG (`actor/`) and the loader's state (`data.pt`), which for
 mixed tasks is the epoch's draw, the place in it, the mixture and the curriculum. The pool lies in its own file, where
@@ -82,8 +82,8 @@ def kept(trainer: Mapping[str, Any]) -> int | None:
 
 
 def make_room(folder: Path, keep: int | None) -> None:
-    """Begin a checkpoint: what lies under its name goes, and all others but the newest `keep` - 1; the last one
-    stays."""
+    """Begin a checkpoint: what lies under its name goes, and all others but the newest `keep` - 1;
+    the last one stays."""
     retire(folder.parent, keep - 1 if keep else None)
     begin(folder)
 

@@ -1,5 +1,5 @@
-"""The experience manager of a training run: its pool checked, started, filled, fed with rollouts, asked for metrics,
-closed.
+"""The experience manager of a training run: its pool checked, started, filled,
+fed with rollouts, asked for metrics, closed.
 
 A step's rollouts are handed over and the answer is fetched when the step ends, or with the next one. What a rollout may
 be told does not depend on how fast the summariser is: where the run is to be deterministic, rollouts begin when what
@@ -55,7 +55,7 @@ RollOut = Callable[[Sequence[Task], int], list[Trajectory]]
 
 
 class RunExperience:
-    """Starts the experience manager's actor and speaks with it.
+    """Experience of a run: the experience manager's actor, started and spoken to.
 
     Args:
         settings: the run's.
@@ -160,8 +160,8 @@ class RunExperience:
         self._pending.append(self._actor.record_step.remote(step, list(trajectories)))
 
     def collect(self) -> dict[str, float]:
-        """Return what is known by now of the rollouts that were handed over, and once what happened before the first
-        step."""
+        """Return what is known by now of the rollouts that were handed over,
+        and once what happened before the first step."""
         metrics, self._early = self._early, {}
         done, self._pending = (
             ray.wait(
@@ -276,8 +276,8 @@ class RunExperience:
             logger.warning("the experience pool was not closed in time: %s", type(error).__name__)
 
     def _surely(self, call: Callable[[], Any]) -> Any:
-        """Return what a call comes to; it is made again where the actor's process was lost, until Ray has started it
-        again.
+        """Return what a call comes to; it is made again where the actor's process was lost,
+        until Ray has started it again.
 
         Raises RayError: what the call raised, or the actor did not come back in `START_TIMEOUT_S`.
         """

@@ -25,15 +25,15 @@ def nothing_left(trajectories: Sequence[Trajectory]) -> RolloutsFailed:
 
 
 def lonely_groups(trajectories: Sequence[Trajectory]) -> set[str]:
-    """Return the groups of which a single rollout is left: with nothing to compare it to it says nothing about its
-    actions."""
+    """Return the groups of which a single rollout is left:
+    with nothing to compare it to it says nothing about its actions."""
     left = Counter(t.group_id for t in trajectories if t.outcome is not None)
     asked = Counter(t.group_id for t in trajectories)
     return {group for group, count in left.items() if count == 1 and asked[group] > 1}
 
 
 class FailureGuard:
-    """Stops a run whose rollouts keep failing.
+    """Guard against failing rollouts: stops a run whose rollouts keep failing.
 
     A step fails when more than `max_share` of its rollouts failed, of several environments those of any of them;
     `max_steps` such steps in a row, or one in which every rollout failed, end the run.

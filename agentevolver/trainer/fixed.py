@@ -1,4 +1,4 @@
-"""What cannot change from one training of a session to the next, because it is up already.
+"""Fixed keys: what cannot change from one training of a session to the next, because it is up already.
 
 Up are the workers with the reference policy, vLLM's engines and TransferQueue. All that they were started with is
 fixed; what the trainer, the policy's optimiser and the workers of the agent loop read is not, for those are made anew.

@@ -1,5 +1,5 @@
-"""What a step's rollouts say of the gateway: metrics, and whether an agent tells its own history differently each
-time."""
+"""What a step's rollouts say of the gateway: metrics,
+and whether an agent tells its own history differently each time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MANY_CHAINS = 2.0
 
 
 def gateway_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return what the rollouts of an agent of the user's took: means a rollout, and counts by name; nothing of other
-    rollouts."""
+    """Return what the rollouts of an agent of the user's took: means a rollout, and counts by name;
+    nothing of other rollouts."""
     facts = [one.gateway for one in trajectories if one.gateway is not None and one.gateway["calls"]]
     if not facts:
         return {}
@@ -34,8 +34,8 @@ def gateway_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def fork_warning(trajectories: Sequence[Trajectory]) -> str | None:
-    """Return what to say where rollouts fall apart into many chains: the message that differed first; None where they
-    do not."""
+    """Return what to say where rollouts fall apart into many chains: the message that differed first;
+    None where they do not."""
     facts = [one.gateway for one in trajectories if one.gateway is not None and one.gateway["calls"]]
     mean = sum(one["chains"] for one in facts) / len(facts) if facts else 0.0
     differences = [one["differences"][0] for one in facts if one["differences"]]

@@ -47,8 +47,8 @@ TOLERANCE = 1e-6
 def selective_ppo_loss(
     config: Any, model_output: Any, data: Any, dp_group: Any = None, *, kl_to: str = "reference"
 ) -> tuple[Any, Any]:
-    """Return loss and metrics of a micro-batch; installed by `set_loss_fn(partial(selective_ppo_loss, config=...,
-    kl_to=...))`.
+    """Return loss and metrics of a micro-batch; installed
+    by `set_loss_fn(partial(selective_ppo_loss, config=..., kl_to=...))`.
 
     Args:
         config: verl's ActorConfig.
@@ -92,8 +92,8 @@ def selective_ppo_loss(
 
 
 def token_bounds(bounds: torch.Tensor, advantages: torch.Tensor, usual: float) -> torch.Tensor:
-    """Boost the clip: the upper clip of every token (B, R), the row's own (B) where the advantage is positive, else the
-    usual one."""
+    """Boost the clip: the upper clip of every token (B, R), the row's own (B) where the advantage is positive,
+    else the usual one."""
     own = bounds.to(advantages.device, advantages.dtype)[:, None].expand_as(advantages)
     return torch.where(advantages > 0, own, torch.full_like(own, usual))
 
@@ -124,8 +124,8 @@ def with_counts(data: Any) -> Any:
 
 
 def row_numbers(data: Any, name: str) -> torch.Tensor | None:
-    """Return a column as floats (B), None if the batch has no such column; raises ValueError if it has not one number a
-    row."""
+    """Return a column as floats (B), None if the batch has no such column;
+    raises ValueError if it has not one number a row."""
     if name not in data:
         return None
     column = data[name]
@@ -145,8 +145,8 @@ def compute_policy_loss_trajectory(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The clipped objective with one ratio a row (eq. 17), in the form that keeps a gradient of its own for every
-    token.
+    """The clipped objective with one ratio a row (eq. 17),
+    in the form that keeps a gradient of its own for every token.
 
     The ratio's value is s = (pi(row) / pi_old(row)) ^ (1 / tokens), its gradient that of the token: r_t = sg(s) pi_t /
     sg(pi_t) (GSPO-token, arXiv 2507.18071, eq. 13-14). So the sign of a token's gradient is that of its own advantage,
@@ -180,8 +180,8 @@ def ratios(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tenso
 def _apart(
     guided: torch.Tensor, ratio: torch.Tensor, batch: Any, upper: torch.Tensor | float, config: Any
 ) -> dict[str, Metric]:
-    """Return sums over the tokens of guided and of unguided samples. Every micro-batch gives the same keys, as verl
-    requires."""
+    """Return sums over the tokens of guided and of unguided samples.
+    Every micro-batch gives the same keys, as verl requires."""
     mask, advantages = batch["response_mask"].float(), batch["advantages"]
     over = ratio > 1 + upper
     under = ratio < 1 - float(config.clip_ratio_low)

@@ -114,8 +114,8 @@ def rollout_flags(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def task_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return the share of synthetic tasks among a step's graded rollouts, success by kind, and how far two graders
-    agree."""
+    """Return the share of synthetic tasks among a step's graded rollouts, success by kind,
+    and how far two graders agree."""
     graded = [one for one in trajectories if one.outcome is not None]
     if not graded:
         return {}

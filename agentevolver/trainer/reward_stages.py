@@ -35,8 +35,8 @@ class Rewards:
 
 
 class RewardStage(Protocol):
-    """One stage: made once with the settings of the run and the options that stand beside its name, called every
-    training step."""
+    """One stage: made once with the settings of the run and the options that stand beside its name,
+    called every training step."""
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Rewards:
         """Return the rewards of graded rollouts; `Trajectory.score` is what earlier stages made."""

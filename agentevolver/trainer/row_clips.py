@@ -137,8 +137,8 @@ class RowClips:
         return Told(bounds, frozenset(boosted), buckets)
 
     def tell(self, batch: KVBatchMeta, rows: Sequence[int], trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Give each row its columns: its upper clip, whether its rollout was guided, and its task's bucket; returns the
-        metrics.
+        """Give each row its columns: its upper clip, whether its rollout was guided,
+        and its task's bucket; returns the metrics.
 
         Args:
             batch: the step's rows.

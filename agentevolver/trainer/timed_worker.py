@@ -12,8 +12,8 @@ from agentevolver.trainer.renewable_worker import RenewableWorker
 
 
 class TimedWorker(RenewableWorker):
-    """`update_weights` is verl's. What it does beside waking vLLM and sending is loading, offloading and waiting for
-    other ranks."""
+    """`update_weights` is verl's. What it does beside waking vLLM and sending is loading,
+    offloading and waiting for other ranks."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> Any:

@@ -233,8 +233,8 @@ class EvolverTrainer(PPOTrainer):
         self._watchdog.leave()
 
     def _roll_out(self, name: str, tasks: Sequence[Task], n: int) -> list[Trajectory]:
-        """Roll tasks out n times each with the policy as it is, sampled as in training, and return what
-        happened."""
+        """Roll tasks out n times each with the policy as it is, sampled as in training,
+        and return what happened."""
         rows = collate_fn([{**row_of(task, index, task.env_type), ROLLOUTS_KEY: n} for index, task in enumerate(tasks)])
         seed, step = self.settings.data.seed, self.global_steps
         rows["uid"] = np.array(
@@ -436,8 +436,8 @@ class EvolverTrainer(PPOTrainer):
         )
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's, then step credit over it where the configuration wants that, and the scale of synthetic tasks in a
-        hybrid mixture."""
+        """verl's, then step credit over it where the configuration wants that,
+        and the scale of synthetic tasks in a hybrid mixture."""
         self._watchdog.enter("advantages")
         if not (self.config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False):
             # Before verl's, whose rejection changes the masks.
@@ -464,8 +464,8 @@ class EvolverTrainer(PPOTrainer):
         self._write_trajectories()
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's, with mini-batches of as many tasks' rows as the configuration says, and columns that our loss
-        reads."""
+        """verl's, with mini-batches of as many tasks' rows as the configuration says,
+        and columns that our loss reads."""
         rows, actor, rollout = (
             trained_on(batch),
             self.config.actor_rollout_ref.actor,

@@ -24,8 +24,8 @@ from agentevolver.trainer.loss import ROWS_COLUMN
 
 
 def optimiser_steps(config: Any) -> int:
-    """Return the optimiser steps of a training step, in each of its `ppo_epochs`: tasks of a step by tasks of a
-    mini-batch."""
+    """Return the optimiser steps of a training step, in each of its `ppo_epochs`:
+    tasks of a step by tasks of a mini-batch."""
     return int(config.data.train_batch_size // config.actor_rollout_ref.actor.ppo_mini_batch_size)
 
 

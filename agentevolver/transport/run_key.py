@@ -59,8 +59,8 @@ def key() -> bytes:
 
 
 def derived(use: str) -> bytes:
-    """Return the key for one use, 32 bytes (HMAC-SHA-256 of the use under the run's key); raises RuntimeError as `key`
-    does."""
+    """Return the key for one use, 32 bytes (HMAC-SHA-256 of the use under the run's key);
+    raises RuntimeError as `key` does."""
     return hmac.digest(key(), use.encode(), "sha256")
 
 
@@ -94,8 +94,8 @@ def secure(socket: zmq.Socket[Any], kind: int, secret: bytes) -> None:
 
 
 def install_curve(utils: ModuleType) -> None:
-    """Have `transfer_queue.utils.zmq_utils` make its sockets with CURVE, also for the modules that imported the
-    function before."""
+    """Have `transfer_queue.utils.zmq_utils` make its sockets with CURVE,
+    also for the modules that imported the function before."""
     original = utils.create_zmq_socket
 
     @functools.wraps(original)

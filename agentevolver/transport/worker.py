@@ -27,8 +27,8 @@ _VLLM_ROLLOUT = "verl.workers.rollout.vllm_rollout"
 
 
 def begin() -> None:
-    """What Ray runs: `close_off`, and the proxies and the hub's address that libraries in this worker look for in its
-    variables."""
+    """What Ray runs: `close_off`, and the proxies and the hub's address
+    that libraries in this worker look for in its variables."""
     close_off()
     # Not in what is cached: a nursery has closed off already what is forked from it, and has no secrets.
     adopt_secrets(LIBRARIES)
@@ -47,8 +47,8 @@ def close_off() -> None:
 
 
 def listening(host: str, port: int) -> socket.socket | None:
-    """Return a socket that listens at this address alone; None if one does already, or the address is none of this
-    machine's interfaces.
+    """Return a socket that listens at this address alone;
+    None if one does already, or the address is none of this machine's interfaces.
 
     The latter is how a container is reached whose ports are forwarded: there torch has to listen at all.
     """

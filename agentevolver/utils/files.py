@@ -66,8 +66,8 @@ def sync_tree(folder: Path) -> None:
 
 @contextmanager
 def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Iterator[Path]:
-    """Give the path of a draft that takes the place of `path` when the block ends, and is removed if it fails (a full
-    disk).
+    """Give the path of a draft that takes the place of `path` when the block ends,
+    and is removed if it fails (a full disk).
 
     Args:
         path: what is written; its folder is made.
@@ -94,8 +94,8 @@ def whole(path: Path, *, durable: bool = True, mode: int | None = None) -> Itera
 
 
 def remove_drafts(path: Path) -> None:
-    """Remove the drafts of a file (`whole`) that killed processes left beside it; only for who knows that no other
-    writes it."""
+    """Remove the drafts of a file (`whole`) that killed processes left beside it;
+    only for who knows that no other writes it."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*"):
         draft.unlink(missing_ok=True)
 
@@ -165,8 +165,8 @@ def written(path: Path) -> Path | None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read a JSONL file; a torn last line (the writer was killed) is left out, a broken line before it raises
-    ValueError."""
+    """Read a JSONL file; a torn last line (the writer was killed) is left out,
+    a broken line before it raises ValueError."""
     with open_lines(path) as file:
         lines = file.read().splitlines()
     records = []
@@ -190,8 +190,8 @@ def compress(path: Path, level: int = 1) -> Path:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder so that no part of it is left under its name: it is renamed first, and a kill leaves
-    `.<name>.gone`.
+    """Remove a folder so that no part of it is left under its name:
+    it is renamed first, and a kill leaves `.<name>.gone`.
 
     A folder that is not there is removed already. What is left of an earlier call is removed too.
     """
@@ -254,8 +254,8 @@ class Line:
 
 
 class GrowingFile:
-    """The complete lines of a file, each once. A file that was replaced or cut short is begun anew: `generation` then
-    changes."""
+    """The complete lines of a file, each once. A file that was replaced
+    or cut short is begun anew: `generation` then changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -265,8 +265,8 @@ class GrowingFile:
         self._before = b""
 
     def read(self) -> Iterator[Line]:
-        """Yield what was added since the last call (all of it if `generation` has changed); nothing while there is no
-        file."""
+        """Yield what was added since the last call (all of it if `generation` has changed);
+        nothing while there is no file."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
@@ -298,8 +298,8 @@ class GrowingFile:
 
 
 def read_at(path: Path, offset: int) -> dict[str, Any] | None:
-    """Return the object of the line that begins at an offset of a file, compressed or not; None if there is none any
-    more."""
+    """Return the object of the line that begins at an offset of a file, compressed or not;
+    None if there is none any more."""
     with open_lines(path) as file:
         file.seek(offset)
         return parse(file.readline())

@@ -5,12 +5,19 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _SPEC = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "", *, before: str = "", quote: str = "'") -> str:
+    """Question after the nearest of `names`, `did you mean 'x'?`, with `before` in front of it;
+    `otherwise` where none is near."""
+    near = difflib.get_close_matches(name, list(names), 1)
+    return f"{before}did you mean {quote}{near[0]}{quote}?" if near else otherwise
 
 
 def one_of(value: str, names: Sequence[str]) -> str:
@@ -21,17 +28,16 @@ def one_of(value: str, names: Sequence[str]) -> str:
 
 
 def name_or_spec(value: str, names: Sequence[str]) -> str:
-    """Return a name that is among `names`, or of the form `package.module:Class`; raises ValueError that says what else
-    to write."""
+    """Return a name that is among `names`, or of the form `package.module:Class`;
+    raises ValueError that says what else to write."""
     if value not in names and re.fullmatch(_SPEC, value) is None:
         raise ValueError(_instead(value, names, ", or package.module:Class"))
     return value
 
 
 def _instead(value: str, names: Sequence[str], or_else: str = "") -> str:
-    near = difflib.get_close_matches(value, names, n=1)
     listed = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
-    return f"write {listed}{or_else}" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"write {listed}{or_else}" + did_you_mean(value, names, before="; ")
 
 
 def load_named(name: str, known: Mapping[str, T]) -> T:

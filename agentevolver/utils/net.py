@@ -36,8 +36,8 @@ _reserved: dict[int, socket.socket] = {}
 
 
 def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """Return the family of a host's address and what to bind: of IPv4 where the host has such an address, empty for all
-    interfaces.
+    """Return the family of a host's address and what to bind:
+    of IPv4 where the host has such an address, empty for all interfaces.
 
     Raises:
         OSError: no host is called this.
@@ -51,8 +51,8 @@ def address_to_bind(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could bind there now; nowhere if no host is called this, or this machine lacks the address's
-    family."""
+    """Whether a server could bind there now; nowhere if no host is called this,
+    or this machine lacks the address's family."""
     try:
         family, address = address_to_bind(host, port)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -92,8 +92,8 @@ def take_any_port() -> int:
 
 
 def stable_ports(setting: Path = EPHEMERAL) -> Sequence[int]:
-    """Return ports that the kernel gives nobody by itself: below the ephemeral range, else above it, else all without a
-    privilege."""
+    """Return ports that the kernel gives nobody by itself:
+    below the ephemeral range, else above it, else all without a privilege."""
     try:
         low, high = (int(text) for text in setting.read_text().split())
     except (OSError, ValueError):

@@ -14,8 +14,8 @@ Message = dict[str, Any]
 
 
 def marked_query(messages: Sequence[Mapping[str, Any]], info: Mapping[str, Any] | None) -> str | None:
-    """Return the query that an environment marks in its last opening message; None if it marks none, or one that is not
-    there once."""
+    """Return the query that an environment marks in its last opening message;
+    None if it marks none, or one that is not there once."""
     query = (info or {}).get("query")
     if not isinstance(query, str) or not query.strip() or not messages:
         return None
@@ -35,8 +35,8 @@ def replace_query(messages: Sequence[Mapping[str, Any]], query: str, info: Mappi
 
 
 def without_query(messages: Sequence[Mapping[str, Any]], query: str | None) -> str:
-    """Return the text of opening messages without the query, which may stand alone in the last one or beside other
-    things.
+    """Return the text of opening messages without the query,
+    which may stand alone in the last one or beside other things.
 
     Everything is kept if the query is None or does not stand in the last message.
     """
@@ -48,8 +48,8 @@ def without_query(messages: Sequence[Mapping[str, Any]], query: str | None) -> s
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The opening of an instance: its messages, and the query that the environment marks in the last one (None: none
-    is)."""
+    """The opening of an instance: its messages, and the query
+    that the environment marks in the last one (None: none is)."""
 
     messages: list[Message]
     query: str | None

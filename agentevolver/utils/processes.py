@@ -18,10 +18,12 @@ import ctypes
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 RUN_ID = "AGENTEVOLVER_RUN_ID"
 SERVICE = "AGENTEVOLVER_SERVICE"
@@ -96,8 +98,8 @@ def carriers(run_id: str, service: str | None = None) -> set[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], grace_s: float) -> set[ProcessId]:
-    """End processes: SIGTERM, and SIGKILL for those that are left after `grace_s` seconds. Returns those that outlive
-    even that."""
+    """End processes: SIGTERM, and SIGKILL for those that are left after `grace_s` seconds.
+    Returns those that outlive even that."""
     left = {process for process in processes if process.alive}
     for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_WAIT_S)):
         for process in left:
@@ -109,8 +111,8 @@ def end(processes: Iterable[ProcessId], grace_s: float) -> set[ProcessId]:
 
 
 def end_carriers(run_id: str, grace_s: float, service: str | None = None) -> set[ProcessId]:
-    """End every process of a run (of one service); looks again until none is left, for a dying parent may still start
-    children."""
+    """End every process of a run (of one service); looks again until none is left,
+    for a dying parent may still start children."""
     deadline = time.monotonic() + grace_s + 2 * KILL_WAIT_S
     survivors: set[ProcessId] = set()
     while found := carriers(run_id, service):
@@ -141,8 +143,8 @@ def wait_gone(processes: Iterable[ProcessId], timeout_s: float) -> set[ProcessId
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when `parent` ends; exits at once if it already has. Holds beyond
-    `exec`.
+    """Have the kernel send this process a signal when `parent` ends;
+    exits at once if it already has. Holds beyond `exec`.
 
     What counts is the end of the parent's thread that forked this process.
     """
@@ -150,6 +152,13 @@ def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:
         os._exit(1)
+
+
+def reseed() -> None:
+    """Give a forked process random numbers of its own (the standard library's generator does so by itself)."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def attached(run_id: str) -> set[Path]:
@@ -195,8 +204,8 @@ class SegmentWatch:
 
 
 def noted(file: Path) -> set[Path]:
-    """Return the noted segments that are still there: of the same name and inode. A line that is cut off counts for
-    nothing."""
+    """Return the noted segments that are still there: of the same name and inode.
+    A line that is cut off counts for nothing."""
     found = set()
     with contextlib.suppress(FileNotFoundError):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -1,5 +1,5 @@
-"""Retry policy: full jitter over an exponentially growing range, bounded by tries and by time. The one rule for clients
-of services.
+"""Retry policy: full jitter over an exponentially growing range, bounded by tries and by time.
+The one rule for clients of services.
 
 Source of the jitter: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 """
@@ -25,8 +25,8 @@ def full_jitter(failures: int, *, first_wait_s: float, max_wait_s: float, asked_
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `tries` attempts, begun within `budget_s` seconds of the first (None: no such bound), with full jitter
-    between them."""
+    """At most `tries` attempts, begun within `budget_s` seconds of the first (None: no such bound),
+    with full jitter between them."""
 
     tries: int = 5
     budget_s: float | None = None
@@ -34,8 +34,8 @@ class RetryPolicy:
     max_wait_s: float = 60.0
 
     def pause(self, failures: int, asked_s: float | None = None) -> float:
-        """Return the seconds to wait after `failures` failures in a row; grows no further than after `tries` of
-        them."""
+        """Return the seconds to wait after `failures` failures in a row;
+        grows no further than after `tries` of them."""
         return full_jitter(
             min(failures, self.tries), first_wait_s=self.first_wait_s, max_wait_s=self.max_wait_s, asked_s=asked_s
         )

@@ -23,8 +23,8 @@ _LAST_MARK = 0x1FFFF
 
 @functools.cache
 def marks(last: int = _LAST_MARK) -> str:
-    """Combining marks up to a code point, no letters to `re` and part of words all the same, as the inside of a
-    character class."""
+    """Combining marks up to a code point, no letters to `re` and part of words all the same,
+    as the inside of a character class."""
     found = [code for code in range(last) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
     firsts = [code for code in found if unicodedata.category(chr(code - 1)) not in ("Mn", "Mc")]
     lasts = [code for code in found if unicodedata.category(chr(code + 1)) not in ("Mn", "Mc")]

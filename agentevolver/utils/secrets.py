@@ -114,8 +114,8 @@ def remove_secrets(folder: Path) -> None:
 
 
 def adopt_secrets(only: re.Pattern[str] | None = None) -> None:
-    """Set the secrets as variables of this process, for libraries that look nowhere else; variables that are set
-    already stay.
+    """Set the secrets as variables of this process, for libraries that look nowhere else;
+    variables that are set already stay.
 
     What this process starts inherits them: call it where nothing is started that runs foreign code.
 
@@ -218,8 +218,8 @@ def _without_named(text: str) -> str:
 
 
 def _is_harmless(found: re.Match[str], value: str) -> bool:
-    """Whether this is no secret after all: a reference, a number, a type; a sentence about a token (`invalid token:
-    expected`)."""
+    """Whether this is no secret after all: a reference, a number, a type;
+    a sentence about a token (`invalid token: expected`)."""
     bare = value.strip("\\\"'")
     in_prose = (
         found["name"].lower() in ("token", "secret", "password", "cookie") and ": " in found["sign"] and value.isalpha()

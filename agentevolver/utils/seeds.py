@@ -1,5 +1,5 @@
-"""Seeds that follow from what is drawn for, not from when: whoever draws first, after whatever restart, each draw is
-the same.
+"""Seeds that follow from what is drawn for, not from when:
+whoever draws first, after whatever restart, each draw is the same.
 
 A run has one seed (`data.seed`). Every draw has a name (the step, the task, the rollout, the call), and its seed is a
 hash of both. Language models of roles are asked deep inside of what is being done, so that name is a context: `drawing`

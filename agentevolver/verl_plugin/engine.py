@@ -43,8 +43,8 @@ def own_threads() -> int:
 
 
 class _EveryRankLoads:
-    """A device mesh that tells verl's loader "this is rank 0", so that an unwrapped module has real weights on every
-    rank."""
+    """A device mesh that tells verl's loader "this is rank 0",
+    so that an unwrapped module has real weights on every rank."""
 
     def get_coordinate(self) -> list[int]:
         return [0]

@@ -1,5 +1,5 @@
-"""Log-probs of labels in chunks of rows, in float32: what verl takes token by token where flash-attn's kernel is not
-installed.
+"""Log-probs of labels in chunks of rows, in float32:
+what verl takes token by token where flash-attn's kernel is not installed.
 
 `verl.utils.torch_functional.logprobs_from_logits` prefers flash-attn's cross entropy; without it, it looks up
 `logprobs_from_logits_v2` in its own module, which loops over the tokens, and in half precision rounds each result (an

@@ -64,8 +64,8 @@ def resharded(pieces: Sequence[Any], model: torch.Tensor) -> Any:
 
 
 def leave_attention_open(path: Path) -> None:
-    """Take the attention's implementation out of a model's `config.json`, if there is one: it is no property of the
-    weights."""
+    """Take the attention's implementation out of a model's `config.json`, if there is one:
+    it is no property of the weights."""
     if not path.is_file():
         return
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -101,8 +101,8 @@ class ReshardingCheckpointManager(FSDPCheckpointManager):
     def save_checkpoint(
         self, local_path: str, hdfs_path: str | None = None, global_step: int = 0, max_ckpt_to_keep: int | None = None
     ) -> None:
-        """Save as verl does; the policy's `config.json` does not name the attention that training used, which other
-        programs lack."""
+        """Save as verl does; the policy's `config.json` does not name the attention that training used,
+        which other programs lack."""
         super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
         if self.rank == 0:
             leave_attention_open(Path(local_path) / "huggingface" / "config.json")

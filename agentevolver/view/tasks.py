@@ -1,5 +1,5 @@
-"""Synthetic tasks of a run: the funnel of each self-questioning run, its proposals with their fate, the exploration
-behind one.
+"""Synthetic tasks of a run: the funnel of each self-questioning run,
+its proposals with their fate, the exploration behind one.
 
 Journals are read by offset; explorations, which are the bulk of them, stay in the file until one is asked for.
 """

@@ -184,8 +184,8 @@ class Trajectories:
         return {"rows": rows, "next": None, "searched": searched}
 
     def one(self, step: int, index: int) -> dict[str, Any]:
-        """Return `{record, summary, siblings, count}` of a rollout: its record as it was written, the summaries of its
-        group.
+        """Return `{record, summary, siblings, count}` of a rollout:
+        its record as it was written, the summaries of its group.
 
         Raises NotThere.
         """

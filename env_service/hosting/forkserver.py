@@ -13,11 +13,9 @@ import os
 import select
 import signal
 import socket
-import sys
 from collections.abc import Iterator
-from typing import Any
 
-from agentevolver.utils.processes import die_with_parent
+from agentevolver.utils.processes import die_with_parent, reseed
 from env_service.base import BaseEnv
 from env_service.contract import shorten
 from env_service.hosting.processes import adopt_orphans, be_first_to_go, children, kill_group, limit_memory, silence
@@ -94,7 +92,7 @@ class ForkServer:
         self._control.close()
         os.close(self._wake)
         be_first_to_go()
-        _reseed()
+        reseed()
         sock = connect(address, worker, secret, os.getpid(), DIAL_TIMEOUT_S)
         limit_memory(self._memory_mb)
         serve_isolated(sock, InstanceHost(self._env_class, self._max_reply_bytes))
@@ -107,8 +105,8 @@ class ForkServer:
             return
 
     def _reap(self) -> None:
-        """Reap workers that ended, after killing what they left: first their groups, then daemons that the fork server
-        inherited."""
+        """Reap workers that ended, after killing what they left:
+        first their groups, then daemons that the fork server inherited."""
         names = {pid: worker for worker, pid in self._workers.items()}
         for pid in _ended():
             kill_group(pid)
@@ -134,13 +132,6 @@ def _ended() -> Iterator[int]:
         if status is None:
             return
         yield status.si_pid
-
-
-def _reseed() -> None:
-    """Give the child random numbers of its own (the standard library's generator does so by itself)."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
 def main(descriptor: int) -> None:

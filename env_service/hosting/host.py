@@ -29,7 +29,7 @@ _BOOT = (
 
 
 class HostSpec(NamedTuple):
-    """What a host needs to know; plain data, as it travels to other nodes. `secrets`: the folder with the files of
+    """Specification of a host; plain data, as it travels to other nodes. `secrets`: the folder with the files of
     those in `pass_env`."""
 
     env_type: str
@@ -43,15 +43,15 @@ class HostSpec(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What the environment class declares about its hosting."""
+    """Declaration of an environment class about its hosting."""
 
     isolation: str
     call_timeout_s: float
 
 
 class Host:
-    """The actor's class (made a Ray actor in `cluster.py`). All methods are quick; the work happens in threads or
-    processes."""
+    """The actor's class (made a Ray actor in `cluster.py`). All methods are quick;
+    the work happens in threads or processes."""
 
     def __init__(self, spec: HostSpec) -> None:
         self.spec = spec
@@ -64,8 +64,8 @@ class Host:
         return Description(self.env_class.isolation, float(self.env_class.call_timeout_s))
 
     def serve(self, address: Address, worker: str, secret: str) -> int:
-        """Dial the service and hold shared instances from now on; returns the process id. Raises OSError if nobody
-        listens."""
+        """Dial the service and hold shared instances from now on; returns the process id.
+        Raises OSError if nobody listens."""
         sock = connect(address, worker, secret, os.getpid())
         silence()
         limit_memory(self.spec.shared_memory_mb)
@@ -105,8 +105,8 @@ class Host:
         return int(report["ready"])
 
     def spawn(self, address: Address, workers: list[tuple[str, str]]) -> None:
-        """Fork a process for each (worker, secret); each dials the service. Raises RuntimeError if the fork server is
-        gone."""
+        """Fork a process for each (worker, secret); each dials the service.
+        Raises RuntimeError if the fork server is gone."""
         self._tell({"spawn": workers, "address": list(address)})
 
     def reap(self, workers: list[str]) -> None:

@@ -27,8 +27,8 @@ class StepLedger:
     answer: bytes | ServiceError | None = None
 
     def recall(self, index: int) -> bytes | None:
-        """Return the remembered reply if `index` is the last one, None if it is the next one; raise what was raised
-        before.
+        """Return the remembered reply if `index` is the last one, None if it is the next one;
+        raise what was raised before.
 
         Raises StepOutOfOrder for any other number.
         """

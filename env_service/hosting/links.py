@@ -33,7 +33,7 @@ class CallTooLong(Exception):
 
 
 class Reply(NamedTuple):
-    """What a worker answered: `kind` is OK, BAD_REQUEST or FAILED, `payload` is JSON."""
+    """Reply of a worker: `kind` is OK, BAD_REQUEST or FAILED, `payload` is JSON."""
 
     kind: Kind
     payload: bytes
@@ -99,8 +99,8 @@ class Link(asyncio.Protocol):
             self.on_lost()
 
     async def call(self, kind: Kind, payload: bytes, timeout_s: float) -> Reply:
-        """Send a request and return its reply; raises WorkerGone, CallTooLong, or WireError for an oversized
-        payload."""
+        """Send a request and return its reply; raises WorkerGone, CallTooLong,
+        or WireError for an oversized payload."""
         if self._transport is None:
             raise WorkerGone(f"worker {self.worker} (pid {self.pid}) ended")
         self._next += 1
@@ -151,7 +151,7 @@ class Link(asyncio.Protocol):
 
 
 class LinkServer:
-    """Where workers dial in."""
+    """Server that workers dial in to."""
 
     def __init__(self) -> None:
         self._folder: str | None = None

@@ -50,7 +50,7 @@ LostCallback = Callable[[Worker], None]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a pool works with: what to host, where it can be started, where it dials in, and who hears of losses."""
+    """Surroundings of a pool: what to host, where it can be started, where it dials in, and who hears of losses."""
 
     spec: HostSpec
     description: Description

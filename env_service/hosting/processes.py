@@ -52,8 +52,8 @@ def limit_memory(memory_mb: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parents end, so that daemons that foreign code starts cannot slip
-    away."""
+    """Become the parent of descendants whose own parents end,
+    so that daemons that foreign code starts cannot slip away."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -90,8 +90,8 @@ def secret_variables(environ: Mapping[str, str], keep: Iterable[str]) -> list[st
 
 
 def without_secrets(environ: Mapping[str, str], keep: Iterable[str]) -> dict[str, str]:
-    """Return the variables that a process with foreign code may see: no secrets unless named in `keep`, nothing of
-    Ray's."""
+    """Return the variables that a process with foreign code may see:
+    no secrets unless named in `keep`, nothing of Ray's."""
     allowed = {*keep}
     hidden = {*secret_variables(environ, allowed)}
     return {
@@ -107,8 +107,8 @@ OWN_CHARS = len(f"/{PREFIX}4194304-12345678")
 
 
 def new_folder(inside: int) -> str:
-    """Return a new folder that only this user can enter; folders of services that no longer live are removed on the
-    way.
+    """Return a new folder that only this user can enter;
+    folders of services that no longer live are removed on the way.
 
     It is in the usual place for temporary files (a run's own folder, which goes with the run even if this process is
     killed), or in /tmp where that path is too long for a socket.

@@ -85,8 +85,8 @@ class Service:
         await self._link_server.stop()
 
     def not_ready(self) -> str | None:
-        """Return why instances cannot be created at the moment, None if they can. Being full is not a reason: it
-        passes."""
+        """Return why instances cannot be created at the moment, None if they can.
+        Being full is not a reason: it passes."""
         if self._stopping:
             return "stopping"
         if not self._pools:
@@ -114,8 +114,8 @@ class Service:
         params: dict[str, Any],
         create_key: str | None = None,
     ) -> bytes:
-        """Create an instance and return its init state. The same `create_key` again returns the first answer instead of
-        409."""
+        """Create an instance and return its init state.
+        The same `create_key` again returns the first answer instead of 409."""
         pool = self._pool(env_type)
         instance_id = instance_id or f"exp_{int(time.time())}_{secrets.token_hex(4)}"
         if not _INSTANCE_ID.fullmatch(instance_id):
@@ -409,8 +409,8 @@ class Service:
             self.metrics.workers.labels(name).set(len(pool.workers))
 
     async def sweep(self) -> None:
-        """Release every instance that nobody has used for `idle_s`; one that fails to close does not keep the
-        others."""
+        """Release every instance that nobody has used for `idle_s`;
+        one that fails to close does not keep the others."""
         deadline = time.monotonic() - self.settings.idle_s
         idle = [
             i.instance_id for i in self.instances.values() if not i.busy and not i.closing and i.last_used < deadline

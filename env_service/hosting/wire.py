@@ -64,7 +64,7 @@ def encode(call: int, kind: Kind, payload: bytes) -> bytes:
 
 
 class Decoder:
-    """Cuts a byte stream into frames, whatever the sizes of the pieces that arrive."""
+    """Decoder of a byte stream into frames, whatever the sizes of the pieces that arrive."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -236,8 +236,8 @@ class ThreadCrew:
                 self._threads -= 1
 
     def run(self, frame: Frame) -> bool:
-        """Answer one frame; false if its call was abandoned, and the thread may get the exception at any later
-        moment."""
+        """Answer one frame; false if its call was abandoned,
+        and the thread may get the exception at any later moment."""
         began = time.monotonic()
         try:
             with self._lock:
@@ -273,8 +273,8 @@ class Reader:
         self._over = threading.Event()
 
     def read(self) -> None:
-        """Read until the connection closes, then call `on_end`; returns early in a thread whose reading was taken
-        over."""
+        """Read until the connection closes, then call `on_end`;
+        returns early in a thread whose reading was taken over."""
         taken_over = False
         try:
             threading.Thread(target=self._stand_sentry, name="sentry", daemon=True).start()
@@ -328,8 +328,8 @@ class Reader:
 
 
 def serve_shared(sock: socket.socket, instance_host: InstanceHost, threads: int, on_end: Callable[[], None]) -> None:
-    """Answer for many instances until the service closes the connection, then call `on_end`. Run it in a thread of its
-    own."""
+    """Answer for many instances until the service closes the connection, then call `on_end`.
+    Run it in a thread of its own."""
     sending = threading.Lock()
 
     def send(data: bytes) -> None:
@@ -343,8 +343,8 @@ def serve_shared(sock: socket.socket, instance_host: InstanceHost, threads: int,
 
 
 def serve_isolated(sock: socket.socket, instance_host: InstanceHost) -> None:
-    """Warm up, then answer for one instance in this thread; ends the whole process group with the connection, and does
-    not return."""
+    """Warm up, then answer for one instance in this thread;
+    ends the whole process group with the connection, and does not return."""
     threading.Thread(target=_end_with_connection, args=(sock,), name="lifeline", daemon=True).start()
     instance_host.warm_up()
     decoder = Decoder()

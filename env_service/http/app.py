@@ -100,8 +100,8 @@ class Gate:
 
 
 def shielded(service: Service, settings: ServiceSettings) -> Shield:
-    """Return the application of a service behind its shield; raises ValueError for settings that would let everybody
-    in."""
+    """Return the application of a service behind its shield;
+    raises ValueError for settings that would let everybody in."""
     gate = Gate(service)
     access = Access(settings.host, settings.token or "", TOKEN_VARIABLE)
     return Shield(gate, access, settings.max_body_bytes, error_body, check_json=False, on_refusal=gate.count)
@@ -220,8 +220,8 @@ class StartError(Exception):
 
 
 def take_token(host: str) -> str | None:
-    """Return the token from the environment and remove it there (environments must not see it); raise StartError if one
-    is needed."""
+    """Return the token from the environment and remove it there (environments must not see it);
+    raise StartError if one is needed."""
     token = secret(TOKEN_VARIABLE)
     forget([TOKEN_VARIABLE])
     try:

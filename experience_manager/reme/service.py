@@ -115,8 +115,8 @@ class ExperienceService:
         return Answer(answer=found.text, metadata={"memory_list": memories, "notes": list(found.notes)})
 
     async def record(self, body: RecordBody) -> Answer:
-        """Count a use of each memory, and a success if `update_utility`; memories that are not there are inserted
-        first."""
+        """Count a use of each memory, and a success if `update_utility`;
+        memories that are not there are inserted first."""
         pool = self._pool(body.workspace_id)
         memories = [_memory(data, pool.workspace) for data in body.memory_dicts]
         return await asyncio.to_thread(self._record, pool, memories, body.update_utility)

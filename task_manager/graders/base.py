@@ -1,4 +1,4 @@
-"""What a grader is given and what it gives back.
+"""Graders' contract: what a grader is given and what it gives back.
 
 A grade is a score in 0..1 that somebody really gave. Where nobody could (the judge cannot be reached or makes no sense,
 the environment is gone, the task lacks what the grader needs) it is a `GradingError`: the rollout then has no grade and
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from agentevolver.types import Outcome, Task
+from env_service.protocol import Instances
 
 
 class GradingError(Exception):
@@ -22,7 +23,7 @@ class GraderConfigError(ValueError):
 
 
 class StepLike(Protocol):
-    """What is read of a step."""
+    """Step as graders read it."""
 
     @property
     def action(self) -> str: ...
@@ -32,7 +33,7 @@ class StepLike(Protocol):
 
 
 class Transcript(Protocol):
-    """What is read of a rollout: `agentevolver.types.Trajectory` has it."""
+    """Rollout as graders read it: `agentevolver.types.Trajectory` has it."""
 
     @property
     def messages(self) -> Sequence[dict[str, Any]]: ...
@@ -41,25 +42,15 @@ class Transcript(Protocol):
     def steps(self) -> Sequence[StepLike]: ...
 
 
-class GradedWorld(Protocol):
-    """What graders use of an environment client."""
-
-    async def evaluate(self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...) -> float: ...
-
-    async def get_tools_info(
-        self, instance_id: str, messages: Any = ..., params: dict[str, Any] | None = ...
-    ) -> Any: ...
-
-
 class Grader(Protocol):
-    """Grades rollouts; safe for many at once on one event loop."""
+    """Grader of rollouts; safe for many at once on one event loop."""
 
     @property
     def name(self) -> str: ...
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
-        """Grade a rollout whose instance is still open; raises GradingError, and what the client raises
-        (`EnvServiceError`)."""
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
+        """Grade a rollout whose instance is still open;
+        raises GradingError, and what the client raises (`EnvServiceError`)."""
         ...
 
 

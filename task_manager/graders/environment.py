@@ -12,20 +12,21 @@ from __future__ import annotations
 import math
 
 from agentevolver.types import Outcome, Task
+from env_service.protocol import Instances
 from task_manager.actions import read_state
-from task_manager.graders.base import GradedWorld, Grader, GradingError, Transcript
+from task_manager.graders.base import Grader, GradingError, Transcript
 from task_manager.state import StateCheck
 
 
 class EnvGrader:
-    """Asks the environment; success is a score of 1."""
+    """Environment's own grade; success is a score of 1."""
 
     name = "env"
 
     def __init__(self, sparse: bool = True) -> None:
         self._sparse = sparse
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the environment's score; raises GradingError for one that is no number in 0..1."""
         if task.open_query:
             raise GradingError(
@@ -46,14 +47,14 @@ CHECK_KEY = "state_check"
 
 
 class StateGrader:
-    """Compares states."""
+    """Grade by comparing states."""
 
     name = "state"
 
     def __init__(self, sparse: bool = True) -> None:
         self._sparse = sparse
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the score of the instance's state; raises GradingError for a task without a check."""
         check = check_of(task)
         state = await read_state(client, instance_id)
@@ -68,7 +69,7 @@ class StateGrader:
 
 
 class StateThenJudge:
-    """Compares states, and lets a judge decide about a rollout whose state is right."""
+    """Grade by comparing states, and by a judge who decides about a rollout whose state is right."""
 
     name = "state-llm"
 
@@ -76,7 +77,7 @@ class StateThenJudge:
         self._state = state
         self._judge = judge
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the state's score if it is wrong, else the judge's; raises GradingError if either cannot say."""
         outcome = await self._state.grade(task, trajectory, client, instance_id)
         return await self._judge.grade(task, trajectory, client, instance_id) if outcome.success else outcome

@@ -29,8 +29,9 @@ from agentevolver.llm.errors import LLMError
 from agentevolver.llm.settings import Role
 from agentevolver.types import Outcome, Task
 from agentevolver.utils.openings import without_query
+from env_service.protocol import Instances
 from task_manager import prompts
-from task_manager.graders.base import GradedWorld, GradingError, StepLike, Transcript, bare_query, opening_of
+from task_manager.graders.base import GradingError, StepLike, Transcript, bare_query, opening_of
 from task_manager.replies import GradeReply
 from task_manager.settings import MAX_OBSERVATION_CHARS
 from task_manager.tasks import solution_of
@@ -66,8 +67,8 @@ KINDS: dict[str, Kind] = {
 
 
 class RunningMean:
-    """The judge's mean score and a slower one that it is held to: exponential averages with 0.9 and 0.95, both from 0.3
-    on."""
+    """The judge's mean score and a slower one that it is held to:
+    exponential averages with 0.9 and 0.95, both from 0.3 on."""
 
     def __init__(self) -> None:
         self.mean = 0.3
@@ -107,9 +108,9 @@ class JudgeGrader:
         self._temperature = max(temperature, AVERAGED_TEMPERATURE) if self._kind.averaged else temperature
         self.running = RunningMean()
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
-        """Return the judge's grade; raises GradingError if it gave none, or if the task lacks the reference that is
-        promised."""
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
+        """Return the judge's grade; raises GradingError if it gave none,
+        or if the task lacks the reference that is promised."""
         if not trajectory.steps:
             raise GradingError(f"task {task.task_id}: a rollout without steps cannot be graded")
         prompt = self._prompt(task, trajectory)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from agentevolver.types import Outcome, Task, Trajectory
 from agentevolver.utils import seeds
 from agentevolver.utils.names import load_named
-from task_manager.graders.base import GradedWorld, Grader, GraderConfigError, GradingError, Transcript
+from env_service.protocol import Instances
+from task_manager.graders.base import Grader, GraderConfigError, GradingError, Transcript
 from task_manager.graders.environment import EnvGrader, StateGrader, StateThenJudge
 from task_manager.graders.judge import KINDS, JudgeGrader
 from task_manager.settings import MAX_OBSERVATION_CHARS, GraderSettings
@@ -79,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GraderContext:
-    """What graders are made from.
+    """Context that graders are made from.
 
     `llm` is None where no judge is configured. `run` is the typed view of the run's configuration
     (`agentevolver.config.schema.Settings`) for graders of other packages, None where nothing is trained.
@@ -154,14 +155,14 @@ _register_own()
 
 
 class Graders:
-    """Grades each task by the grader that it names."""
+    """Graders by name: each task is graded by the one that it names."""
 
     def __init__(self, context: GraderContext, rng: random.Random | None = None) -> None:
         self._context = context
         self._made: dict[str, Grader] = {}
         self._rng = rng
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the outcome; raises GradingError, GraderConfigError, and what the client raises."""
         outcome = await self._grader(task.evaluator).grade(task, trajectory, client, instance_id)
         settings = self._context.settings

@@ -152,6 +152,7 @@ def batches(draw, labels=True):
     )
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(batch=batches(), config=CONFIGS, alpha=st.sampled_from([0.0, 0.1, 1.0]))
 def test_random_batches_agree_with_the_slow_reference(batch, config, alpha):

@@ -17,6 +17,7 @@ def found():
     return current()
 
 
+@pytest.mark.thorough
 def test_nothing_that_we_rest_on_has_moved(found):
     recorded = json.loads(TABLE.read_text(encoding="utf-8"))
     gone = [path for path, what in found.items() if what is None]
@@ -55,6 +56,7 @@ def test_what_we_stand_in_the_place_of_has_its_body_watched_and_what_we_extend_i
     assert found[f"{trainer}._compute_advantage"] == "(self, batch, metrics)"
 
 
+@pytest.mark.thorough
 def test_a_name_that_is_gone_and_a_change_are_seen(monkeypatch):
     base = "verl.trainer.ppo.v1.trainer_base"
     assert (

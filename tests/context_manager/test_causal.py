@@ -40,6 +40,7 @@ def play(tokenizer, opening, turns, limits=ROOMY):
     return context, calls
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(episode=episodes())
 def test_the_sample_holds_the_ids_that_the_engine_saw_and_sampled(tokenizer, episode):
@@ -55,6 +56,7 @@ def test_the_sample_holds_the_ids_that_the_engine_saw_and_sampled(tokenizer, epi
         assert {sample.step_ids[i] for i in here} == {step}
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(episode=episodes())
 def test_the_mask_covers_exactly_the_sampled_tokens(tokenizer, episode):
@@ -140,6 +142,7 @@ def test_clipping_keeps_head_and_tail_within_the_limit(chatml):
     assert renderer.clip("short", 80) == "short"
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(text=st.text(st.sampled_from("a é漢😀\n\ud800:"), max_size=200), limit=st.integers(1, 60))
 def test_no_text_is_longer_than_the_limit_after_it_was_clipped(tokenizer, text, limit):

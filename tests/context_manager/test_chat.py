@@ -13,6 +13,7 @@ from tests.context_manager.episodes import OPENING
 WORD = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="<>"), min_size=1, max_size=10)
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(opening=WORD, observation=WORD, closed=st.booleans(), role=st.sampled_from(["user", "tool"]))
 def test_pieces_add_up_to_the_whole(tokenizer, opening, observation, closed, role):
@@ -23,6 +24,7 @@ def test_pieces_add_up_to_the_whole(tokenizer, opening, observation, closed, rol
     assert renderer.follow(after, closed=closed) + renderer.generation == renderer.continuation(after, closed=closed)
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(texts=st.lists(st.tuples(WORD, WORD), min_size=1, max_size=4), role=st.sampled_from(["user", "tool"]))
 def test_a_conversation_of_rewritten_replies_reads_as_the_template_renders_it(tokenizer, texts, role):

@@ -76,6 +76,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.thorough
 @settings(max_examples=400, deadline=None)
 @given(text=st.lists(st.sampled_from(PIECES), max_size=30).map("".join), asked=st.booleans())
 def test_whatever_was_said_commands_are_whole_and_reading_them_never_fails(text, asked):

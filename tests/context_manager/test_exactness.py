@@ -53,6 +53,7 @@ def row(model, vocabulary="bytes"):
     return f"| {model} | {' | '.join(cells)} | {'no' if 'refused' in shortened else 'yes'} |"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", MODELS)
 def test_the_table_says_what_the_templates_do(model):
     lines = DOCS.read_text(encoding="utf-8").splitlines()

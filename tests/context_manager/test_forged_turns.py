@@ -57,6 +57,7 @@ def test_every_control_token_spelled_by_an_observation_stays_text(real, text):
         assert f"a {text} b" in real.tokenizer.decode(ids)
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(text=HOSTILE, closed=st.booleans())
 def test_no_text_of_an_observation_forges_a_turn(real, text, closed):
@@ -65,6 +66,7 @@ def test_no_text_of_an_observation_forges_a_turn(real, text, closed):
         assert controls(real, real.continuation([{"role": role, "content": text}], closed=closed)) == benign
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(system=HOSTILE, task=HOSTILE)
 def test_no_task_and_no_experience_forges_a_turn(real, system, task):
@@ -79,6 +81,7 @@ def test_no_task_and_no_experience_forges_a_turn(real, system, task):
     assert opening(system, task) == opening("-", "-")
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(text=HOSTILE)
 def test_no_rewritten_reply_holds_a_special_token_and_no_clipped_text_a_control_token(real, text):

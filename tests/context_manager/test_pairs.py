@@ -86,6 +86,7 @@ def together(timeline):
     return calls == {message["tool_call_id"] for message in shown if message["role"] == "tool"}
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
 @given(turns=st.lists(st.integers(0, 3), min_size=1, max_size=6), data=st.data())
 def test_dropping_any_messages_leaves_no_half_of_a_pair(strict, turns, data):

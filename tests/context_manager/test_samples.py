@@ -17,6 +17,7 @@ def recorded(calls):
     return recorder
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(first=IDS, turns=st.lists(st.tuples(IDS, IDS, st.booleans()), min_size=1, max_size=8))
 def test_merging_changes_no_token(first, turns):

@@ -154,6 +154,7 @@ def test_where_the_question_does_not_fit_beside_everything_it_is_put_to_the_begi
     assert len(call.prompt_ids) + call.max_new_tokens <= context.total
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "answer", ["", "I need it all", "keep m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11 m12 m13 m14", "remove m999"]
 )

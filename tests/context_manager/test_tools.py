@@ -84,6 +84,7 @@ def test_a_template_that_puts_answers_inside_the_turn_that_called_is_refused():
         gemma.continuation([answer()], closed=True, calls=[call()])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "file"),
     [("mistral_v3", "tekken_240911.json"), ("mistral_v7", "mistral_instruct_tokenizer_241114.model.v7")],
@@ -168,6 +169,7 @@ def ids_of_controls(renderer, ids):
     return [i for i in ids if i in known]
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(words=st.lists(st.sampled_from([*HOSTILE, "a", " "]), min_size=1, max_size=4).map("".join), data=st.data())
 def test_no_text_of_a_tool_forges_a_control_token(renderer, words, data):
@@ -192,6 +194,7 @@ def test_no_text_of_a_tool_forges_a_control_token(renderer, words, data):
     assert words in shown or json.dumps(words, ensure_ascii=False)[1:-1] in shown
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(words=st.lists(st.sampled_from([*HOSTILE, "a", " "]), min_size=1, max_size=4).map("".join), closed=st.booleans())
 def test_no_answer_of_a_tool_forges_a_control_token(renderer, words, closed):
@@ -213,6 +216,7 @@ def episodes(draw):
     )
 
 
+@pytest.mark.thorough
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 @given(turns=episodes(), name=st.sampled_from(["causal", "reasoning", "sliding_window", "self_managed"]))
 def test_masks_are_exactly_what_was_sampled_whatever_was_called(renderer, turns, name):

@@ -34,10 +34,57 @@ def test_every_file_of_the_tree_exists():
         assert any(ROOT.joinpath(package).rglob(name) for package in PACKAGES), name
 
 
-def test_every_contract_is_told():
+def contracts():
+    """The contracts on imports, by their names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return {contract["name"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
+
+
+def modules(package):
+    """The dotted names of a package's modules and packages, one level down."""
+    folder = ROOT.joinpath(*package.split("."))
+    found = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    return {f"{package}.{path.stem}" for path in found if path.stem != "__init__"}
+
+
+def test_every_contract_is_told():
     told = re.findall(r"^\* (.+)\.$", section("Rules of imports"), re.MULTILINE)
-    assert told == [contract["name"].rstrip(".") for contract in project["tool"]["importlinter"]["contracts"]]
+    assert told == list(contracts())
+
+
+def test_no_contract_has_an_exception():
+    assert not [name for name, contract in contracts().items() if "ignore_imports" in contract]
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ("utils, types and errors are the ground", {"utils", "types", "errors"}),
+        ("llm, embeddings, engine", {"utils", "types", "errors", "commands"}),
+        ("env_service stands alone", {"utils"}),
+        (
+            "The managers import the ground",
+            {"utils", "types", "errors", "commands", "llm", "embeddings", "message_logs"},
+        ),
+    ],
+)
+def test_a_contract_forbids_every_other_part_of_the_core(rule, allowed):
+    (contract,) = (contract for name, contract in contracts().items() if name.startswith(rule))
+    forbidden = {name for name in contract["forbidden_modules"] if name.startswith("agentevolver.")}
+    entry_point = {"agentevolver.__main__"}
+    assert forbidden == modules("agentevolver") - entry_point - {f"agentevolver.{name}" for name in allowed}
+
+
+def test_the_teacher_is_forbidden_all_of_the_environments_but_their_public_words():
+    (contract,) = (contract for name, contract in contracts().items() if name.startswith("The built-in teacher"))
+    environments = "env_service.environments"
+    allowed = {f"{environments}.pocket.tools", f"{environments}.pocket.wordings", f"{environments}.calc.grammar"}
+    open_ones = {f"{environments}.{name}" for name in ("pocket", "calc")}
+    whole = {f"{name}.**" for name in modules(environments) - open_ones}
+    listed = set().union(*map(modules, open_ones)) - allowed
+    packages = {f"env_service.{name}.**" for name in ("hosting", "http")}
+    around = {"env_service", "env_service.*", f"{environments}.*"}
+    assert set(contract["forbidden_modules"]) == around | packages | whole | listed
 
 
 @pytest.mark.parametrize("path", AIMS)

@@ -19,6 +19,7 @@ def without_docstring(tree):
             yield f"{node.name}, line {node.lineno}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("package", PACKAGES)
 def test_everything_public_has_a_docstring(package):
     silent = [

@@ -3,6 +3,8 @@
 import ast
 import re
 
+import pytest
+
 from tests.docs.packages import PACKAGES, ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
@@ -32,6 +34,7 @@ def messages():
             yield found[1]
 
 
+@pytest.mark.thorough
 def test_every_message_of_the_page_stands_in_the_code():
     texts, quoted = said(), list(messages())
     assert len(quoted) > 25
@@ -49,6 +52,7 @@ def in_order(parts, text):
     return True
 
 
+@pytest.mark.thorough
 def test_every_metric_of_the_page_is_reported_by_the_code():
     source = "\n".join(said())
     for name in re.findall(r"`((?:rollout|exp_manager|prm)/[\w/]+)`", PAGE):

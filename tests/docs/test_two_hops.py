@@ -117,6 +117,7 @@ def test_the_table_holds_the_ten_questions():
     assert len(ROWS) >= 10 and len({anchor for anchor, *_ in ROWS}) == len(ROWS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("anchor", "question", "path", "symbol"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_question_is_answered_by_one_link_and_one_symbol(anchor, question, path, symbol):
     assert f"(architecture.md#{anchor})" in CONCEPTS

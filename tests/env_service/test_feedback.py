@@ -38,6 +38,7 @@ def test_levels_that_are_none_are_refused():
         pocket("loud")
 
 
+@pytest.mark.thorough
 def test_bfcl_says_more_at_each_level():
     pytest.importorskip("bfcl_eval")
     call = '<tool_call>{"name": "cd", "arguments": {}}</tool_call>'

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_step_numbers import MemoryLink, service_on
@@ -48,6 +49,7 @@ CALLS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=200)
 @given(CALLS)
 def test_any_sequence_of_any_bodies_is_answered_as_documented(calls: list[tuple[str, bytes, str | None]]) -> None:

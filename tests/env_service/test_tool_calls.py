@@ -120,6 +120,7 @@ anything = st.lists(
 )
 
 
+@pytest.mark.thorough
 @given(anything)
 def test_whatever_stands_in_tool_calls_is_read_call_by_call(calls: list[Any]) -> None:
     found = structured_calls({"role": "assistant", "content": None, "tool_calls": calls})

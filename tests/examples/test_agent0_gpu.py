@@ -47,6 +47,7 @@ def test_the_numbers_are_those_of_the_release(resolved: Resolved) -> None:
     assert sizes.n_gpus_per_node + section.executor.gpus == 8
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("training", ["proposer", "solver"])
 def test_verl_accepts_both_trainings(training: str, resolved: Resolved) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -63,6 +64,7 @@ def test_verl_accepts_both_trainings(training: str, resolved: Resolved) -> None:
     assert clip == (0.3 if training == "proposer" else 0.2)
 
 
+@pytest.mark.thorough
 def test_a_dry_run_on_cuda_says_who_has_which_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

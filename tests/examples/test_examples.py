@@ -59,6 +59,7 @@ def commands(program: str) -> list[list[str]]:
     return [re.split(r"\s(?:&|>|--dry-run)", call)[0].rstrip(' &"').split() for call in calls]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("name", CONFS)
 def test_every_experiment_can_be_planned(
@@ -93,6 +94,7 @@ def test_every_header_shows_how_to_start_its_example() -> None:
     assert all(count > 0 for name, count in shown.items() if name.endswith(".sh"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "words"), header_calls("python launcher.py"))
 def test_every_launch_that_a_header_prints_can_be_planned(
     name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -114,6 +116,7 @@ def test_every_launch_that_a_header_prints_can_be_planned(
     assert f"-m {main_job(EXAMPLES / name)} --config" in printed and "sk-of-nobody" not in printed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("env_type", BUILT_IN)
 def test_the_whole_loop_can_be_planned_on_every_environment(
     env_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -169,6 +172,7 @@ def test_every_command_of_the_task_manager_that_a_header_prints_can_be_carried_o
     from_experiment(Path(words[words.index("--conf") + 1]), ["device=cpu"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "words"), header_calls("bash"))
 def test_every_script_that_a_header_prints_hands_on_what_it_is_given(
     name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +294,7 @@ def checkout(folder: Path, name: str, python: str) -> Path:
     return script
 
 
+@pytest.mark.thorough
 def test_every_launch_of_the_ablation_can_be_planned(tmp_path: Path) -> None:
     script = checkout(tmp_path, "ablation.sh", FAKE_PYTHON)
     for _ in range(2):
@@ -368,6 +373,7 @@ mkdir -p "experiments/agent0/$name"
 """
 
 
+@pytest.mark.thorough
 def test_every_launch_of_the_tables_of_agent0_can_be_planned(tmp_path: Path) -> None:
     script = checkout(tmp_path, "agent0_tables.sh", CALLS_ONLY)
     subprocess.run(["bash", str(script)], env={"PATH": "/usr/bin:/bin"}, check=True)

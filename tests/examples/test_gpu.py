@@ -16,6 +16,7 @@ from tests.real_tokenizers import build_real
 GPU = Path(__file__).parents[2] / "examples" / "gpu.yaml"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
 def test_it_takes_the_gpus_that_are_there_and_verl_accepts_it(gpus, monkeypatch):
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -43,6 +44,7 @@ def test_every_command_of_its_head_can_be_planned():
         load(GPU, ["device=cuda", *(word for word in call.split() if not word.startswith("--"))])
 
 
+@pytest.mark.thorough
 def test_its_sizes_hold_the_tasks_in_the_policys_own_tokens():
     resolved = load(GPU, ["device=cuda"])
     sizes, rollout, params = (

@@ -98,6 +98,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=400, deadline=None)
 @given(JSON)
 def test_whatever_is_accepted_has_both_its_texts_and_was_in_the_reply(value):

@@ -43,6 +43,7 @@ def peak_of(action):
         tracemalloc.stop()
 
 
+@pytest.mark.thorough
 def test_an_export_holds_no_more_than_a_few_experiences_at_once(large, tmp_path):
     with Store(large) as store:
         assert peak_of(lambda: write_dump(tmp_path / "d.jsonl", store.each("default"))) < 1_000_000
@@ -107,6 +108,7 @@ RECORDS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(
     RECORDS,

@@ -213,6 +213,7 @@ async def test_a_run_that_repeats_its_steps_counts_no_group_twice(tmp_path):
     assert metrics["exp_manager/utility/groups"] == 0 and metrics["exp_manager/utility/known"] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_of_ten_planted_nine_are_pruned_within_ten_steps_and_of_ten_good_one_at_most(tmp_path, seed):
     harmful, good = await pruned(tmp_path, seed, World(), section(3))

@@ -264,6 +264,7 @@ def gymnasium_seeds() -> tuple[Any, list[str]]:
     return GymnasiumEnv, [*ids[:6], *ids[-6:]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [bfcl_seeds, gymnasium_seeds])
 def test_minds_make_right_tasks_but_for_those_that_are_wrong_on_purpose(seeds: Any) -> None:
     env_class, ids = seeds()
@@ -274,6 +275,7 @@ def test_minds_make_right_tasks_but_for_those_that_are_wrong_on_purpose(seeds: A
     assert sum(is_right for is_right, _, _ in tasks) >= 0.95 * len(tasks)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [bfcl_seeds, gymnasium_seeds])
 def test_the_judge_takes_none_of_the_wrong_ones(seeds: Any) -> None:
     env_class, ids = seeds()

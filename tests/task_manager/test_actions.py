@@ -149,7 +149,7 @@ def test_a_format_is_found_by_its_entry_point(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "spec", ["nowhere.at_all:Format", "task_manager.actions:StateClient", "task_manager.actions:Nothing", "formats"]
+    "spec", ["nowhere.at_all:Format", "task_manager.actions:WorldState", "task_manager.actions:Nothing", "formats"]
 )
 def test_a_class_that_is_no_format_is_refused(spec):
     with pytest.raises(ConfigError, match=spec):

@@ -74,6 +74,7 @@ def test_every_role_has_cases_of_the_pocket_world_and_of_others():
     assert len({case.asked for case in CASES}) == 13
 
 
+@pytest.mark.thorough
 async def test_the_offline_teacher_passes_the_pocket_worlds_cases():
     quality = await asked(Model(teacher()), [case for case in CASES if case.world == "pocket"], repeats=3)
     failed = {
@@ -95,6 +96,7 @@ def test_a_good_reply_passes_each_other_case_and_an_empty_or_a_strange_one_does_
     assert not all(check.holds({}) for check in case.checks) or case.name == "bfcl-lesson-with-an-order"
 
 
+@pytest.mark.thorough
 async def test_a_model_that_babbles_or_says_the_same_to_everything_passes_little():
     for said in (
         "As an AI language model I would say that it depends.",

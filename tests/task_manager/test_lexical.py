@@ -6,14 +6,16 @@ import time
 import unicodedata
 
 import pytest
+from duplicates import jaccard, lexical_duplicates, pairwise_duplicates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task_manager.dedup import LexicalIndex, jaccard, lexical_duplicates, pairwise_duplicates, words
+from task_manager.dedup import LexicalIndex, words
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefghijkl"), max_size=9).map(" ".join), max_size=40)
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, st.sampled_from([0.1, 1 / 3, 0.5, 0.6, 2 / 3, 0.7, 0.8, 0.9, 1.0]))
 def test_the_join_equals_the_pairwise_loop(texts, threshold):
@@ -21,6 +23,7 @@ def test_the_join_equals_the_pairwise_loop(texts, threshold):
     assert [match and match.similarity for match in ours] == [match and match.similarity for match in theirs]
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(TEXTS, st.sampled_from([0.3, 0.5, 0.7, 0.8]))
 def test_an_index_that_never_saw_the_corpus_is_as_exact(texts, threshold):
@@ -40,6 +43,7 @@ MIXED = st.lists(st.one_of(HAN, st.sampled_from(["Ann", " buy milk ", "„ÄÅ", "‡∏
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(st.lists(MIXED, max_size=25), st.sampled_from([0.1, 0.5, 0.7, 0.8, 1.0]))
 def test_the_join_equals_the_loop_where_scripts_have_no_spaces(texts, threshold):
@@ -47,6 +51,7 @@ def test_the_join_equals_the_loop_where_scripts_have_no_spaces(texts, threshold)
     assert [match and match.similarity for match in ours] == [match and match.similarity for match in theirs]
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0x4E00, 0x9FA5).map(chr), min_size=20, max_size=60, unique=True), st.data())
 def test_one_changed_character_of_twenty_is_a_near_copy_and_half_of_them_are_another_text(characters, data):
@@ -57,6 +62,7 @@ def test_one_changed_character_of_twenty_is_a_near_copy_and_half_of_them_are_ano
     assert jaccard(words(text), words(other)) < 0.5
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(MIXED, TEXTS.map(" ".join)), min_size=1, max_size=3).map(" ".join))
 def test_width_composition_and_punctuation_make_no_difference_in_any_script(text):
@@ -115,6 +121,7 @@ def test_a_wrong_threshold_is_refused():
         LexicalIndex(0.0)
 
 
+@pytest.mark.thorough
 def test_ten_times_the_tasks_take_nothing_like_a_hundred_times_as_long():
     rng = random.Random(1)
     vocabulary = [f"w{i}" for i in range(2000)]

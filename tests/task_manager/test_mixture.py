@@ -81,6 +81,7 @@ def test_a_mixture_of_nothing_is_refused_by_the_settings():
 IDS = st.lists(st.integers(0, 30).map(str), min_size=1, max_size=12, unique=True)
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(IDS, st.lists(st.integers(1, 15), min_size=1, max_size=12), st.booleans(), st.integers(0, 5))
 def test_a_round_never_repeats_while_something_is_left(ids, counts, shuffle, seed):
@@ -96,6 +97,7 @@ def test_a_round_never_repeats_while_something_is_left(ids, counts, shuffle, see
     assert max(seen.values()) <= -(-total // len(ids)) + 1
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(
     IDS,

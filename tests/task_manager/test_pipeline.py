@@ -147,6 +147,7 @@ class Slow(Tutor):
         return await super()._said(*arguments)
 
 
+@pytest.mark.thorough
 async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
     kept = []
     for patience in range(4):
@@ -159,6 +160,7 @@ async def test_tasks_are_the_same_whoever_is_quicker(tmp_path):
     assert len(kept[0]) > 3 and all(other == kept[0] for other in kept)
 
 
+@pytest.mark.thorough
 async def test_more_explorations_go_on_with_new_numbers(tmp_path):
     with Journal(tmp_path) as journal:
         before = await pipeline(journal, Tutor(), settings=settings_of(strategy="curious")).run()
@@ -167,6 +169,7 @@ async def test_more_explorations_go_on_with_new_numbers(tmp_path):
     assert after[: len(before)] == before and len({task.task_id for task in after}) == len(after)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "again"),
     [
@@ -222,6 +225,7 @@ async def test_it_stops_at_the_target_and_goes_on_from_there(tmp_path):
     assert more[:3] == some and len(more) > 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "says",
     [

@@ -1,12 +1,13 @@
 """Embeddings: exact duplicates by cosine, cached vectors, the model that is expected."""
 
+import duplicates
 import numpy as np
 import pytest
+from duplicates import semantic_duplicates
 from questioning_fakes import HashEncoder
 
 from agentevolver.embeddings import CachedEncoder, EncoderUnavailable, MiniLM
-from task_manager import dedup
-from task_manager.dedup import SemanticIndex, semantic_duplicates
+from task_manager.dedup import SemanticIndex
 
 
 def clustered(n, seed=0):
@@ -28,7 +29,7 @@ def first_come_first_kept(vectors, threshold):
 
 @pytest.mark.parametrize("block", [1, 7, 64, 2048])
 def test_blocks_do_not_change_what_is_kept(monkeypatch, block):
-    monkeypatch.setattr(dedup, "BLOCK", block)
+    monkeypatch.setattr(duplicates, "BLOCK", block)
     vectors = clustered(300)
     found = semantic_duplicates(vectors, 0.9)
     assert [match is None for match in found] == first_come_first_kept(vectors, 0.9)

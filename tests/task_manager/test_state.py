@@ -58,6 +58,7 @@ async def checked(task_id, actions):
     return all(holds for _, holds in check.judge(done.after)), oracle.replay(task_id, actions).sparse == 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task_id", PocketEnv.get_query_list("dev", {"n": 48}))
 async def test_the_check_agrees_with_the_worlds_own_grading(task_id):
     reference = oracle.reference(task_id)

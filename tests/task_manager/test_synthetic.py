@@ -70,6 +70,7 @@ class Brisk(PocketFormat):
         return {"explore_steps": 99}
 
 
+@pytest.mark.thorough
 async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tmp_path, local):
     plain, named = configuration_of(tmp_path), configuration_of(tmp_path, action_format=f"{__name__}:Brisk")
     runs = set()
@@ -80,10 +81,10 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
         assert {task.metadata["env_params"]["explore_steps"] for task in tasks} == steps
         (tmp_path / "t.jsonl").unlink()
     assert len(runs) == 2, "tasks of another format are another run's"
-    wrong = configuration_of(tmp_path, action_format="task_manager.actions:StateClient")
+    wrong = configuration_of(tmp_path, action_format="task_manager.actions:WorldState")
     with pytest.raises(
         ConfigError,
-        match=r"task_manager.action_format: the action format 'task_manager.actions:StateClient': .* is not a subclass",
+        match=r"task_manager.action_format: the action format 'task_manager.actions:WorldState': .* is not a subclass",
     ):
         async with open_run(wrong, Tutor(), encoder=HashEncoder()):
             pytest.fail("it is refused")
@@ -91,6 +92,7 @@ async def test_the_action_format_of_the_configuration_is_the_one_that_is_used(tm
         await draft_profile(local, Tutor(), World("pocket", "note_add.k3.7"), action_format="no.such:Format")
 
 
+@pytest.mark.thorough
 async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_path, local):
     configuration = configuration_of(tmp_path)
     assert existing_tasks(configuration) == []
@@ -109,6 +111,7 @@ async def test_tasks_of_another_configuration_are_not_taken_for_this_ones(tmp_pa
         existing_tasks(configuration)
 
 
+@pytest.mark.thorough
 async def test_known_tasks_are_not_made_again_and_ids_go_on(tmp_path, local):
     configuration = configuration_of(tmp_path)
     async with open_run(configuration, Tutor(), encoder=HashEncoder()) as run:

@@ -1,4 +1,4 @@
-"""What stands in when there is neither a model to download nor a GPU: above all the seed policy of the built-in world.
+"""Stand-ins for when there is neither a model to download nor a GPU: above all the seed policy of the built-in world.
 
 The seed policy is a small Qwen2 with its own tokenizer that knows PocketWorld's tools but not its sites' quirks.
 Importing this package imports neither torch nor transformers.

@@ -41,7 +41,7 @@ SHORT_TASKS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """How a base came about: the demonstrator's habits, and training steps."""
+    """Provenance of a base: the demonstrator's habits, and training steps."""
 
     habits: Habits
     steps: int
@@ -67,8 +67,8 @@ def demonstrations(tokenizer: Any, seed: int, habits: Habits) -> Iterator[Exampl
 
 
 def build(name: str, out: Path, seed: int = 0, steps: int | None = None, n: int = 8) -> dict[str, Any]:
-    """Train the base of a name, save it to `out` and measure `n` episodes a task of dev; returns what build.json
-    holds."""
+    """Train the base of a name, save it to `out` and measure `n` episodes a task of dev;
+    returns what build.json holds."""
     base = BASES[name]
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(seed_policy_path())

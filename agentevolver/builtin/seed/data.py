@@ -73,8 +73,8 @@ def open_turn(answer: Sequence[Message], syntax: Syntax = COMPACT) -> str:
 
 
 def pieces(messages: Sequence[Message], syntax: Syntax = COMPACT) -> list[tuple[str, bool]]:
-    """A conversation as (text, is the assistant's) pieces, exactly what the chat template renders up to its last
-    assistant turn.
+    """A conversation as (text, is the assistant's) pieces,
+    exactly what the chat template renders up to its last assistant turn.
 
     The opening messages come before the first assistant message; afterwards the assistant and the world take turns.
     Raises ValueError otherwise.

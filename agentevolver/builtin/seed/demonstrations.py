@@ -27,7 +27,7 @@ class DemonstrationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """What somebody did on a task, and where that is written."""
+    """Demonstration of a task: what somebody did on it, and where that is written."""
 
     task_id: str
     actions: tuple[str, ...]

@@ -48,8 +48,8 @@ class Sampler:
         max_turn_tokens: int | None = None,
         max_tokens: int | None = None,
     ) -> None:
-        """`max_turn_tokens` ends an assistant turn that does not end itself; `max_tokens` ends an episode; None: as the
-        syntax needs."""
+        """`max_turn_tokens` ends an assistant turn that does not end itself; `max_tokens` ends an episode;
+        None: as the syntax needs."""
         self.model = model
         self.tokenizer = tokenizer
         self.end = int(tokenizer.eos_token_id)

@@ -1,4 +1,5 @@
-"""How a seed policy writes calls and is answered: `compact`, a line a call, or `hermes`, native tool calls.
+"""Syntax of a seed policy's calls and of their answers:
+`compact`, a line a call, or `hermes`, native tool calls.
 
 A syntax is all that its demonstrations, its tokenizer, its chat template and the sampler differ in. Both use ChatML.
 """

@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Size of the model and of its training. `head_dim` is hidden / heads and must be 32 or 64, which vLLM's CPU
-    attention wants.
+    """Size of the model and of its training. `head_dim` is hidden / heads and must be 32 or 64,
+    which vLLM's CPU attention wants.
 
     The first `clean_share` of the steps see demonstrations with hardly any slips (`Habits.at_first`, `staged`).
     `other_weight` is the loss weight of tokens the assistant did not write: a little of it teaches copying faster.
@@ -107,8 +107,8 @@ def staged(
 
 
 def train(model: Any, tokenizer: Any, recipe: Recipe, stream: Iterator[list[Example]]) -> float:
-    """Train in place on a stream of batches, with warm-up and cosine decay to a twentieth; returns the last smoothed
-    loss.
+    """Train in place on a stream of batches, with warm-up and cosine decay to a twentieth;
+    returns the last smoothed loss.
 
     Muon for the matrices, AdamW for embeddings, head, norms and biases: in 300 steps this reached a loss AdamW alone
     needs half as many more for, and the build has minutes of one core.

@@ -111,8 +111,8 @@ def write_call(call: Call, syntax: Syntax) -> str:
 
 
 def _keyed(call: Call) -> list[tuple[str, str]]:
-    """The arguments with their JSON keys, in the order given; where sites order them differently, the value tells which
-    it is."""
+    """The arguments with their JSON keys, in the order given;
+    where sites order them differently, the value tells which it is."""
     if call.tool == "bank.pay":
         return [("amount" if arg.isdecimal() else "name", arg) for arg in call.args]
     if call.tool == "cal.add":
@@ -123,8 +123,8 @@ def _keyed(call: Call) -> list[tuple[str, str]]:
 
 
 def read_usage(text: str) -> dict[str, Signature]:
-    """Return the tools whose usage a text shows (an opening, a profile, a manual, an error) and the kinds of their
-    arguments."""
+    """Return the tools whose usage a text shows (an opening, a profile, a manual, an error)
+    and the kinds of their arguments."""
     found: dict[str, Signature] = {}
     for tool, rest in _USAGE.findall(text):
         if tool not in USUAL:
@@ -138,8 +138,8 @@ def read_usage(text: str) -> dict[str, Signature]:
 
 
 def canonical(call: Call) -> tuple[str, ...]:
-    """Return what a call does, whatever the site's order of arguments and without a confirmation: the tool and its
-    usual arguments."""
+    """Return what a call does, whatever the site's order of arguments and without a confirmation:
+    the tool and its usual arguments."""
     args = list(call.args)
     if call.tool in GUARDED and args[-1:] == ["yes"]:
         args = args[:-1]

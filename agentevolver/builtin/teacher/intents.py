@@ -1,4 +1,4 @@
-"""What a task asks for, read from English wordings and written in them.
+"""Intents: what a task asks for, read from English wordings and written in them.
 
 The teacher writes in the first two wordings of each kind only; the others it understands. A query in none of them is
 `None`, and the role that was asked about it answers 400.
@@ -74,8 +74,8 @@ def normal(query: str) -> str:
 
 
 def read_intent(query: str) -> Intent | None:
-    """Return what a query asks for, None if it is in no wording that is understood. Guidance above the last line is
-    passed over."""
+    """Return what a query asks for, None if it is in no wording that is understood.
+    Guidance above the last line is passed over."""
     for text in dict.fromkeys((query, query.strip().rpartition("\n")[2])):
         plain = normal(text)
         for name, pattern in _PATTERNS:

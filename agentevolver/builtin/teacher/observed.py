@@ -1,5 +1,5 @@
-"""Observed state of a pocket world: tools and words, what was looked up, what was changed, what is peculiar to the
-site.
+"""Observed state of a pocket world: tools and words, what was looked up,
+what was changed, what is peculiar to the site.
 
 `Facts` are of the *start* of the episode: rows that a change made or altered are left out, so that what a solution
 relies on holds in a fresh instance. Nothing is known that no text showed; asking for it raises `NeedLook` with the call

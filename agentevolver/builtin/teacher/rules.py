@@ -1,5 +1,5 @@
-"""What is peculiar to a site, as the teacher learns it from observations, and the short lines that tell an agent of
-it."""
+"""Rules of a site: what is peculiar to it, as the teacher learns it from observations,
+and the short lines that tell an agent of it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where a rule was learnt: at which step, and whether by an error, a manual or a call that worked."""
+    """Evidence of a rule: at which step it was learnt,
+    and whether by an error, a manual or a call that worked."""
 
     step: int
     by: str
@@ -55,7 +56,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class Rules:
-    """What is known of a site; a rule that is not in `values` is not known."""
+    """Knowledge of a site; a rule that is not in `values` is not known."""
 
     values: dict[str, str] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
@@ -69,8 +70,8 @@ class Rules:
         return Rules(dict(self.values), dict(self.evidence))
 
     def note(self, rule: str, value: str, step: int, by: str) -> None:
-        """Take note of a rule. Errors and manuals say what is so; a call that worked only counts where nothing is
-        known."""
+        """Take note of a rule. Errors and manuals say what is so;
+        a call that worked only counts where nothing is known."""
         if by == "success" and rule in self.values:
             return
         if self.values.get(rule) != value:
@@ -78,8 +79,8 @@ class Rules:
         self.values[rule] = value
 
     def learn(self, step: int, call: Call, observation: str, before: set[Call], *, complete: bool) -> None:
-        """Learn from one step; `before` holds the calls that worked before, `complete` says that none of them is
-        missing."""
+        """Learn from one step; `before` holds the calls that worked before,
+        `complete` says that none of them is missing."""
         if observation.startswith("err"):
             for pattern, rule, value in _ERRORS:
                 if re.match(pattern, observation):
@@ -128,8 +129,8 @@ def concerns(rule: str, tools: set[str]) -> bool:
 
 
 def rules_in(text: str) -> dict[str, str]:
-    """Return the rules that a text tells, in whatever words the teacher understands; a text that contradicts itself
-    tells neither."""
+    """Return the rules that a text tells, in whatever words the teacher understands;
+    a text that contradicts itself tells neither."""
     found: dict[str, set[str]] = {}
     for part in re.split(r"\s*;\s*|\n+-?\s*|\s+\.\s+", text.lower()):
         taken: set[str] = set()

@@ -43,7 +43,8 @@ class PlayFailed(PlayerUnavailable):
 
 
 class PlayerRefused(PlayerError):
-    """What was asked for cannot be played, however often: weights of another model, a task that is none."""
+    """Refusal of the player: what was asked for cannot be played, however often:
+    weights of another model, a task that is none."""
 
 
 class Player(Protocol):
@@ -52,13 +53,14 @@ class Player(Protocol):
     async def play(
         self, checkpoint: Path | str, task: Task, n: int, name: str, validation: bool = False
     ) -> Sequence[Play]:
-        """Return n episodes of `task`, in order; equal names with equal weights give equal samples. Raises
-        PlayerError."""
+        """Return n episodes of `task`, in order; equal names
+        with equal weights give equal samples. Raises PlayerError."""
         ...
 
 
 class PlayerClient:
-    """Asks the player over HTTP; for one event loop. Use it as an async context manager, or call `close` at the end.
+    """Client of the player over HTTP; for one event loop.
+    Use it as an async context manager, or call `close` at the end.
 
     Args:
         url: of the server.

@@ -27,11 +27,11 @@ from agentevolver.config.schema import PROPOSE_ENV, Settings
 from agentevolver.engine import Engine, EngineError
 from agentevolver.rollout.attempt import is_score
 from agentevolver.rollout.rollout import Rollout, RolloutRunner
-from agentevolver.rollout.session import EnvClient
 from agentevolver.types import Outcome, Task
 from agentevolver.utils import seeds
 from env_service.client import EnvServiceError
-from task_manager.graders.base import GradedWorld, Transcript
+from env_service.protocol import Instances
+from task_manager.graders.base import Transcript
 
 
 class Weights(Protocol):
@@ -46,12 +46,12 @@ class Weights(Protocol):
 
 
 class StateGrader:
-    """Asks the environment for its grade and its state, whoever a task names to grade it."""
+    """Grader that asks the environment for its grade and its state, whoever a task names to grade it."""
 
     def __init__(self, *, sparse: bool = True) -> None:
         self._sparse = sparse
 
-    async def grade(self, task: Task, trajectory: Transcript, client: GradedWorld, instance_id: str) -> Outcome:
+    async def grade(self, task: Task, trajectory: Transcript, client: Instances, instance_id: str) -> Outcome:
         """Return the environment's grade; its facts are `answer`, `calls` and `state`. An environment that does not
         count the calls that it carried out is taken to have carried out every action.
 
@@ -77,7 +77,7 @@ class StateGrader:
 
 
 class FrozenPlayer:
-    """Plays tasks with one engine; for one event loop.
+    """Player of tasks with one engine; for one event loop.
 
     Args:
         engine: samples.
@@ -171,8 +171,8 @@ class FrozenPlayer:
 
 
 def settings_for(config: Mapping[str, Any], settings: Settings, env_type: str) -> tuple[DictConfig, Settings]:
-    """Return the configuration that episodes of an environment have in training: the proposer's for `propose`, else the
-    executor's."""
+    """Return the configuration that episodes of an environment have in training:
+    the proposer's for `propose`, else the executor's."""
     section = settings.coevolve
     overlay = (
         {**PROPOSING, **flat(section.proposer.override, config)}
@@ -192,7 +192,7 @@ def sampling_of(config: DictConfig) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def make_player(
-    config: DictConfig, settings: Settings, engine: Any, tokenizer: Any, loaded: Path, client: EnvClient
+    config: DictConfig, settings: Settings, engine: Any, tokenizer: Any, loaded: Path, client: Instances
 ) -> FrozenPlayer:
     """Return the player of a run.
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """Lets those in who want the checkpoint that is loaded, and changes it when somebody else's turn comes; for one
-    event loop.
+    """Queue for an engine: lets those in who want the checkpoint that is loaded,
+    and changes it when somebody else's turn comes; for one event loop.
 
     A change waits for those inside. Once somebody waits for another checkpoint, whoever comes waits as well, so nobody
     waits longer than for those inside and one turn of each checkpoint that was asked for before. All who wait for one

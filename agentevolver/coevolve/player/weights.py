@@ -1,5 +1,5 @@
-"""Checkpoints that a player is asked for: Hugging Face folders, told apart by their files and checked before they are
-loaded.
+"""Checkpoints that a player is asked for: Hugging Face folders,
+told apart by their files and checked before they are loaded.
 
 Weights go into an engine that runs, so they must be those of its model: the same architecture, the same tensors of the
 same shapes. Only the heads of the files are read for that.
@@ -73,7 +73,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 class Model:
-    """What the weights of an engine's model are: architecture, and the shape of each tensor.
+    """Shape of an engine's model: architecture, and the shape of each tensor.
 
     Args:
         folder: the weights that the engine was started with.
@@ -115,8 +115,8 @@ def _architecture(folder: Path) -> dict[str, Any]:
 
 
 def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return each tensor's shape. The head of a file is JSON behind its length, and the file as long as it says
-    (https://huggingface.co/docs/safetensors)."""
+    """Return each tensor's shape. The head of a file is JSON behind its length,
+    and the file as long as it says (https://huggingface.co/docs/safetensors)."""
     shapes: dict[str, tuple[int, ...]] = {}
     for file in files_of(folder):
         try:

@@ -1,4 +1,4 @@
-"""Looks at verl's keys in the user's layers."""
+"""Check of verl's keys in the user's layers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""verl's keys that cannot have an effect here, each with what to do instead: one table, and nothing else decides about
-it.
+"""verl's keys that cannot have an effect here, each with what to do instead:
+one table, and nothing else decides about it.
 
 Most have their reader in code of verl that this project replaces (its agent loops, tools, reward loop, its other
 trainers) or in an engine that is not used (Megatron, SGLang); some are read by nobody in verl 0.9.1 either. A test

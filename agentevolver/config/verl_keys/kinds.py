@@ -1,5 +1,5 @@
-"""What kind of value a key of verl takes: as the dataclass says that verl will make of its section, else as its default
-shows.
+"""Kinds of values that verl's keys take: as the dataclass says that verl will make of its section,
+else as its default shows.
 
 The dataclasses are read in verl's source, not imported: importing them takes torch and some ten seconds.
 """
@@ -62,8 +62,8 @@ class Kind:
         return cls(frozenset(names), null, items)
 
     def takes(self, value: Any) -> bool:
-        """Whether a value is of this kind. A number takes an integer, an integer no other number, and nothing takes
-        `nan`."""
+        """Whether a value is of this kind. A number takes an integer, an integer no other number,
+        and nothing takes `nan`."""
         if not self.names:
             return True
         if value is None:

@@ -1,4 +1,4 @@
-"""What verl's keys take beyond their kind: names, bounds, and the kinds that no dataclass of verl tells."""
+"""Values of verl's keys beyond their kind: names, bounds, and the kinds that no dataclass of verl tells."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def host_name(authority: str) -> str | None:
-    """Return the name or address in a `Host` header, without port and brackets; None if it is no valid one (RFC 9110,
-    section 7.2)."""
+    """Return the name or address in a `Host` header, without port and brackets;
+    None if it is no valid one (RFC 9110, section 7.2)."""
     found = _AUTHORITY.fullmatch(authority)
     return found["name"].strip("[]") if found else None
 
@@ -86,8 +86,8 @@ class Access:
         return is_loopback(self.host)
 
     def check_names(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Refused for a `Host` that does not mean this server (421) and for an `Origin` that is not its own
-        (403)."""
+        """Raise Refused for a `Host` that does not mean this server (421) and for an `Origin`
+        that is not its own (403)."""
         host = headers.get(b"host", b"").decode("latin-1")
         name = host_name(host)
         if name is None or (self.local and not is_loopback(name)):
@@ -102,8 +102,8 @@ class Access:
             raise Refused(403, "this request comes from a web page of another origin")
 
     def check_token(self, method: str, path: str, query: bytes, headers: Mapping[bytes, bytes]) -> None:
-        """Raise Refused (401) for a request that lacks the token it needs; for a browser that logs in, with the way on
-        (303)."""
+        """Raise Refused (401) for a request that lacks the token it needs;
+        for a browser that logs in, with the way on (303)."""
         if not self._needs_token(method, path):
             return
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")

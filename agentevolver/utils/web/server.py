@@ -70,8 +70,8 @@ class Waiting:
         self._bytes = 0
 
     def hold(self, connection: LimitedProtocol, count: int, connections: int) -> None:
-        """Set how many bytes a connection holds, of how many connections; close the longest waiting ones beyond a
-        limit."""
+        """Set how many bytes a connection holds, of how many connections;
+        close the longest waiting ones beyond a limit."""
         self._bytes += count - self._held.get(connection, 0)
         self._held[connection] = count
         while self._held and (self._bytes > self._waiting_bytes or connections - len(self._ending) > self._connections):
@@ -91,8 +91,8 @@ class Waiting:
 
 
 class LimitedConfig(uvicorn.Config):
-    """uvicorn's configuration of a server whose connections have limits; `error_body` makes the JSON of what cannot be
-    read."""
+    """uvicorn's configuration of a server whose connections have limits;
+    `error_body` makes the JSON of what cannot be read."""
 
     def __init__(self, app: Any, limits: Limits, error_body: ErrorBody = plain_error, **options: Any) -> None:
         super().__init__(app, http=LimitedProtocol, ws="none", timeout_keep_alive=round(limits.idle_s), **options)
@@ -114,8 +114,8 @@ class _TooLarge(Exception):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. Every message must be complete in time: its head within `head_s`, its body within `body_s` after
-    that."""
+    """One connection. Every message must be complete in time:
+    its head within `head_s`, its body within `body_s` after that."""
 
     def __init__(
         self,
@@ -151,8 +151,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, then set the clock by what is still missing: none runs for a request that comes in one
-        piece."""
+        """Parse what came, then set the clock by what is still missing:
+        none runs for a request that comes in one piece."""
         super().data_received(data)
         if self.transport.is_closing():
             return
@@ -260,8 +260,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn that does not die of the signal that stopped it, so that what is open can be closed and Ctrl-C is an
-    ordinary end."""
+    """uvicorn that does not die of the signal that stopped it,
+    so that what is open can be closed and Ctrl-C is an ordinary end."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

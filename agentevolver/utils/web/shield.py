@@ -189,8 +189,8 @@ async def _drain(headers: Mapping[bytes, bytes], receive: Receive) -> None:
 
 
 def answer_errors(app: FastAPI, error_body: ErrorBody = plain_error, *, invalid: int = 400) -> None:
-    """Let a FastAPI application answer its own errors (404, 405, a body or parameter that does not fit) as JSON in one
-    line."""
+    """Let a FastAPI application answer its own errors (404, 405, a body or parameter that does not fit)
+    as JSON in one line."""
 
     def answer(status: int, detail: str, headers: Any = None) -> JSONResponse:
         return JSONResponse(error_body(status, detail), status_code=status, headers=headers)

@@ -32,8 +32,8 @@ class Format(PlainFormat):
             return "" if argument.startswith("status") else argument
 
     def action_of_call(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """A call that carries code is that code; `complete_task` and an API by name (`app.api`) are calls of it in
-        Python."""
+        """A call that carries code is that code; `complete_task`
+        and an API by name (`app.api`) are calls of it in Python."""
         code = arguments.get("code")
         if isinstance(code, str):
             return f"```python\n{code}\n```"

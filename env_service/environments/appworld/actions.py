@@ -26,8 +26,8 @@ _PYTHON = frozenset({"python", "py", "python3"})
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Code blocks to execute in order, and what is wrong with the message if there are none or if parts of it cannot be
-    used."""
+    """Code blocks to execute in order, and what is wrong with the message if there are none
+    or if parts of it cannot be used."""
 
     blocks: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

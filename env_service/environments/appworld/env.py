@@ -36,8 +36,8 @@ class AppworldEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Check the ids and parameters; raises ValueError for wrong ones, AppworldNotInstalled if AppWorld is
-        missing."""
+        """Check the ids and parameters; raises ValueError for wrong ones,
+        AppworldNotInstalled if AppWorld is missing."""
         super().__init__(task_id, instance_id, params)
         self._settings = AppworldParams().updated(params)
         self._installation = Installation.find()
@@ -49,8 +49,8 @@ class AppworldEnv(BaseEnv):
         self._interactions = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Open the world and return the opening messages; `params` count on top of those of the constructor and restart
-        the episode."""
+        """Open the world and return the opening messages;
+        `params` count on top of those of the constructor and restart the episode."""
         self._settings = settings = self._settings.updated(params)
         self.close()
         self._stop_reason, self._interactions = None, 0
@@ -84,8 +84,8 @@ class AppworldEnv(BaseEnv):
         return {"state": state, "info": info}
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Execute all code blocks of a message in order (with native tools: its calls), until one fails or completes
-        the task.
+        """Execute all code blocks of a message in order (with native tools: its calls),
+        until one fails or completes the task.
 
         The reward is 0 until the episode is over, then what `evaluate` says. `info`: blocks found and executed, whether
         one failed, `refused` (nothing to execute, or a block failed: why), `finished`, `interactions`, and
@@ -171,8 +171,8 @@ class AppworldEnv(BaseEnv):
         return self._worker
 
     def _execute(self, worker: Worker, blocks: list[str], settings: AppworldParams) -> list[dict[str, Any]]:
-        """Return the results of the blocks that were executed; the last one may have failed, timed out, or completed
-        the task."""
+        """Return the results of the blocks that were executed;
+        the last one may have failed, timed out, or completed the task."""
         deadline = time.monotonic() + settings.timeout_s
         max_chars = max(200, settings.max_output_chars // max(1, len(blocks)))
         results: list[dict[str, Any]] = []

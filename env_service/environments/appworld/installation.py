@@ -29,8 +29,8 @@ _LOCK = "owner.lock"
 
 
 def runtime_folder() -> Path:
-    """Return the folder for sockets, logs and episodes, made for this user alone; raises PermissionError if it is
-    not."""
+    """Return the folder for sockets, logs and episodes, made for this user alone;
+    raises PermissionError if it is not."""
     root = Path(tempfile.gettempdir()).resolve()
     if len(str(root)) > MAX_ROOT_CHARS:
         root = Path("/tmp")

@@ -3,9 +3,10 @@ names the fix."""
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from agentevolver.utils.names import did_you_mean
 
 SPLITS = {
     "train": "train",
@@ -68,8 +69,7 @@ def _fits(value: Any, kind: type) -> bool:
 
 
 def _hint(key: str, known: dict[str, type]) -> str:
-    near = difflib.get_close_matches(key, known, 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"
+    return "; " + did_you_mean(key, known, f"known are {', '.join(sorted(known))}")
 
 
 def split_name(split: str) -> str:

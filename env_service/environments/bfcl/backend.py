@@ -156,8 +156,8 @@ def _kept(numbers: Any) -> Iterator[None]:
 
 
 def _harmless(call: Call, method: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments, changed where that saves work without changing the result; raise where the work is
-    absurd."""
+    """Return the arguments, changed where that saves work without changing the result;
+    raise where the work is absurd."""
     guard = _GUARDS.get(call.name)
     if guard is None:
         return call.positional, dict(call.arguments)
@@ -196,8 +196,8 @@ def _guard_precision(_: Any, arguments: dict[str, Any]) -> None:
 
 
 def _guard_copy(file_system: Any, _: dict[str, Any]) -> None:
-    """Copies share their children, so folders copied into each other grow exponentially; refuse once the tree is
-    huge."""
+    """Copies share their children, so folders copied into each other grow exponentially;
+    refuse once the tree is huge."""
     stack, seen = [file_system.root], 0
     while stack:
         seen += 1

@@ -37,8 +37,8 @@ class Malformed:
 
 
 def parse_action(action: Mapping[str, Any]) -> list[Call | Malformed]:
-    """Return the calls of an assistant message, in order; an empty list means that the message is an answer to the
-    user.
+    """Return the calls of an assistant message, in order;
+    an empty list means that the message is an answer to the user.
 
     `tool_calls`, where the message has them, count instead of the text. Raises ValueError if the message is not one of
     an assistant.
@@ -134,8 +134,8 @@ def _is_bare_call(text: str) -> bool:
 
 
 def parse_reference(text: str) -> Call:
-    """Parse one of the package's reference calls, `f(1, b='x')`; raise ValueError if it is anything but a call with
-    literals."""
+    """Parse one of the package's reference calls, `f(1, b='x')`;
+    raise ValueError if it is anything but a call with literals."""
     node = ast.parse(text, mode="eval").body
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError(f"the reference call {text!r} is not a plain function call")

@@ -1,5 +1,5 @@
-"""The BFCL v3 multi-turn environment: a user with several requests in a row, simulated APIs, and the benchmark's own
-verdict.
+"""The BFCL v3 multi-turn environment: a user with several requests in a row,
+simulated APIs, and the benchmark's own verdict.
 
 An assistant message with calls is answered with their results; one without a call ends the turn, and the user's next
 request follows, or `[CONVERSATION_COMPLETED]` and the end. A call that cannot be read is answered with what is wrong
@@ -57,8 +57,8 @@ class BfclEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Load the task's APIs twice, for the agent and for the reference; raises ValueError for a wrong id or
-        parameter."""
+        """Load the task's APIs twice, for the agent and for the reference;
+        raises ValueError for a wrong id or parameter."""
         super().__init__(task_id, instance_id, params)
         check_names(self.params, _CREATE_PARAMS, "create")
         self._open = read_flag(self.params, "is_open_query", False)
@@ -80,8 +80,8 @@ class BfclEnv(BaseEnv):
         self._said: str | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the tool prompt and the user's first request, or an invitation to look around if `is_open_query` is
-        set."""
+        """Return the tool prompt and the user's first request,
+        or an invitation to look around if `is_open_query` is set."""
         asked = dict(params or {})
         check_names(asked, _CREATE_PARAMS, "create")
         if read_flag(asked, "is_open_query", self._open) != self._open:
@@ -205,8 +205,8 @@ class BfclEnv(BaseEnv):
         return float(self._referee.solved(irrelevance)) if sparse else self._referee.share(irrelevance)
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas), "state" (`base.StateInfo`),
-        "report" (verdicts)."""
+        """Return `params["what"]`: "task" or "tools" (default; facts and tool schemas),
+        "state" (`base.StateInfo`), "report" (verdicts)."""
         options = dict(params or {})
         check_names(options, ("what",), "get_info")
         what = options.get("what", "task")
@@ -229,13 +229,13 @@ class BfclEnv(BaseEnv):
         return {"facts": self.snapshot(), "answer": answer, "finished": is_finished, "exact": True, "prose": True}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of the APIs by class, as JSON-ready data: equal snapshots are equal states for the package's
-        state check."""
+        """Return the state of the APIs by class, as JSON-ready data:
+        equal snapshots are equal states for the package's state check."""
         return self._agent.snapshot()
 
     def _tools(self) -> list[ToolDoc]:
-        """Return what is on offer now: an open query has everything, a task gets held-out functions when their turn
-        comes."""
+        """Return what is on offer now: an open query has everything,
+        a task gets held-out functions when their turn comes."""
         added = [
             doc
             for turn, docs in sorted(self._task.held_out.items())
@@ -271,8 +271,8 @@ class BfclEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of a split: train, val, test (cut by scenario) or full; see `splits` for `categories` and
-        `split_by`."""
+        """Return the task ids of a split: train, val, test (cut by scenario) or full;
+        see `splits` for `categories` and `split_by`."""
         return split_task_ids(load_package().tasks, split, params)
 
 

@@ -36,8 +36,8 @@ ToolDoc = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BfclTask:
-    """One multi-turn task: what the user says turn by turn, the tools, the starting state, the reference calls of each
-    turn.
+    """One multi-turn task: what the user says turn by turn, the tools, the starting state,
+    the reference calls of each turn.
 
     `questions[t]` is None where the turn brings functions (`held_out[t]`) instead of words.
     """
@@ -81,8 +81,8 @@ _loading = threading.Lock()
 
 
 def load_package() -> BfclPackage:
-    """Import the package and read its tasks, once a process (0.6 s, about 50 MB); raise RuntimeError if it is not
-    usable."""
+    """Import the package and read its tasks, once a process (0.6 s, about 50 MB);
+    raise RuntimeError if it is not usable."""
     with _loading:
         return _load()
 
@@ -166,8 +166,8 @@ def _use_checkout() -> None:
 
 @contextmanager
 def _project_root() -> Iterator[None]:
-    """Point the package's project root, unless the server's owner did, to a folder that lives as long as the
-    loading."""
+    """Point the package's project root, unless the server's owner did,
+    to a folder that lives as long as the loading."""
     variable = "BFCL_PROJECT_ROOT"
     if os.environ.get(variable):
         yield

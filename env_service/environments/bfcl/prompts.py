@@ -1,5 +1,5 @@
-"""What the agent reads: the tool prompt (the wording of the Qwen chat template), added tools, results and the end
-marker."""
+"""What the agent reads: the tool prompt (the wording of the Qwen chat template),
+added tools, results and the end marker."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _tools_block(tools: Iterable[ToolDoc]) -> str:
 
 
 def _json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate the package's type names; walk only where a schema can hold schemas, so that a property named `type`
-    survives."""
+    """Translate the package's type names; walk only where a schema can hold schemas,
+    so that a property named `type` survives."""
     result = dict(schema)
     if isinstance(kind := result.get("type"), str):
         result["type"] = _TYPES.get(kind, kind)

@@ -9,11 +9,11 @@ part.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agentevolver.utils.names import did_you_mean
 from env_service.environments.bfcl.package import CATEGORIES, BfclTask
 
 
@@ -22,8 +22,7 @@ def check_names(params: Mapping[str, Any], known: Iterable[str], where: str) -> 
     names = list(known)
     for name in params:
         if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(names)}"
+            hint = did_you_mean(str(name), names, f"known: {', '.join(names)}", quote="`")
             raise ValueError(f"unknown parameter `{name}` for {where} of the bfcl environment; {hint}")
 
 

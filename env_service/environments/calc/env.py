@@ -208,6 +208,6 @@ class CalcEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev or test; `level`, `levels` and `family` narrow the list. Raises
-        ValueError."""
+        """Return the task ids of train, dev or test;
+        `level`, `levels` and `family` narrow the list. Raises ValueError."""
         return task_ids(split, params)

@@ -12,7 +12,6 @@ hash of the start itself, so that no start of train comes back in val or test un
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
+from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.gymnasium.toy_text import WORLDS
 from env_service.environments.gymnasium.world import ActionError, World, farewell, quoted
@@ -31,8 +31,8 @@ _ID = re.compile(r"(?P<world>[\w./-]{1,100}):seed=(?P<seed>0|[1-9]\d{0,8})")
 
 
 def read_task_id(task_id: str, worlds: Mapping[str, World]) -> tuple[World, int]:
-    """Return world and seed of a task id; raise ValueError if it has another form or names a world that is not
-    described."""
+    """Return world and seed of a task id; raise ValueError if it has another form
+    or names a world that is not described."""
     match = _ID.fullmatch(task_id)
     if match is None:
         example = f"{next(iter(worlds))}:seed=3"
@@ -43,8 +43,8 @@ def read_task_id(task_id: str, worlds: Mapping[str, World]) -> tuple[World, int]
 
 
 def task_ids(split: str, params: Mapping[str, Any] | None, worlds: Mapping[str, World]) -> list[str]:
-    """Return the ids of a split, world by world; `params["worlds"]` picks worlds. Raises ValueError for an unknown
-    name."""
+    """Return the ids of a split, world by world; `params["worlds"]` picks worlds.
+    Raises ValueError for an unknown name."""
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; gymnasium has: {', '.join(SPLITS)}")
     options = dict(params or {})
@@ -61,8 +61,7 @@ def task_ids(split: str, params: Mapping[str, Any] | None, worlds: Mapping[str, 
 
 def _world(name: str, worlds: Mapping[str, World]) -> World:
     if name not in worlds:
-        near = difflib.get_close_matches(name, worlds, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(worlds)}"
+        hint = did_you_mean(name, worlds, f"there are: {', '.join(worlds)}")
         raise ValueError(f"{name!r} is not a world of this gymnasium environment; {hint}")
     return worlds[name]
 
@@ -147,8 +146,8 @@ class GymnasiumEnv(BaseEnv):
         }
 
     def step(self, action: Message, params: dict[str, Any] | None = None) -> StepResult:
-        """Take the action that the message names; raise ValueError if the episode is over or the message is none of an
-        assistant."""
+        """Take the action that the message names; raise ValueError if the episode is over
+        or the message is none of an assistant."""
         if self._stop is not None:
             raise ValueError(f"the episode {self.instance_id!r} is over ({self._stop}); release it and create another")
         if self._native:
@@ -268,8 +267,8 @@ class GymnasiumEnv(BaseEnv):
         return [act, done] if self._open else [act]
 
     def _is_finished(self) -> bool:
-        """Whether the agent said that it is done or the world ended with a success; a fall into a hole ends an episode,
-        too."""
+        """Whether the agent said that it is done or the world ended with a success;
+        a fall into a hole ends an episode, too."""
         if self._stop != "finished":
             return False
         return self._said is not None or self._world.solved(self._env, self._rewards, self._terminated)
@@ -290,8 +289,8 @@ class GymnasiumEnv(BaseEnv):
 
     @classmethod
     def get_query_list(cls, split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, val or test; `params["worlds"]` picks worlds. A class method, to see a
-        subclass's worlds."""
+        """Return the task ids of train, val or test; `params["worlds"]` picks worlds.
+        A class method, to see a subclass's worlds."""
         return task_ids(split, params, cls.worlds)
 
 

@@ -32,8 +32,8 @@ class ActionError:
 
 @dataclass(frozen=True)
 class NamedActions:
-    """The actions of a discrete space: numbers `start`, `start` + 1, ..., each with a name where the world gives
-    names."""
+    """The actions of a discrete space: numbers `start`, `start` + 1, ...,
+    each with a name where the world gives names."""
 
     names: tuple[str, ...]
     start: int = 0
@@ -185,8 +185,8 @@ class World:
         return gymnasium_module().make(self.env_id, disable_env_checker=True)
 
     def start_keys(self, seeds: Iterable[int]) -> Iterator[str]:
-        """Yield a text for each seed that is the same for seeds that start the same task; the splits keep one of
-        them."""
+        """Yield a text for each seed that is the same for seeds that start the same task;
+        the splits keep one of them."""
         for seed in seeds:
             yield str(seed)
 
@@ -195,13 +195,13 @@ class World:
         return f"Observation: {_as_text(observation)}"
 
     def facts(self, env: Any, observation: Any) -> tuple[dict[str, Any], bool]:
-        """Return the state as facts, and whether equal facts mean equal states: what is seen, which need not be all
-        there is."""
+        """Return the state as facts, and whether equal facts mean equal states:
+        what is seen, which need not be all there is."""
         return {"observation": _as_text(observation)}, False
 
     def plan(self, env: Any) -> list[int] | None:
-        """Return a shortest solution from the present state, [] if it is solved; None if none exists or none is
-        known."""
+        """Return a shortest solution from the present state, [] if it is solved;
+        None if none exists or none is known."""
         return None
 
     def progress(self, env: Any, start_plan: Sequence[int] | None) -> float | None:

@@ -52,8 +52,8 @@ class StdioServer(_Strict):
 
 
 class HttpServer(_Strict):
-    """A server that runs already and speaks streamable HTTP. Its state is shared by all instances, unless it keeps
-    sessions apart."""
+    """A server that runs already and speaks streamable HTTP.
+    Its state is shared by all instances, unless it keeps sessions apart."""
 
     type: Literal["http", "streamable-http"] = "http"
     url: str = Field(pattern=r"^https?://")

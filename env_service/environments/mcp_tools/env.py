@@ -9,7 +9,6 @@ later one, a day after.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.mcp_tools import prompts
 from env_service.environments.mcp_tools.calls import answer_line, parse, visible_text
@@ -87,10 +87,8 @@ class McpEnv(BaseEnv):
         path = self.config or config_path()
         self._config, tasks = _load(path)
         if task_id not in tasks:
-            near = difflib.get_close_matches(task_id, tasks, 1)
-            raise ValueError(
-                f"unknown task {task_id!r} of the mcp environment" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            hint = did_you_mean(task_id, tasks, before="; ")
+            raise ValueError(f"unknown task {task_id!r} of the mcp environment{hint}")
         self._task = tasks[task_id]
         self._judge = read_judge()
         self._record = Record(new_folder())
@@ -162,8 +160,8 @@ class McpEnv(BaseEnv):
         return None if self._record.final_text is None else answer_line(self._record.final_text) or ""
 
     def _carry_out(self, calls: list[ToolCall | BadCall]) -> list[tuple[str, bool]]:
-        """Carry out the calls one after the other and return what each gave, and whether it was carried out without an
-        error."""
+        """Carry out the calls one after the other and return what each gave,
+        and whether it was carried out without an error."""
         deadline = time.monotonic() + _STEP_BUDGET_S
         results = []
         for number, call in enumerate(calls):
@@ -182,10 +180,8 @@ class McpEnv(BaseEnv):
         name = self._names().get(call.name)
         if name is None:
             self._counts["errors"] += 1
-            near = difflib.get_close_matches(call.name, self._names(), 1)
-            return f"Error: there is no function {repr(call.name)[:80]}" + (
-                f"; did you mean {near[0]!r}?" if near else "."
-            ), False
+            hint = did_you_mean(call.name, self._names(), ".", before="; ")
+            return f"Error: there is no function {repr(call.name)[:80]}{hint}", False
         result = self._servers.call(name, call.arguments, min(self._config.call_timeout_s, left_s))
         self._counts["calls"] += 1
         self._counts["errors"] += result.is_error

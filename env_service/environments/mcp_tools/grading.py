@@ -209,8 +209,8 @@ def _holds(check: Exact | Regex | JsonPath | Judge, task: McpTask, record: Recor
 
 
 def grade(task: McpTask, record: Record, judge: JudgeClient | None, *, sparse: bool) -> float:
-    """Return 1 if every check holds, else 0; without `sparse`, the share of checks that hold. 0 before the final
-    message."""
+    """Return 1 if every check holds, else 0; without `sparse`, the share of checks that hold.
+    0 before the final message."""
     if record.final_text is None:
         return 0.0
     if sparse:

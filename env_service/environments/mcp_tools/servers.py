@@ -214,8 +214,8 @@ class Servers:
             raise ServerError(f"MCP servers did not start within {self._timeout:g} s") from error
 
     def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
-        """Call a tool of `tools` and wait at most about `timeout_s` seconds; raises ServerError if its server is or was
-        gone."""
+        """Call a tool of `tools` and wait at most about `timeout_s` seconds;
+        raises ServerError if its server is or was gone."""
         self.wait_started()
         tool = self.tools[name]
         link = self._links[tool.server]
@@ -237,8 +237,8 @@ class Servers:
             )
 
     def check_alive(self) -> None:
-        """Return if every server still answers, a refusal or a delay included; raises ServerError if one is or was
-        gone."""
+        """Return if every server still answers, a refusal or a delay included;
+        raises ServerError if one is or was gone."""
         self.wait_started()
         for link in self._links.values():
             assert link.client is not None

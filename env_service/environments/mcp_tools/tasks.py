@@ -99,8 +99,8 @@ class Regex(_Strict):
 
 
 class JsonPath(_Strict):
-    """A value of the world equals what it should: in a state file (`file`), or in the last result of a tool
-    (`tool`)."""
+    """A value of the world equals what it should:
+    in a state file (`file`), or in the last result of a tool (`tool`)."""
 
     type: Literal["json_path"]
     path: Annotated[str, AfterValidator(_valid_path)] = "$"
@@ -172,8 +172,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def load_tasks(paths: tuple[Path, ...], *, judge: bool) -> dict[str, McpTask]:
-    """Return all tasks by id, in file order; `judge` says whether the service has one. A file that changed is read
-    again."""
+    """Return all tasks by id, in file order; `judge` says whether the service has one.
+    A file that changed is read again."""
     return _loaded(paths, tuple(_stamp(path) for path in paths), judge)
 
 

@@ -20,8 +20,8 @@ class Format(PlainFormat):
         return {**super().explore_params(steps), "verbose": True}
 
     def task_params(self, actions: int, env_params: dict[str, Any]) -> dict[str, Any]:
-        """As many steps as an original task with such a solution has: the solution's and `slack`, which pocket takes to
-        be 1."""
+        """As many steps as an original task with such a solution has:
+        the solution's and `slack`, which pocket takes to be 1."""
         return {"explore_steps": max(1, actions) + int(env_params.get("slack", 1))}
 
     def closing(self, answer: str | None) -> str | None:

@@ -93,8 +93,8 @@ class PocketEnv(BaseEnv):
         self.errors = 0
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor and restart the
-        episode."""
+        """Return the two opening messages; `params` given here count on top of those of the constructor
+        and restart the episode."""
         self._settings = self._settings.updated(params)
         self._begin()
         messages, facts = self._opening()
@@ -187,8 +187,8 @@ class PocketEnv(BaseEnv):
         return self.world.carry_out(call)
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Grade the state as it is now: sparse 0 or 1, or the dense share of checks beyond doing nothing; 0 without a
-        task."""
+        """Grade the state as it is now: sparse 0 or 1, or the dense share of checks beyond doing nothing;
+        0 without a task."""
         sparse = self._settings.updated(params).sparse
         return score(self.task, self.world, sparse=sparse) if self.task else 0.0
 
@@ -221,7 +221,7 @@ class PocketEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the task ids of train, dev, test or hard; `n` and `levels` narrow or widen the list. Raises
-        ValueError."""
+        """Return the task ids of train, dev, test or hard;
+        `n` and `levels` narrow or widen the list. Raises ValueError."""
         n, levels = read_list_params(params or {})
         return task_ids(split, n, levels)

@@ -21,8 +21,8 @@ Slots = dict[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a family drew: the slots of its wording, the plan (without `done`), and the answer if the task asks for
-    one."""
+    """What a family drew: the slots of its wording, the plan (without `done`),
+    and the answer if the task asks for one."""
 
     slots: Slots
     plan: tuple[Call, ...]

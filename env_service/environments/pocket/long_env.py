@@ -111,8 +111,8 @@ def _goals(world: World, wordings: list[int], rng: random.Random) -> list[Goal]:
 def _draw(
     family: Family, wording: int, world: World, before: list[Call], rng: random.Random
 ) -> tuple[World, Goal] | None:
-    """Draw a goal and return it with the world after its solution; None if it cannot be reached, or leaves a wording in
-    doubt."""
+    """Draw a goal and return it with the world after its solution;
+    None if it cannot be reached, or leaves a wording in doubt."""
     draft = family.make(world.tables, rng)
     if draft is None:
         return None

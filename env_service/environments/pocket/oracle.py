@@ -90,8 +90,8 @@ class Replay:
 
 
 def replay(task_id: str, actions: Sequence[str], *, slack: int | None = None) -> Replay:
-    """Carry out assistant messages in a fresh world of a task. Without `slack` no step budget applies. Raises
-    ValueError."""
+    """Carry out assistant messages in a fresh world of a task.
+    Without `slack` no step budget applies. Raises ValueError."""
     env = PocketEnv(task_id, "replay", {"slack": len(actions) if slack is None else slack})
     seen = []
     for text in actions:

@@ -45,8 +45,8 @@ HELD_OUT_WORDING_FROM = SPLITS["hard"].first_seed
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Everything that follows from an id. `plan` and `solution` end with `done`; `answer` is None if the task asks for
-    none.
+    """Everything that follows from an id. `plan` and `solution` end with `done`;
+    `answer` is None if the task asks for none.
 
     `start` and `goal` are the facts before and after the reference solution.
     """
@@ -153,8 +153,8 @@ def open_world(task_id: str, syntax: Syntax = "compact") -> World:
 
 
 def task_ids(split: str, n: int | None = None, levels: tuple[int, ...] = LEVELS) -> list[str]:
-    """The first `n` ids of a split; any prefix is stratified, since levels and families take turns. Sites come in
-    shuffled rounds.
+    """The first `n` ids of a split; any prefix is stratified, since levels and families take turns.
+    Sites come in shuffled rounds.
 
     Raises ValueError for an unknown split, a level outside 1..4 or a size the split cannot give.
     """

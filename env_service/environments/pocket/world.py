@@ -58,8 +58,8 @@ class Tables:
 
 
 def make_tables(rng: random.Random) -> Tables:
-    """Draw a start state; a thing appears in one table only, and ids are shuffled so that they cannot be learnt by
-    heart."""
+    """Draw a start state; a thing appears in one table only,
+    and ids are shuffled so that they cannot be learnt by heart."""
     things, people = rng.sample(WORDS, len(WORDS)), rng.sample(NAMES, len(NAMES))
     ids = [rng.sample(range(1, 10), 5) for _ in range(4)]
     return Tables(
@@ -99,8 +99,8 @@ class World:
             return f"err {error}"
 
     def carry_out(self, call: Call) -> str:
-        """Carry out a call and return the observation; raises CallError, having changed nothing, if the call is
-        wrong."""
+        """Carry out a call and return the observation;
+        raises CallError, having changed nothing, if the call is wrong."""
         tool = TOOLS.get(call.tool)
         if tool is None:
             raise CallError(f"no tool {call.tool[:20]} , try doc")

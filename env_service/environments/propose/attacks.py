@@ -72,8 +72,8 @@ _VALUE = re.compile(r"[-+]?\d")
 
 
 def hidden_character(text: str) -> str:
-    """Return the first character that a reader does not see (control, format, private use), as `U+202E`; "" if there
-    is none."""
+    """Return the first character that a reader does not see (control, format, private use), as `U+202E`;
+    "" if there is none."""
     for character in text:
         if character not in _ALLOWED and unicodedata.category(character) in _HIDDEN:
             return f"U+{ord(character):04X}"

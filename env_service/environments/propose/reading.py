@@ -41,8 +41,8 @@ _BOX = re.compile(r"\\boxed\s{0,3}\{")
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What a message proposes; `refused` is why it is no proposal, "" for one that is. `warning` is what was amiss and
-    done without."""
+    """What a message proposes; `refused` is why it is no proposal, "" for one that is.
+    `warning` is what was amiss and done without."""
 
     question: str = ""
     program: str | None = None

@@ -102,8 +102,8 @@ def _is_one_expression(answer: str) -> bool:
 
 
 def same_expression(reference: str, answer: str) -> bool:
-    """Whether math-verify holds both for the same expression and the answer is worked out
-    (`expressions.is_worked_out`).
+    """Whether math-verify holds both for the same expression
+    and the answer is worked out (`expressions.is_worked_out`).
 
     Raises ValueError if it cannot read the reference.
     """

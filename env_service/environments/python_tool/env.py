@@ -7,11 +7,11 @@ only on the final answer.
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
 from typing import Any, ClassVar, Literal
 
+from agentevolver.utils.names import did_you_mean
 from env_service.base import BaseEnv, InitState, Message, StepResult
 from env_service.environments.python_tool import prompts
 from env_service.environments.python_tool.actions import Answer, Code, Nothing, code_of, parse, parse_native
@@ -74,16 +74,14 @@ class PythonEnv(BaseEnv):
     def _listed(self, task_id: str) -> PythonTask:
         tasks = load_tasks(self._settings.task_files)
         if task_id not in tasks:
-            near = difflib.get_close_matches(task_id, tasks, 1)
-            raise ValueError(
-                f"unknown task {task_id!r} of the python environment" + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            hint = did_you_mean(task_id, tasks, before="; ")
+            raise ValueError(f"unknown task {task_id!r} of the python environment{hint}")
         return tasks[task_id]
 
     @classmethod
     def warm_up(cls) -> None:
-        """Start one sandbox ahead for the next instance of this process. Optional: a sandbox takes some 50 ms to
-        build."""
+        """Start one sandbox ahead for the next instance of this process. Optional:
+        a sandbox takes some 50 ms to build."""
         global _spare
         if _spare is None or _spare[0] != os.getpid():
             settings = read_settings()
@@ -144,8 +142,8 @@ class PythonEnv(BaseEnv):
         return text, {"status": result.status, "wall_s": round(result.wall_s, 4), "refused": result.status != "ok"}
 
     def _run_calls(self, calls: list[ToolCall | BadCall]) -> StepResult:
-        """Run the code of each call, until their time is used up; `info` tells of the first that was refused, else of
-        the last."""
+        """Run the code of each call, until their time is used up;
+        `info` tells of the first that was refused, else of the last."""
         state: list[Message] = []
         told: dict[str, Any] = {}
         deadline = time.monotonic() + min(_STEP_BUDGET_S, self.call_timeout_s - self._settings.limits.wall_s)
@@ -198,8 +196,8 @@ class PythonEnv(BaseEnv):
         }
 
     def evaluate(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> float:
-        """Return 1 if the answer that ended the episode is right, else 0 (there is no partial credit, so `sparse`
-        changes nothing).
+        """Return 1 if the answer that ended the episode is right,
+        else 0 (there is no partial credit, so `sparse` changes nothing).
 
         Only an answer given to `step` counts, never text in `messages`. 0 without a task, and for a proposed problem
         that came without its answer.
@@ -235,8 +233,8 @@ class PythonEnv(BaseEnv):
 
     @staticmethod
     def get_query_list(split: str = "train", params: dict[str, Any] | None = None) -> list[str]:
-        """Return the ids of train, dev or test, in file order; `level` (1 to 4) and `family` narrow the list. Raises
-        ValueError."""
+        """Return the ids of train, dev or test, in file order;
+        `level` (1 to 4) and `family` narrow the list. Raises ValueError."""
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r} of the python environment; use one of {', '.join(SPLITS)}")
         filters = dict(params or {})

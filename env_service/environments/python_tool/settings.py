@@ -7,7 +7,6 @@ configuration names but that is not installed is an error, the defaults are show
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import importlib.util
 import os
@@ -15,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from agentevolver.utils.names import did_you_mean
 from env_service.environments.python_tool.sandbox.host import Limits
 
 DEFAULT_PACKAGES = ("mpmath", "numpy", "sympy")
@@ -84,10 +84,8 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     known = _known_names()
     for name in environ:
         if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise SettingsError(
-                f"unknown variable {name}; " + (f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}")
-            )
+            hint = did_you_mean(name, known, f"known: {', '.join(known)}", quote="")
+            raise SettingsError(f"unknown variable {name}; {hint}")
 
 
 def _limits(environ: Mapping[str, str]) -> Limits:

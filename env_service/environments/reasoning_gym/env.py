@@ -62,8 +62,8 @@ class ReasoningGymEnv(BaseEnv):
         self._score: float | None = None
 
     def get_init_state(self, params: dict[str, Any] | None = None) -> InitState:
-        """Return the two opening messages; `params` given here count on top of those of the constructor, and restart
-        the episode."""
+        """Return the two opening messages; `params` given here count on top of those of the constructor,
+        and restart the episode."""
         self._settings = self._settings.updated(params)
         self._begin()
         chosen = self._settings

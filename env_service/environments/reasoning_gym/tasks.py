@@ -3,13 +3,14 @@ each split has its own."""
 
 from __future__ import annotations
 
-import difflib
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from agentevolver.utils.names import did_you_mean
 
 FIRST_SEED = {"train": 0, "dev": 1_000_000_000, "test": 1_500_000_000}
 """The first seed of each split; train has all below dev's."""
@@ -120,8 +121,5 @@ def _narrowed(names: Mapping[str, float], levels: Levels, chosen: Any) -> dict[s
 
 def _check_generator(name: Any, levels: Levels) -> None:
     if not isinstance(name, str) or name not in levels:
-        near = difflib.get_close_matches(str(name), levels, 1)
-        raise ValueError(
-            f"unknown generator {str(name)[:80]!r} of reasoning_gym"
-            + (f"; did you mean {near[0]!r}?" if near else f"; there are {len(levels)}, see its README")
-        )
+        hint = did_you_mean(str(name), levels, f"there are {len(levels)}, see its README")
+        raise ValueError(f"unknown generator {str(name)[:80]!r} of reasoning_gym; {hint}")

@@ -58,8 +58,8 @@ class Tau2Env(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Fork the databases and bring them to where the task begins; raises ValueError for a wrong id or parameter,
-        Tau2NotInstalled."""
+        """Fork the databases and bring them to where the task begins;
+        raises ValueError for a wrong id or parameter, Tau2NotInstalled."""
         super().__init__(task_id, instance_id, params)
         self._settings = laid_over(Tau2Params(), params)
         if not 1 <= self._settings.max_steps <= _LARGEST or not 0 <= self._settings.max_errors <= _LARGEST:
@@ -121,8 +121,8 @@ class Tau2Env(BaseEnv):
         return self._reply(state, len(calls), refused)
 
     def _carry_out(self, text: str, calls: list[ToolCall | BadCall]) -> tuple[list[Message], bool | str]:
-        """Return the answers to a message's calls, and the first that failed; `done` ends an episode without a
-        customer."""
+        """Return the answers to a message's calls, and the first that failed;
+        `done` ends an episode without a customer."""
         if self._is_solo and any(call.name == prompts.DONE for call in calls):
             # As in the benchmark: whatever else such a message calls is not carried out.
             self._stop = "finished"

@@ -38,8 +38,8 @@ class Tau2NotInstalled(RuntimeError):
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain. The databases are shared by all episodes and never changed: `database.fork` makes one of an
-    episode's own.
+    """One domain. The databases are shared by all episodes and never changed:
+    `database.fork` makes one of an episode's own.
 
     - `tools`, `user_tools`: classes of the agent's and the user's tool kit; None where the user has no tools.
     - `environment`: the domain's class of environments.
@@ -172,8 +172,8 @@ def _schemas(tools: list[Any]) -> tuple[dict[str, Any], ...]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep the package, which loads any .env that it finds above itself, away from files with our keys, and its log
-    silent."""
+    """Keep the package, which loads any .env that it finds above itself,
+    away from files with our keys, and its log silent."""
     try:
         importlib.import_module("loguru").logger.disable("tau2")
     except ImportError:

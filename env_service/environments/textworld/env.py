@@ -59,8 +59,8 @@ class TextworldEnv(BaseEnv):
     native_tools: ClassVar[bool] = True
 
     def __init__(self, task_id: str, instance_id: str, params: dict[str, Any] | None = None) -> None:
-        """Start the game, which is made first if nobody has asked for it yet; raises ValueError,
-        TextworldNotInstalled."""
+        """Start the game, which is made first if nobody has asked
+        for it yet; raises ValueError, TextworldNotInstalled."""
         super().__init__(task_id, instance_id, params)
         self._settings = laid_over(TextworldParams(), params)
         if not 0 <= self._settings.max_steps <= 1000:
@@ -196,8 +196,8 @@ class TextworldEnv(BaseEnv):
         return max(0.0, 1.0 - self._best / self._way) if self._way else 0.0
 
     def get_info(self, messages: list[Message] | None = None, params: dict[str, Any] | None = None) -> Any:
-        """Return `params["what"]`: "task" (default), "tools", "state" (`base.StateInfo`), "walkthrough" (not for the
-        agent)."""
+        """Return `params["what"]`: "task" (default), "tools", "state" (`base.StateInfo`),
+        "walkthrough" (not for the agent)."""
         asked = dict(params or {})
         what = asked.pop("what", "task")
         if asked or what not in ("task", "tools", "state", "walkthrough"):

@@ -114,6 +114,7 @@ def test_a_checkpoint_that_lost_a_part_gives_way_to_the_one_before(run, lost, se
 NAMES = ["trainer.pt", "data.pt", *(f"actor/{kind}_world_size_1_rank_0.pt" for kind in KINDS.values())]
 
 
+@pytest.mark.thorough
 def test_a_file_that_was_cut_short_at_any_byte_is_noticed(run):
     """Sealed or not: by its size, or because the table at the end of torch's archive is gone."""
     checkpoint = run / "checkpoints" / "global_step_4"
@@ -133,6 +134,7 @@ def test_a_file_that_was_cut_short_at_any_byte_is_noticed(run):
         (run / "aside").rename(checkpoint / MANIFEST)
 
 
+@pytest.mark.thorough
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_torn_the_run_goes_on_from_what_is_whole_or_refuses(made, tmp_path, data):

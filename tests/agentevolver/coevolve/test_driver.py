@@ -83,6 +83,7 @@ def test_two_rounds_make_pools_checkpoints_and_evaluations(tmp_path: Path) -> No
     assert (folder_of(config) / "best").resolve() == Path(manifest.absolute(manifest.content["best"]["checkpoint"]))
 
 
+@pytest.mark.thorough
 def test_every_proposal_is_drawn_once_and_no_task_is_proposed_twice(tmp_path: Path) -> None:
     config = configuration(tmp_path)
     drive(config)
@@ -111,6 +112,7 @@ def test_a_run_that_is_over_is_not_repeated(tmp_path: Path) -> None:
     assert made(folder_of(config)) == before
 
 
+@pytest.mark.thorough
 def test_more_rounds_go_on_from_the_last(tmp_path: Path) -> None:
     drive(configuration(tmp_path, **{"coevolve.rounds": 1}))
     config = configuration(tmp_path, **{"coevolve.rounds": 2})
@@ -178,6 +180,7 @@ def test_killed_again_and_again_it_ends_as_if_it_had_not_been(tmp_path: Path, st
     assert made(folder_of(killed)) == made(folder_of(plain))
 
 
+@pytest.mark.thorough
 def test_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
     drive(configuration(tmp_path, **{"coevolve.rounds": 1}))
     other = configuration(tmp_path, **{"coevolve.rounds": 1, "coevolve.gate": "vote"})
@@ -213,6 +216,7 @@ def test_a_round_with_too_few_tasks_trains_nobody_and_keeps_the_executor(tmp_pat
     assert "not trained" in lines[1] and "min_pool is 8" in lines[1]
 
 
+@pytest.mark.thorough
 def test_a_frozen_proposer_is_not_trained(tmp_path: Path) -> None:
     config = configuration(tmp_path, **{"coevolve.rounds": 1, "coevolve.proposer.trained": False})
     trainings = FileTrainings()
@@ -251,6 +255,7 @@ def test_it_stops_where_success_falls_and_keeps_the_best(tmp_path: Path) -> None
     assert (folder_of(config) / "best").resolve() == (tmp_path / "base").resolve()
 
 
+@pytest.mark.thorough
 def test_a_gate_by_vote_stops_where_votes_leave_the_truth(tmp_path: Path) -> None:
     config = configuration(tmp_path, **{"coevolve.stop.label_drop": 0.05, "coevolve.gate": "vote"})
     manifest = drive(config, parts(config, WorseTrainings()))

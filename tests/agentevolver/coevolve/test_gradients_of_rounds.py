@@ -27,6 +27,7 @@ def of_training(which: str, *overrides: str) -> Settings:
     return from_config(laid_over(config, made))
 
 
+@pytest.mark.thorough
 def test_proposals_are_graded_at_the_frontier_and_rewarded_over_the_batch() -> None:
     settings = of_training("proposer")
     check_stages(settings)

@@ -235,6 +235,7 @@ async def test_what_an_environment_does_not_tell_is_no_play(score, state):
         await grade(score, state)
 
 
+@pytest.mark.thorough
 def test_a_proposer_plays_with_its_own_keys_and_an_executor_with_its_own():
     override = "{env_service.env_params: {verbose: true}, actor_rollout_ref.rollout.temperature: 0.7}"
     loaded = load(

@@ -86,6 +86,7 @@ def carried_out(trainings, *wanted):
     return asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_one_session_trains_all_of_them(trainings, tmp_path):
     found = carried_out(trainings, training(tmp_path, "a"), training(tmp_path, "b"))
     assert FakeSession.calls == ["open", "a", "b", "close"]
@@ -96,6 +97,7 @@ def test_one_session_trains_all_of_them(trainings, tmp_path):
     assert [line.strip().split("  reward")[0] for line in trainings.shown] == ["step    1", "step    1"]
 
 
+@pytest.mark.thorough
 def test_each_has_its_own_logs(trainings, tmp_path):
     carried_out(trainings, training(tmp_path, "a"), training(tmp_path, "b"))
     assert "a is trained" in (tmp_path / "a" / "logs" / "driver.log").read_text()
@@ -103,6 +105,7 @@ def test_each_has_its_own_logs(trainings, tmp_path):
     assert "verl says much" in (tmp_path / "a" / "logs" / "main.log").read_text()
 
 
+@pytest.mark.thorough
 def test_a_finished_training_starts_nothing(trainings, tmp_path):
     carried_out(trainings, training(tmp_path, "a"))
     FakeSession.calls.clear()
@@ -110,12 +113,14 @@ def test_a_finished_training_starts_nothing(trainings, tmp_path):
     assert carried_out(again, training(tmp_path, "a")) and FakeSession.calls == []
 
 
+@pytest.mark.thorough
 def test_what_a_session_cannot_change_opens_another_one(trainings, tmp_path):
     other = training(tmp_path, "b", **{"actor_rollout_ref.rollout.max_model_len": 580})
     carried_out(trainings, training(tmp_path, "a"), other)
     assert FakeSession.calls == ["open", "a", "b", "close", "open", "b", "close"]
 
 
+@pytest.mark.thorough
 def test_a_training_that_fails_says_whose_it_is_and_closes_what_is_lost(trainings, tmp_path):
     FakeSession.fails = {"a": TrainingFailed("a worker was killed")}
 
@@ -130,6 +135,7 @@ def test_a_training_that_fails_says_whose_it_is_and_closes_what_is_lost(training
     asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_a_refused_training_leaves_the_session(trainings, tmp_path):
     FakeSession.fails = {"a": ConfigError("verl: no")}
     with pytest.raises(ConfigError, match=r"^a: verl: no$"):

@@ -40,6 +40,7 @@ def test_verl_is_given_its_own_section_alone():
     assert of_verl(copy).rollout.agent_function == "mine.agent:play"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

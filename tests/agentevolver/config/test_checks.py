@@ -30,6 +30,7 @@ def basic(*overrides, device="cpu"):
     return load(BASIC, [f"device={device}", MODEL, *overrides])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_example_composes_for_all_devices(device):
     resolved = basic(device=device)
@@ -144,6 +145,7 @@ def test_a_wrong_override_is_one_line_that_says_what_to_change(override, message
 ENABLED = "attribution_driven_credit_assignment.enable=true"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["auto", "none", "vllm:hermes", *TOOL_FORMATS])
 def test_a_tool_format_is_taken_by_name(name):
     assert (
@@ -359,6 +361,7 @@ def test_verl_gets_its_own_keys_alone_and_our_view_beside_them():
     assert of_verl(config) == basic().settings
 
 
+@pytest.mark.thorough
 def test_loading_imports_neither_torch_nor_ray_nor_verl():
     code = (
         "import sys, pathlib; from agentevolver.config.checks import load;"
@@ -371,6 +374,7 @@ def test_loading_imports_neither_torch_nor_ray_nor_verl():
     assert result.stdout.strip() == "[]"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", DEVICES)
 def test_verl_accepts_the_configuration_of_all_devices(device):
     """Reads every section into verl's own dataclasses, so that the GPU path cannot rot on machines without one."""
@@ -414,6 +418,7 @@ def test_a_pool_elsewhere_asks_its_own_summariser():
     assert navigating("backend=http").settings.roles == ()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

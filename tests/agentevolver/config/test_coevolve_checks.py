@@ -31,6 +31,7 @@ def test_rounds_alone_are_accepted_and_ask_nobody() -> None:
     assert settings.coevolve.enable and settings.roles == ()
 
 
+@pytest.mark.thorough
 def test_a_proposer_of_another_architecture_is_refused_before_a_training(tmp_path: Path) -> None:
     executor, other = write_model(tmp_path / "executor"), write_model(tmp_path / "other", num_hidden_layers=2)
     for proposer, said in ((executor, ""), (other, "of another architecture"), (tmp_path / "none", "not there")):
@@ -45,6 +46,7 @@ HELD_OUT = (
 )
 
 
+@pytest.mark.thorough
 def test_other_environments_may_be_evaluated_on_and_are_not_trained_on() -> None:
     made = load(None, [*ROUNDS[:2], *HELD_OUT])
     settings, tree = made.settings, resolved_tree(made.config)

@@ -33,6 +33,7 @@ def machine(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("gpus", "visible", "seen"),
     [
@@ -76,6 +77,7 @@ def test_a_driver_is_looked_for_and_may_be_hidden(machine, gpus, visible, smi, t
     assert devices.has_gpu() is there
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("gpus", "example", "overrides", "device"),
     [
@@ -106,6 +108,7 @@ def test_the_readmes_first_example_on_a_gpu_node_asks_no_hub_and_takes_one_gpu(m
         assert resolved.env["HF_HUB_OFFLINE"] == "1" and resolved.config.trainer.device == "cuda"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gpus", range(1, 9))
 def test_the_small_group_is_the_seed_policys_whatever_the_node(machine, gpus):
     machine(gpus)
@@ -191,6 +194,7 @@ def test_prompts_of_any_length_are_prefilled_whole_on_a_cpu():
     assert config.actor_rollout_ref.rollout.max_num_batched_tokens == 9000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("device", "asked"), [("cuda", True), ("cpu", False)])
 def test_a_run_that_is_to_be_deterministic_asks_the_kernels_of_a_gpu_for_it(device, asked):
     model = f"actor_rollout_ref.model.path={SEED_POLICY}"

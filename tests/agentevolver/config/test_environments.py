@@ -113,6 +113,7 @@ def test_env_types_of_questions_need_several_environments():
         several(*MADE, "task_manager.env_types=[pocket]", two="data.seed=1")
 
 
+@pytest.mark.thorough
 def test_each_questioned_environment_has_its_own_file_journal_parameters_and_splits():
     resolved = several(
         *(*MADE, "llm.base_url=http://127.0.0.1:1", "llm.api_key_env=null"),

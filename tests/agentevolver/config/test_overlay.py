@@ -18,6 +18,7 @@ def config() -> dict[str, Any]:
     return resolved_tree(load(Path("examples/basic.yaml"), ["device=cpu", "llm.cache=${oc.env:HOME}"]).config)
 
 
+@pytest.mark.thorough
 def test_what_depends_on_a_key_follows_it_and_what_was_set_by_itself_stays(config: dict[str, Any]) -> None:
     own = laid_over({**config, "data": {**config["data"], "max_prompt_length": 123}}, {})
     assert own.data.max_prompt_length == 123

@@ -88,6 +88,7 @@ def check_samples(played, limits):
         assert first[: len(whole)] != whole, "two samples that could have been one"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flow", FLOWS)
 @pytest.mark.parametrize("template", TEMPLATES)
 @settings(
@@ -107,6 +108,7 @@ def test_every_sampled_token_is_trained_on_once_after_the_prompt_it_was_sampled_
     assert [step.kind == "action" for step in played.rollout.trajectory.steps].count(True) == len(played.env.given)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flow", FLOWS)
 @pytest.mark.parametrize("template", TEMPLATES)
 @settings(
@@ -144,6 +146,7 @@ def test_stripping_the_experience_changes_the_opening_of_samples_and_nothing_els
         assert (short.log_probs, short.step_ids, short.share) == (full.log_probs, full.step_ids, full.share)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("template", TEMPLATES)
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=8
@@ -195,6 +198,7 @@ class Unbounded(ScriptedEngine):
         return await super().generate(request_id, prompt_ids, {**sampling_params, "max_tokens": 10**9})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("template", SHORTENING)
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=8

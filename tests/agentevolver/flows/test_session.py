@@ -181,6 +181,7 @@ def test_a_reply_without_a_word_is_an_error_of_the_model(chatml):
     assert trajectory.stop_reason is StopReason.LLM_ERROR and "before its first word" in trajectory.error
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("template", ["causal", "reasoning", "sliding_window", "self_managed"])
 @pytest.mark.parametrize("flow", ["react", "planner_executor"])
 def test_two_hundred_actions_stop_as_full_or_run_on_by_template(chatml, template, flow):

@@ -134,6 +134,7 @@ async def test_the_bodies_are_answered(api):
     assert await answered(api, BODIES[api])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("api", BODIES)
 @given(st.data())
 @settings(max_examples=150, deadline=None)
@@ -149,6 +150,7 @@ ODD = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("api", BODIES)
 def test_a_body_with_each_odd_value_in_each_place_is_answered_or_refused(api):
     failed = []

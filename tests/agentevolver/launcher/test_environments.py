@@ -77,6 +77,7 @@ def mixture(tmp_path: Path, **changes: Any) -> FakeConfiguration:
     return replace(configuration(tmp_path), env_service=section)
 
 
+@pytest.mark.thorough
 def test_each_environment_of_several_is_asked_for_its_own_splits(tmp_path: Path) -> None:
     asked = splits(mixture(tmp_path))
     assert [(key, item["env_type"], item["split"], item["params"]) for key, item in asked] == [

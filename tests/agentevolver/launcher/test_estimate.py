@@ -60,6 +60,7 @@ def test_tasks_of_an_environment_that_nobody_has_counted_are_an_assumption() -> 
     assert "100 training tasks" in assumptions[0]
 
 
+@pytest.mark.thorough
 def test_a_dry_run_tells_it_and_warns_of_the_budget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     conf = str(EXAMPLES / "questioning.yaml")
     overrides = ["llm.budget.max_tokens=1000", f"experiment.root={tmp_path}"]

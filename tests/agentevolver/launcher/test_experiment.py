@@ -56,6 +56,7 @@ def test_the_number_of_gpus_and_nodes_is_no_other_experiment(before: dict[str, A
     assert changes(before, resolved("trainer.n_gpus_per_node=2", "trainer.nnodes=2")) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "override",
     [
@@ -82,6 +83,7 @@ def test_how_long_how_fast_and_where_may_change(before: dict[str, Any], override
     assert keys(before, override) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("override", "key"),
     [
@@ -152,6 +154,7 @@ def test_the_file_differs_in_nothing_from_what_was_written(experiment: Path, bef
     assert read == before and problem_with(experiment, before) is None
 
 
+@pytest.mark.thorough
 def test_another_configuration_is_refused_where_something_was_learned(experiment: Path, before: dict[str, Any]) -> None:
     other = changed(before, "data.seed=7", "trainer.total_training_steps=3")
     assert not has_learned(experiment) and problem_with(experiment, other) is None
@@ -172,6 +175,7 @@ def test_a_damaged_record_of_the_configuration_is_no_leave_to_go_on(experiment: 
     assert "cannot be read" in (problem_with(experiment, before) or "")
 
 
+@pytest.mark.thorough
 def test_lists_of_tasks_of_a_launch_that_learned_nothing_are_made_anew(
     experiment: Path, before: dict[str, Any]
 ) -> None:

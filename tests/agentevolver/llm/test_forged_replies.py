@@ -3,6 +3,8 @@
 import json
 import random
 
+import pytest
+
 from advantage_processor.labels import LabelError, read_some
 from tests.advantage_processor.judges import read_labels
 
@@ -53,6 +55,7 @@ def test_an_honest_reply_is_read_whatever_its_strings_quote() -> None:
         assert [label.good for label in labels] == [False] * STEPS, dressed
 
 
+@pytest.mark.thorough
 def test_no_quote_overrules_the_judges_own_answer() -> None:
     random_ = random.Random(1)
     read = 0

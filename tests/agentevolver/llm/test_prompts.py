@@ -71,6 +71,7 @@ def _same(text: str) -> str:
     return re.sub("\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]", "\n", text.strip())
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=500)
 @given(_TEXT)
 def test_what_is_defused_is_restored_as_it_was_escapes_and_all(text: str) -> None:

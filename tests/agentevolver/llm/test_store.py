@@ -222,6 +222,7 @@ THOUGHT = {"prompt_tokens": 10, "completion_tokens": 4096, "total_tokens": 4106}
 USED_IN_ERROR = b'{"error": {"message": "the model broke off"}, "usage": {"prompt_tokens": 7, "completion_tokens": 3}}'
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("faults", "tokens"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def size(steps):
     return len(transcript(steps, 10**9))
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=300)
 @given(_STEPS, st.integers(0, 12_000))
 def test_no_more_goes_than_must_and_the_oldest_goes_first(steps: list[StepText], room: int) -> None:

@@ -217,6 +217,7 @@ def test_equal_replies_give_equal_episodes(qwen):
 pieces = st.lists(st.sampled_from([*KINDS, "words "]), min_size=1, max_size=4).map("".join)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(pieces, min_size=1, max_size=6),
@@ -274,6 +275,7 @@ REAL = [name for name, made in WRITERS.items() if made.real and not name.startsw
 
 
 # DeepSeek's template cannot be taken apart, and is refused with any context template but causal.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("family", "template"),
     [*((family, "causal") for family in REAL), *((name, "reasoning") for name in REAL if name != "deepseekv3")],

@@ -64,6 +64,7 @@ def settings_of(tmp_path, *overrides):
     return load(BASIC, [*items, *overrides]).settings
 
 
+@pytest.mark.thorough
 def test_tasks_are_made_once_and_found_again(tmp_path, model):
     settings = settings_of(tmp_path)
     tasks = prepare(settings, ORIGINALS)
@@ -75,6 +76,7 @@ def test_tasks_are_made_once_and_found_again(tmp_path, model):
     assert prepare(settings, ORIGINALS) == tasks and model.prompted == asked > 0
 
 
+@pytest.mark.thorough
 def test_what_failed_is_made_up_for_until_training_has_begun(tmp_path, model):
     settings = settings_of(tmp_path)
     tasks = prepare(settings, ORIGINALS)
@@ -103,6 +105,7 @@ def test_a_budget_that_is_spent_before_the_first_task_is_one_line(tmp_path, mode
         prepare(settings_of(tmp_path), ORIGINALS)
 
 
+@pytest.mark.thorough
 def test_another_configurations_tasks_are_refused_and_so_are_somebody_elses_where_new_ones_are_asked_for(
     tmp_path, model
 ):
@@ -136,6 +139,7 @@ def test_a_file_from_elsewhere_is_trained_on_with_the_configured_grader(tmp_path
         prepare(settings_of(tmp_path, *where), ORIGINALS)
 
 
+@pytest.mark.thorough
 def test_an_epoch_that_fills_no_batch_is_refused_before_anything_is_loaded(tmp_path, model):
     with pytest.raises(ConfigError, match=r"an epoch has \d+ tasks .* fewer than data\.train_batch_size = 64"):
         prepare(
@@ -149,6 +153,7 @@ def test_an_epoch_that_fills_no_batch_is_refused_before_anything_is_loaded(tmp_p
         )
 
 
+@pytest.mark.thorough
 def test_later_rounds_come_after_the_first_file(tmp_path, model):
     settings = settings_of(tmp_path)
     tasks = prepare(settings, ORIGINALS)

@@ -43,6 +43,7 @@ def parse(family, calls, words=""):
     return tool_format(made.format, made.tokenizer()).parse(made.ids(calls, words), [TOOL])
 
 
+@pytest.mark.thorough
 @EVERY
 def test_calls_come_back_as_they_were(family):
     for arguments in (
@@ -93,6 +94,7 @@ ARGUMENTS = st.fixed_dictionaries(
 NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_-]{0,20}", fullmatch=True)
 
 
+@pytest.mark.thorough
 @EVERY
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())

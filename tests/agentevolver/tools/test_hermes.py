@@ -144,6 +144,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_megabyte_of_anything_is_read_in_no_time(kind):
     ids = list(map(ord, HOSTILE[kind]))

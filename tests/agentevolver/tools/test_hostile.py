@@ -110,6 +110,7 @@ def reply(draw, name, pieces):
     return text[:cut]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OWN)
 def test_ten_thousand_hostile_replies_are_answered(name):
     draw = random.Random(name)
@@ -141,6 +142,7 @@ def test_hostile_replies_are_answered_by_parsers_of_others(name):
 SIZE = 100_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OWN)
 def test_as_much_of_anything_as_fits_a_context_is_answered_soon(name):
     """What takes the square of its length takes minutes here."""

@@ -19,6 +19,7 @@ def first():
     return config()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -42,6 +43,7 @@ def test_what_is_made_anew_may_differ(first, overrides):
     check_joins(first, config(*overrides))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("override", "told"),
     [
@@ -63,6 +65,7 @@ def test_what_is_up_may_not(first, override, told):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.thorough
 def test_no_more_than_three_keys_are_told(first):
     with pytest.raises(CannotChange, match="and 2 more keys"):
         check_joins(
@@ -93,6 +96,7 @@ def test_what_would_outlast_its_training_is_refused(override, told):
         check_joins(alike, alike)
 
 
+@pytest.mark.thorough
 def test_where_the_policy_plays_a_role_its_servers_defaults_are_fixed():
     role = "llm.roles.judge.base_url=policy", "task_manager.grader.original_grader=llm"
     with pytest.raises(CannotChange, match=r"rollout.temperature \(1.0 -> 0.7\)"):

@@ -42,6 +42,7 @@ def each_token(batch):
     return torch.tensor(tokens).T
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=20, deadline=None)
 @given(st.data())

@@ -171,6 +171,7 @@ def test_the_clip_table_of_the_specification(advantage, ratio, unguided, boosted
     assert one_row(advantage, ratio, OFF)[0] == pytest.approx(boosted, abs=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", BOOSTED)
 @settings(max_examples=40, deadline=None)
 @given(st.data())
@@ -180,6 +181,7 @@ def test_the_loss_is_the_slow_obvious_one(mode, data):
     assert value == pytest.approx(slow_loss(batch, mode, aggregation), rel=2e-4, abs=2e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["vanilla", "gspo", "cispo", "geo_mean", "clip_cov"])
 @settings(max_examples=12, deadline=None)
 @given(st.data())
@@ -196,6 +198,7 @@ def test_without_a_boosted_sample_loss_and_gradient_are_verls_to_the_last_bit(mo
         assert (mine.aggregate() == metric.aggregate()) if isinstance(metric, Metric) else mine == metric
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", BOOSTED)
 @settings(max_examples=12, deadline=None)
 @given(st.data())

@@ -136,6 +136,7 @@ def test_the_score_stands_on_the_last_token_of_every_row_and_withdrawn_rows_stay
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.7, 1.0]), min_size=2, max_size=6))
 def test_verl_and_the_pipeline_make_the_same_advantages_of_the_new_scores(scores):
     told = [rollout(f"{i % 2:06d}_{i // 2}", score) for i, score in enumerate(scores)]

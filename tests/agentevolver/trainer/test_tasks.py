@@ -141,6 +141,7 @@ def test_a_resumed_run_has_the_tasks_of_finished_rounds_and_epochs_of_the_same_s
     assert len(made.dataset) == size == 14 and made.dataset.place("note_add.k2.51#0") is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steps", [None, 5])
 def test_training_is_as_long_as_the_epochs_that_are_drawn_and_the_schedule_too(tmp_path, monkeypatch, steps):
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -174,6 +175,7 @@ def test_without_a_mixture_or_a_curriculum_verls_own_loader_stays(tmp_path, monk
     assert trainer.train_dataloader == "verl's" and trainer._tasks is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step", "only", "validates"), [(0, False, True), (3, False, False), (3, True, True)])
 def test_a_run_that_goes_on_is_not_validated_again_unless_that_is_all_it_is_for(
     tmp_path, monkeypatch, step, only, validates

@@ -121,6 +121,7 @@ def reference(batch, mode, aggregation):
     return slow_loss(batch, mode, aggregation)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", BOOSTED)
 @settings(max_examples=15, deadline=None)
 @given(st.data())

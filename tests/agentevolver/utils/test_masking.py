@@ -170,6 +170,7 @@ def _plan(folder: Path, config: dict[str, object], reused: str) -> Plan:
     return Plan("r", "cpu", folder, config, (), None, None, None, None, (reused,))
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(look=LOOKS, word=WORDS, name=st.sampled_from(NAMES))
 def test_nothing_that_is_written_or_shown_holds_a_planted_secret(

@@ -60,6 +60,7 @@ def test_bounds_are_read_once_per_tensor_and_anew_where_it_was_written_to_or_ano
         assert sequence_bounds(packed([2, 1])).lengths == [2, 1]
 
 
+@pytest.mark.thorough
 @given(
     lengths=lengths_of_rows,
     groups=st.sampled_from([(1, 1), (4, 4), (4, 2), (6, 1)]),

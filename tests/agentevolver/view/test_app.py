@@ -109,12 +109,14 @@ WAYS_OUT = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", PARTS)
 def test_every_part_answers(path: str, client: TestClient) -> None:
     answer = client.get(path)
     assert answer.status_code == 200 and answer.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -136,6 +138,7 @@ def test_mistakes_are_said_in_one_line(path: str, status: int, client: TestClien
     assert answer.status_code == status and "\n" not in answer.json()["detail"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", WAYS_OUT)
 def test_no_path_leads_out_of_the_folder(path: str, client: TestClient) -> None:
     answer = client.get(path)

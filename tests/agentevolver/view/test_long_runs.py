@@ -54,6 +54,7 @@ def cost_of_a_poll(folder: Path, steps: int) -> int:
     return calls(poll)
 
 
+@pytest.mark.thorough
 def test_a_poll_costs_the_same_however_many_steps_there_are(tmp_path: Path) -> None:
     few, many = cost_of_a_poll(tmp_path / "a" / "few", 40), cost_of_a_poll(tmp_path / "a" / "many", 1200)
     assert many <= 1.05 * few

@@ -93,6 +93,7 @@ def test_long_texts_and_lists_are_cut(folder: Path) -> None:
     assert len(json.dumps(found)) < 20_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "content",
     [
@@ -118,6 +119,7 @@ def test_a_manifest_of_any_content_leaves_what_the_folders_hold(
     assert first["pool"]["labelled"] == 4 and first["rewards"] == [[1.0, 0.25], [2.0, 0.75]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [None, 3, [], {}, True, "x", 1e308, -(2**62), [[]], [[1, {}]]])
 def test_a_record_of_any_shape_is_shown(value: Any, folder: Path, client: TestClient) -> None:
     strange = {name: value for name in proposal_record(0, kept=True)} | {"number": 0}

@@ -171,6 +171,7 @@ def test_old_indexes_are_forgotten(trajectories: Trajectories, monkeypatch: pyte
     assert len(trajectories.find(Filter())["rows"]) == 24
 
 
+@pytest.mark.thorough
 def test_eighty_steps_of_sixty_four_rollouts_are_searched_in_little_time(tmp_path: Path) -> None:
     for step in range(1, 81):
         write_jsonl(tmp_path / f"step_{step}.jsonl", make_records(step, 16))

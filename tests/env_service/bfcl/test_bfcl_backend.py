@@ -42,6 +42,7 @@ def packages_result(text: str, class_name: str) -> str:
     return str(results[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("class_name", "name", "arguments"),
     [

@@ -30,6 +30,7 @@ def written(call: Call) -> str:
     return f"<tool_call>{json.dumps({'name': call.name, 'arguments': dict(call.arguments)})}</tool_call>"
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(words, calls), min_size=1, max_size=5), words)
 def test_calls_are_found_in_order_whatever_stands_around_them(pairs: list[tuple[str, Call]], rest: str) -> None:
     text = "".join(before + written(call) for before, call in pairs) + rest

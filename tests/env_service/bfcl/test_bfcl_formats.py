@@ -86,6 +86,7 @@ def solved(task_ids: Iterable[str], read: Reader) -> int:
     return sum(replay(task_id, read) == 1.0 for task_id in task_ids)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", WRITERS)
 def test_every_familys_calls_are_the_references(family: str) -> None:
     read = Reader(WRITERS[family])
@@ -95,6 +96,7 @@ def test_every_familys_calls_are_the_references(family: str) -> None:
         assert json.dumps([(call.name, call.decoded()) for call in parsed.calls]) == text and not parsed.problems
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TOOL_FORMATS)
 def test_every_fortieth_task_is_solved_by_its_reference_in_each_format(name: str) -> None:
     assert solved(all_task_ids()[::40], Reader(writer(name))) == 20

@@ -33,6 +33,7 @@ def test_the_class_can_be_hosted_and_lists_its_tasks() -> None:
     assert {task for ids in lists for task in ids} == set(SOLUTIONS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task_id", SOLUTIONS)
 def test_the_reference_solves_each_example_and_doing_nothing_does_not(make: Make, task_id: str) -> None:
     calls, message = SOLUTIONS[task_id]

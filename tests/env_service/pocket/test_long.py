@@ -31,6 +31,7 @@ def by_goal(task_id):
     return [[str(call) for call in goal.solution] for goal in make_chain(task_id).goals]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("syntax", ["compact", "json"])
 def test_every_reference_solution_succeeds_without_slack(split, syntax):

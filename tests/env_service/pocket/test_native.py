@@ -106,6 +106,7 @@ values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 arguments = st.text(max_size=12) | st.dictionaries(st.sampled_from(["id", "tag", "word", "x"]), values).map(json.dumps)
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.tuples(names, arguments), max_size=4), max_size=4))
 def test_whatever_is_called_is_answered_call_by_call(messages: list[list[tuple[str, Any]]]) -> None:

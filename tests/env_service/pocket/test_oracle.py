@@ -14,6 +14,7 @@ def test_the_hint_depends_on_the_site_alone_and_tells_sites_apart():
     assert "\n" not in hint("pay.k3.1") and len(hint_parts("pay.k3.1")) == 5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_step_of_a_reference_solution_is_good(split):
     for task_id in PocketEnv.get_query_list(split):

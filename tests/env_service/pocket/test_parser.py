@@ -89,6 +89,7 @@ ANY_TEXT = st.one_of(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(st.lists(ANY_TEXT, max_size=6), st.sampled_from(["compact", "json"]))
 def test_garbage_never_raises_and_never_changes_anything_without_a_valid_call(texts, syntax):

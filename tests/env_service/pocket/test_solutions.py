@@ -17,6 +17,7 @@ def play(task_id, actions, **params):
     return env, result
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("syntax", ["compact", "json"])
 def test_every_reference_solution_succeeds_without_slack(split, syntax):
@@ -27,6 +28,7 @@ def test_every_reference_solution_succeeds_without_slack(split, syntax):
         assert env.errors == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", SPLITS)
 def test_an_immediate_done_scores_nothing(split):
     for task_id in PocketEnv.get_query_list(split):

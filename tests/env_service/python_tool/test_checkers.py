@@ -134,6 +134,7 @@ FINISHED = {
 }
 
 
+@pytest.mark.thorough
 @needs_math_verify
 @pytest.mark.parametrize(
     ("reference", "answers", "right"),

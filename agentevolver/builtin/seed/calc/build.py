@@ -1,4 +1,4 @@
-"""How the seed policy of calc is made: tokenizer, demonstrations, training, measurements, files."""
+"""Build of calc's seed policy: tokenizer, demonstrations, training, measurements, files."""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ class Episode:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return what has changed since the world was opened: tables by name, the task's status, the number of API
-        calls."""
+        """Return what has changed since the world was opened:
+        tables by name, the task's status, the number of API calls."""
         now = self._model_hashes()
         changed = sorted(name for name in now if now[name] != self._hashes.get(name))
         return {

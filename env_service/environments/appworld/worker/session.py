@@ -68,8 +68,8 @@ log = logging.getLogger("appworld_worker")
 
 
 def warm_up() -> str:
-    """Import what every episode and every grading needs, and fill the caches they share; return the version of
-    `appworld`.
+    """Import what every episode and every grading needs, and fill the caches they share;
+    return the version of `appworld`.
 
     Raises RuntimeError if the package's code was not unpacked, whatever AppWorld raises for data it cannot read.
     """
@@ -92,8 +92,8 @@ def warm_up() -> str:
 
 
 class Session:
-    """The operations of a worker. Everything but `open` and what follows it is done in a process that runs no agent
-    code."""
+    """The operations of a worker. Everything but `open` and what follows it is done in a process
+    that runs no agent code."""
 
     def __init__(self) -> None:
         self._episode: Episode | None = None

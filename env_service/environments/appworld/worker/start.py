@@ -1,5 +1,5 @@
-"""Starts the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`, run by the AppWorld venv's
-Python.
+"""Starts the fork server: `python -I start.py --socket PATH --ready-fd N --grace SECONDS`,
+run by the AppWorld venv's Python.
 
 The folder is loaded as the package `appworld_worker` without touching `sys.path`, so `import appworld` can only find
 the pip package; the python tool's sandbox, which needs nothing of the project either, as `python_sandbox`.

@@ -260,8 +260,8 @@ class Sandbox:
                 pass
 
     def _status_line(self, deadline: float, output: Clip) -> str | None:
-        """Return the next status line, "" if the interpreter is gone or talks nonsense, None past the deadline or flood
-        limit."""
+        """Return the next status line, "" if the interpreter is gone or talks nonsense,
+        None past the deadline or flood limit."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._output, select.POLLIN)

@@ -59,8 +59,8 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _arrange_descriptors(control: int) -> int:
-    """Leave 0 (nothing), 1 and 2 (output pipe) and the control descriptor; close the rest. Returns the control
-    descriptor."""
+    """Leave 0 (nothing), 1 and 2 (output pipe) and the control descriptor; close the rest.
+    Returns the control descriptor."""
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
     kept = 3
@@ -115,8 +115,8 @@ def _watch(child: int, life_line: int) -> int:
 
 
 def main(control: int) -> int:
-    """Build, start, watch; return the exit status: the interpreter's, 128 + signal, or 70 if the sandbox was
-    refused."""
+    """Build, start, watch; return the exit status:
+    the interpreter's, 128 + signal, or 70 if the sandbox was refused."""
     config = json.loads(sys.stdin.readline())
     try:
         # RLIMIT_NPROC does not bind the kernel's user 0, which an unprivileged "root" of a container may still be.

@@ -1,5 +1,5 @@
-"""Layers that every process which runs an agent's code gets: namespaces, an identity without rights, and the proof that
-they hold.
+"""Layers that every process which runs an agent's code gets:
+namespaces, an identity without rights, and the proof that they hold.
 
 Shared by the interpreter's launcher and by AppWorld's workers. All of it is irreversible for the calling process.
 """
@@ -33,8 +33,8 @@ _NAMESPACES = (
 
 
 def spare_uid() -> int | None:
-    """Return a user id of nobody's, different for every live process (the thread limit counts by user); None if none is
-    mapped."""
+    """Return a user id of nobody's, different for every live process (the thread limit counts by user);
+    None if none is mapped."""
     with open("/proc/self/uid_map", encoding="ascii") as table:
         ranges = [(int(inside), int(length)) for inside, _, length in (line.split() for line in table)]
     for wanted in (_FIRST_SPARE_UID + os.getpid(), 20000 + os.getpid() % 40000):
@@ -85,8 +85,8 @@ def drop_privileges(uid: int | None) -> None:
 
 
 def prove_containment(hidden: Sequence[str] = ()) -> None:
-    """Try from inside what must fail; raises SandboxSetupError for anything that works. `hidden`: further paths not to
-    be seen."""
+    """Try from inside what must fail; raises SandboxSetupError for anything that works.
+    `hidden`: further paths not to be seen."""
     leaks = []
     if linux.libc.socket(2, 1, 0) != -1 or ctypes.get_errno() != errno.EPERM:
         leaks.append("a socket can be opened")

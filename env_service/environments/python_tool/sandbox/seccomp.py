@@ -148,8 +148,8 @@ def build_filter(arch: str, *, threads: bool) -> bytes:
 
 
 def install(*, threads: bool) -> None:
-    """Put the filter on the calling (single-threaded) process, for ever; raise SandboxSetupError if the kernel
-    refuses."""
+    """Put the filter on the calling (single-threaded) process, for ever;
+    raise SandboxSetupError if the kernel refuses."""
     code = build_filter(machine(), threads=threads)
     buffer = ctypes.create_string_buffer(code, len(code))
     program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))

@@ -60,6 +60,7 @@ def test_the_name_of_a_site_says_nothing_in_a_demonstration():
     assert len(named) > 50
 
 
+@pytest.mark.thorough
 def test_the_demonstrator_solves_what_needs_no_knowledge_of_the_site_and_little_else():
     knowing = success(Habits(slip=0.0, hint=1.0, follow=1.0, polite=0.0, explore=0.0, guess=0.0))
     naive = success(Habits(slip=0.0, hint=0.0, fix=0.0, polite=0.0, explore=0.0, guess=0.0))

@@ -58,6 +58,7 @@ def test_a_conversation_that_is_too_long_is_refused_by_its_line(learnt):
         examples(learnt, [long])
 
 
+@pytest.mark.thorough
 def test_a_build_writes_a_policy_beside_the_demonstrations_and_the_same_one_again(demos, capsys):
     assert run(demos) == 0
     facts = json.loads((demos.parent / "policy" / "build.json").read_text())

@@ -56,6 +56,7 @@ def test_a_demonstration_is_the_same_in_both_syntaxes():
         assert [text.startswith("err") for text in told] == [text.startswith("err") for text in answers]
 
 
+@pytest.mark.thorough
 def test_the_template_is_the_pieces_and_a_renderer_goes_on_as_the_demonstrations_do(made):
     _, tokenizer = made
     renderer = ChatRenderer(tokenizer)

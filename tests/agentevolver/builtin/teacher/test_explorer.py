@@ -35,6 +35,7 @@ def test_breadth_goes_to_another_app_each_step() -> None:
     assert reached >= 25
 
 
+@pytest.mark.thorough
 def test_explorations_find_objects_and_learn_the_sites_rules() -> None:
     rules: Counter[str] = Counter()
     rows, repeats = 0, 0
@@ -67,6 +68,7 @@ def test_an_error_is_answered_as_it_asks() -> None:
         steps.append((len(steps), action, answer))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("manual", "changes"),
     [
@@ -135,6 +137,7 @@ def test_without_tools_in_the_prompt_the_manuals_are_read_from_the_top() -> None
     assert not [o for _, _, o in steps if o.startswith("err no tool")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("verbose", "syntax"), [(False, "compact"), (True, "compact"), (False, "json"), (True, "json")]
 )

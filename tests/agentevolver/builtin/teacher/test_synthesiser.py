@@ -74,6 +74,7 @@ def accepted(made: Made, steps: Steps) -> bool:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("syntax", ["compact", "json"])
 def test_tasks_that_are_meant_well_are_carried_out_and_accepted(syntax: str) -> None:
     made = synthesise(0.0, syntax)

@@ -122,6 +122,7 @@ def test_what_may_be_written_is_told_in_words(path, words):
 # ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_every_key_of_ours_is_read_by_code(accessed):
     unread = [key.path for key in OURS if key.path not in READ_BEFORE and not is_read(accessed, key.model, key.name)]
     assert not unread, f"nobody reads {unread}"
@@ -152,6 +153,7 @@ def test_the_keys_that_are_read_before_there_is_a_model_change_what_is_composed(
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_defaults_hold_no_key_that_is_neither_ours_nor_verls(device, read_names):
     composed, verl = tree(compose_defaults(device)), set(paths(tree(compose_verl())))
@@ -222,6 +224,7 @@ def is_free(path):
     return any(path == free or path.startswith(f"{free}.") for free in FREE_FORM)
 
 
+@pytest.mark.thorough
 def test_an_unknown_key_is_refused_in_every_section_at_every_depth(cpu):
     closed = [place for place in places(cpu) if not is_free(place)]
     assert len(closed) > 100 and max(place.count(".") for place in closed) >= 3
@@ -232,6 +235,7 @@ def test_an_unknown_key_is_refused_in_every_section_at_every_depth(cpu):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_misspelt_key_of_ours_is_refused_in_one_line_that_names_it(cpu, data):
@@ -250,6 +254,7 @@ def test_a_misspelt_key_of_ours_is_refused_in_one_line_that_names_it(cpu, data):
     assert str(caught.value).startswith(f"the command line: unknown key `{wrong}`") and "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(
     path=st.sampled_from([section.path for section in sections() if section.path]),

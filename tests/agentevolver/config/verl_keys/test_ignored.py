@@ -82,6 +82,7 @@ def read_names():
     return names
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -216,6 +217,7 @@ def test_whatever_the_table_names_is_refused_when_it_is_changed(verls, defaults)
         OmegaConf.update(config, path, before, merge=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("conf", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_example_still_composes(conf, device, monkeypatch):

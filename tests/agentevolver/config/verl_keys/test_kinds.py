@@ -90,6 +90,7 @@ def test_what_a_kind_takes(kind, taken, refused):
     )
 
 
+@pytest.mark.thorough
 def test_typed_overrides_cost_no_import_of_torch_and_little_time():
     overrides = [
         "device=cuda",

@@ -45,6 +45,7 @@ def checked(config):
             yield path, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -116,6 +117,7 @@ def test_a_logger_whose_package_is_not_installed_is_refused(monkeypatch):
         load(BASIC, ["device=cpu", "trainer.logger=[console,wandb]"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "config", [compose_defaults("cpu"), compose_defaults("cuda"), compose_verl()], ids=["cpu", "cuda", "verl"]
 )
@@ -142,6 +144,7 @@ def test_no_key_takes_every_value(defaults):
     assert untyped == []
 
 
+@pytest.mark.thorough
 def test_a_value_of_another_kind_is_refused_at_every_key(defaults):
     wrong = ["no such value", 1.5, 7, True, [["x"]], {"no": "such"}]
     for path, _ in checked(defaults):

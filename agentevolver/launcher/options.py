@@ -145,7 +145,8 @@ def _check_stop_and_resume(options: Options) -> None:
 
 
 def _check_view(options: Options, rest: Sequence[str]) -> None:
-    if options.view and (options.conf or options.resume or options.kill or options.status or options.dry_run or rest):
+    others = options.conf or options.resume or options.kill or options.status or options.dry_run or rest
+    if options.view and (others or any("=" in str(folder) for folder in options.view)):
         raise UsageError("--view shows a run and starts none; during a run: --conf FILE --with-logview")
     if not options.view and (options.host != Options.host or options.port is not None):
         raise UsageError("--host and --port are those of --view")

@@ -16,6 +16,7 @@ from agentevolver.view.experiment import BadRequest, Experiment
 from agentevolver.view.metrics import Metrics, usage
 from agentevolver.view.rounds import Rounds
 from agentevolver.view.samples import Samples
+from agentevolver.view.success import success_by
 from agentevolver.view.system import Logs, System
 from agentevolver.view.tasks import FATES, Tasks
 from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor, explained_of
@@ -115,6 +116,10 @@ def _trajectory_routes(router: APIRouter, experiment: Experiment) -> None:
     @router.get("/trajectories/{kind}/steps")
     def steps(kind: str) -> Response:
         return Json(of(kind).steps())
+
+    @router.get("/success/{kind}")
+    def success(kind: str, by: str = "family", last: Annotated[int, Query(ge=1, le=50)] = 1) -> Response:
+        return Json(success_by(of(kind), by, last))
 
     @router.get("/trajectories/{kind}/{step}/{index}")
     def one(kind: str, step: int, index: int) -> Response:

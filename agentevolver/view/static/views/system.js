@@ -37,11 +37,11 @@ function content(now, samples, feed) {
     h("div", { class: "charts" },
       chart([{ name: "CPU in percent", points: samples.map((s) => [s.time, s.cpu]) }], { title: "CPU", note: "while this page is open", high: 100, ...live }),
       chart([{ name: "memory in GB", points: samples.map((s) => [s.time, s.memory]), colour: "var(--s4)" }], { title: "Memory", note: "while this page is open", high: now.memory_gb, ...live }),
-      memory.some((s) => s.points.length) && chart(memory, { title: "Memory of the trainer", note: "GB, by step", low: 0 }),
+      memory.some((s) => s.points.length) && chart(memory, { title: "Memory of the trainer", note: "GB, by training step", low: 0 }),
       chart([metric("perf/throughput")], { title: "Tokens per second", note: "verl's count, prompts included", low: 0 }),
       rollouts.length > 0 && chart(rollouts, { title: "Time of a rollout", note: "seconds, mean, and the slowest", low: 0 })),
     h("h2", {}, "Processes of the run"),
-    now.processes.length ? table([
+    now.processes.length ? table("processes of the run", [
       { name: "process", class: "text", cell: (p) => p.name }, { name: "pid", class: "num soft", cell: (p) => p.pid },
       { name: "CPU", class: "num", cell: (p) => `${number(p.cpu, 0)} %` }, { name: "memory", class: "num", cell: (p) => `${p.memory.toFixed(2)} GB` },
     ], now.processes) : state("No process of this run is running on this machine."),

@@ -1,6 +1,7 @@
 import { MetricsFeed, get } from "../api.js";
 import { chart } from "../chart.js";
 import { h, facts, table, select, state, failure, number, percent } from "../dom.js";
+import { keep } from "../place.js";
 
 export const title = "Tasks";
 const SAID = { explored: "explored trajectories", proposed: "proposed", parsed: "could be read", verified: "new when proposed", executed: "solution ran through", passed: "judge accepted", deduplicated: "still new", kept: "kept as tasks" };
@@ -68,8 +69,8 @@ function funnel(plan, stages) {
       h("div", { class: "panel" }, h("div", { class: "funnel" }, stages.map((stage, i) => {
         const count = plan.stages[stage], share = i > 1 && before ? percent(count / before) : "";
         before = count;
-        return [h("span", {}, SAID[stage] ?? stage), h("span", { class: "track" }, h("i", { style: { width: `${(100 * count) / (stage === "explored" ? Math.max(1, plan.explorations) : most)}%` } })),
-          h("span", { class: "num" }, stage === "explored" ? `${number(count)} of ${number(plan.explorations)}` : number(count)), h("span", { class: "num soft small" }, share)];
+        return h("div", { class: "stage" }, h("span", {}, SAID[stage] ?? stage), h("span", { class: "track" }, h("i", { style: { width: `${(100 * count) / (stage === "explored" ? Math.max(1, plan.explorations) : most)}%` } })),
+          h("span", { class: "num" }, stage === "explored" ? `${number(count)} of ${number(plan.explorations)}` : number(count)), h("span", { class: "num soft small" }, share));
       })), h("p", { class: "small soft" }, "The percentage is of the stage before.")),
       h("div", { class: "panel" }, h("h3", {}, "Dropped because"),
         plan.dropped.length ? h("table", {}, h("tbody", {}, plan.dropped.slice(0, 12).map(([reason, count]) => h("tr", {}, h("td", { class: "wrap" }, reason), h("td", { class: "num" }, number(count))))))
@@ -100,6 +101,7 @@ async function browser(plans, query) {
     event?.preventDefault();
     const data = new FormData(form);
     Object.assign(wanted, { plan: Number(data.get("plan") ?? wanted.plan), fate: data.get("fate"), text: data.get("text") });
+    keep({ plan: data.get("plan"), fate: wanted.fate, text: wanted.text });
     load(false);
   };
   const form = h("form", { class: "filters", role: "search", onsubmit: change, onchange: change },
@@ -118,7 +120,7 @@ function card(row, journal, run) {
     event.target.dataset.loaded = "1";
     try {
       const steps = await get("/api/tasks/exploration", { journal, run, index: row.index });
-      event.target.append(table([
+      event.target.append(table("exploration", [
         { name: "", class: "num", cell: (s) => s.i }, { name: "phase", class: "soft", cell: (s) => s.phase },
         { name: "action", class: "text mono", cell: (s) => s.action }, { name: "answer", class: "text mono soft", cell: (s) => s.observation },
       ], steps.map((s, i) => ({ ...s, i }))));

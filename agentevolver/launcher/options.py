@@ -15,7 +15,7 @@ DEFAULT_TARGET = "agentevolver.run.main"
 # The main job where the configuration asks for rounds of proposer and executor.
 ROUNDS_TARGET = "agentevolver.coevolve"
 _WITH = "--with-"
-# The name under which --with-NAME starts the page that shows a run.
+# The name under which --with-NAME starts the page that shows a run (`agentevolver.launcher.stack.LOGVIEW`).
 LOGVIEW = "logview"
 # The name of the experience service: ours, unless .env describes another one.
 REME = "reme"
@@ -26,7 +26,8 @@ key=value items override the configuration, e.g. trainer.total_epochs=2 actor_ro
 service of your
                         own that .env describes with NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL (see example.env)
 
-  --with-logview        also serve the page that shows the run (the same as --view, while it goes on)
+  --with-logview        also serve the page that shows the run (the same as --view); it stays when the run has ended by
+                        itself, until nobody has looked for an hour
   --with-reme           also start the experience service, for exp_manager.backend=http; REME_PATH and REME_SCRIPT in \
 .env replace it
 

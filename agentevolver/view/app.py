@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,18 +21,20 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentevolver.errors import LaunchError
 from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.owner import ray_link
 from agentevolver.utils.web.server import Limits, Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
 from agentevolver.view.compare import differences, names_of
 from agentevolver.view.experience import ExperiencePool
 from agentevolver.view.experiment import Experiment, NotAnExperiment, ViewError, experiments_in
+from agentevolver.view.ray import RayCluster
 from agentevolver.view.routes import Json, run_router
 
 TOKEN_VARIABLE = "VIEW_TOKEN"
@@ -135,13 +139,46 @@ HOST = "127.0.0.1"
 STOP_S = 2
 
 
-def view(folders: Sequence[Path], host: str = HOST, port: int | None = None) -> None:
+class Watched:
+    """ASGI application that notes when it was asked last (`time.monotonic`)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.asked_at = time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http":
+            self.asked_at = time.monotonic()
+        await self._app(scope, receive, send)
+
+
+async def _serve(server: Server, watched: Watched, idle_s: float | None) -> None:
+    """Serve until a signal, or until nobody has asked for `idle_s` seconds."""
+
+    async def leave() -> None:
+        assert idle_s is not None
+        while (left := watched.asked_at + idle_s - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        logger.info("nobody has looked for %g minutes", idle_s / 60)
+        server.should_exit = True
+
+    leaving = asyncio.create_task(leave()) if idle_s is not None else None
+    await server.serve()
+    if leaving is not None:
+        leaving.cancel()
+
+
+def view(
+    folders: Sequence[Path], host: str = HOST, port: int | None = None, *, idle_minutes: float | None = None
+) -> None:
     """Serve the page of one run or several until SIGINT or SIGTERM.
 
     Args:
         folders: of runs; one that holds several runs stands for all of them.
         host: the address to bind; beyond loopback the page asks for a token.
         port: None takes the first free one from `LOGVIEW_PORT` on.
+        idle_minutes: it also ends when nobody has looked for so long; None: it does not.
 
     Raises:
         LaunchError: a folder holds no run, or the port is taken.
@@ -159,8 +196,14 @@ def view(folders: Sequence[Path], host: str = HOST, port: int | None = None) -> 
         raise LaunchError(str(error)) from error
     shown = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
     logger.info("watch %s at %s", shown, address(access, chosen))
-    app, limits = create_app(runs, access), Limits(body_bytes=MAX_BODY_BYTES)
-    asyncio.run(Server(server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S)).serve())
+    if sys.stderr.isatty():
+        for run in runs:
+            token = RayCluster(run).token_path()
+            if token is not None and (link := ray_link(f"http://{host}:{chosen}", token)) is not None:
+                print(f"Ray's dashboard of {run.name}: {link}", file=sys.stderr)
+    app, limits = Watched(create_app(runs, access)), Limits(body_bytes=MAX_BODY_BYTES)
+    server = Server(server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S))
+    asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
 
 
 def address(access: Access, port: int) -> str:

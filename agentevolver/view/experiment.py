@@ -41,6 +41,12 @@ class BadRequest(ViewError):
     status = 400
 
 
+class Forbidden(ViewError):
+    """Who asks may not have it."""
+
+    status = 403
+
+
 class Unreadable(ViewError):
     """A file of the run cannot be read."""
 

@@ -9,18 +9,23 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Body, Query
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
+from agentevolver.utils.web.access import is_loopback
 from agentevolver.view.experience import ExperiencePool
-from agentevolver.view.experiment import BadRequest, Experiment
+from agentevolver.view.experiment import BadRequest, Experiment, Forbidden, NotThere
 from agentevolver.view.metrics import Metrics, usage
+from agentevolver.view.ray import RAY_COOKIE, RayCluster
 from agentevolver.view.rounds import Rounds
 from agentevolver.view.samples import Samples
 from agentevolver.view.success import success_by
 from agentevolver.view.system import Logs, System
 from agentevolver.view.tasks import FATES, Tasks
 from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor, explained_of
+from agentevolver.view.weaknesses import weaknesses
 
+OWNER_COOKIE = "view_owner"
 Number = Annotated[int, Query(ge=0)]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
@@ -39,7 +44,7 @@ def run_router(experiment: Experiment, pool: ExperiencePool) -> APIRouter:
     router = APIRouter(prefix="/api")
     _run_routes(router, experiment)
     _trajectory_routes(router, experiment)
-    _task_routes(router, Tasks(experiment.folder / "tasks"))
+    _task_routes(router, experiment)
     _round_routes(router, Rounds(experiment.folder))
     _experience_routes(router, pool)
     return router
@@ -51,6 +56,7 @@ def _run_routes(router: APIRouter, experiment: Experiment) -> None:
         Logs(experiment.folder / "logs"),
         System(experiment),
     )
+    ray = RayCluster(experiment)
 
     @router.get("/state")
     def state() -> Response:
@@ -73,6 +79,25 @@ def _run_routes(router: APIRouter, experiment: Experiment) -> None:
     @router.get("/system")
     def read_system(since: float = 0.0) -> Response:
         return Json(system.read(since))
+
+    @router.get("/ray")
+    def read_ray(request: Request) -> Response:
+        may_open = ray.token_for(request.cookies.get(OWNER_COOKIE, "")) is not None
+        return Json(ray.read() | {"may_open": may_open and is_loopback(request.url.hostname or "")})
+
+    @router.get("/ray/open")
+    def open_ray(request: Request, key: Annotated[str, Query(max_length=200)] = "") -> Response:
+        given = key or request.cookies.get(OWNER_COOKIE, "")
+        token, address = ray.token_for(given), ray.address
+        if address is None:
+            raise NotThere("no Ray dashboard of this run is running here")
+        if token is None or not is_loopback(request.url.hostname or ""):
+            raise Forbidden("open the link to Ray's dashboard that the run's terminal shows, on this machine")
+        # The same name as the page has: the browser keeps cookies by name, 127.0.0.1 and localhost are two.
+        answer = RedirectResponse(address.replace("127.0.0.1", request.url.hostname or "127.0.0.1"), 303)
+        for name, value in ((RAY_COOKIE, token), (OWNER_COOKIE, given)):
+            answer.set_cookie(name, value, httponly=True, samesite="strict")
+        return answer
 
     @router.get("/run")
     def run() -> Response:
@@ -130,10 +155,16 @@ def _trajectory_routes(router: APIRouter, experiment: Experiment) -> None:
         )
 
 
-def _task_routes(router: APIRouter, tasks: Tasks) -> None:
+def _task_routes(router: APIRouter, experiment: Experiment) -> None:
+    tasks = Tasks(experiment.folder / "tasks")
+
     @router.get("/tasks")
     def overview() -> Response:
         return Json(tasks.overview())
+
+    @router.get("/tasks/weaknesses")
+    def told_weaknesses() -> Response:
+        return Json(weaknesses(experiment))
 
     @router.get("/tasks/proposals")
     def proposals(

@@ -27,7 +27,7 @@ export function smooth(points, width) {
 }
 
 /**
- * A chart in a panel.
+ * A chart in a panel; null where there is no point and `empty` does not say why.
  * series: [{name, points: [[x, y]], errors: [[x, low, high]], faint, dots, dashed, quiet}]; quiet: not in the legend, and shown as long as the line of
  * the same `group` is. Options: title, note, xName, low, high, stacked, format, extra (an element beside the title),
  * robust: a few values that are many times the others are cut off, and named.
@@ -37,11 +37,12 @@ export function chart(series, options = {}) {
   given.forEach((s, i) => (s.colour = s.colour ?? colour(i)));
   const format = options.format ?? number, title = options.title ?? "chart";
   const legend = h("ul", { class: "legend" }), cut = h("span", { class: "soft small" });
-  const panel = h("section", { class: "panel chart", "aria-label": options.title });
+  const panel = h("section", { class: "panel chart", "aria-label": title });
   const head = h("div", { class: "chart-head" }, h("h3", {}, options.title ?? ""), options.note && h("span", { class: "soft small" }, options.note), cut, h("span", { class: "spacer" }), options.extra);
   panel.append(head);
   if (!given.length) {
-    panel.append(h("p", { class: "soft small" }, options.empty ?? "Nothing recorded yet."));
+    if (!options.empty) return null;
+    panel.append(h("p", { class: "soft small" }, options.empty));
     return panel;
   }
   const off = new Set(place().query.getAll("off").filter((item) => item.startsWith(`${title}|`)).map((item) => item.slice(title.length + 1)));

@@ -135,7 +135,11 @@ def make_record(task: Task, group: str, rollout: int) -> dict[str, Any]:
             LabelStatus.LABELLED, (success, success), analyses, calls=1, seconds=0.2
         ).to_dict()
         sign = 1.0 if success else -1.0
-        record["credit"] = {"advantages": [0.5 * sign, 1.25 * sign], "step_rewards": [0.25 * sign, 1.0 * sign]}
+        record["credit"] = {
+            "advantages": [0.5 * sign, 1.25 * sign],
+            "step_rewards": [-0.75 * sign, 1.25 * sign],
+            "parts": {"outcome": [0.0, sign], "label": [-0.75 * sign, 0.25 * sign], "later": [1.25 * sign, 0.0]},
+        }
     if (given := injection.use().to_dict()["guidance"]) is not None:
         record["guidance"] = given
     return record

@@ -53,7 +53,7 @@ function content(feed, names, redraw) {
   const stops = feed.names_like(/^rollout\/stop_reason\//).filter((name) => feed.points(name).some(([, y]) => y > 0));
   const charts = [
     validation(feed, redraw),
-    chart(smoothed(training, "success"), { title: "Training success", low: 0, high: 1 }),
+    chart(smoothed(training, "success"), { title: "Training success", low: 0, high: 1, empty: "No training step is recorded yet." }),
     feed.points(reward).some(([, y], i) => y !== feed.points(training)[i]?.[1]) && chart(smoothed(reward, "reward"), { title: "Training reward" }),
     apart.length > 1 && chart(apart, { title: "Training success by environment", low: 0, high: 1 }),
     kinds.length > 1 && chart(kinds, { title: "Training success by kind of task", low: 0, high: 1 }),

@@ -58,7 +58,7 @@ function opening(record) {
 
 function head({ record, summary, run, path }) {
   return h("div", { class: "panel" },
-    h("p", {}, h("a", { class: "inline", href: `${runs.length > 1 ? of_run(runs[run].name, "") : ""}#/trajectory/${path}` }, `${path.split("/")[0]}, training step ${summary.step}, rollout ${summary.rollout}`), " ", outcome(summary)),
+    h("p", {}, h("a", { class: "inline", href: `${runs.length > 1 ? of_run(runs[run].name, "") : ""}#/trajectory/${path}` }, `${path.startsWith("validation") ? "validation at " : ""}training step ${summary.step}, rollout ${summary.rollout}`), " ", outcome(summary)),
     h("p", { class: "small soft wrap" }, [runs.length > 1 && runs[run].name, summary.task_id, `${number(summary.turns)} turns`, record.guidance?.injected && "guided"].filter(Boolean).join(" · ")));
 }
 

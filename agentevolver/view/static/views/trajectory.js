@@ -14,7 +14,7 @@ export async function open({ rest }) {
   const { record, summary } = found;
   const element = h("div", {},
     h("div", { class: "bar-buttons" },
-      h("a", { href: `#/trajectories?${new URLSearchParams(kind === "training" ? { step } : { kind, step })}` }, `${kind}, training step ${step}`),
+      h("a", { href: `#/trajectories?${new URLSearchParams(kind === "training" ? { step } : { kind, step })}` }, kind === "training" ? `training step ${step}` : `validation at training step ${step}`),
       h("span", { class: "soft small" }, `${at + 1} of ${found.count}`),
       previous && h("a", { class: "button", href: previous }, "← previous"),
       next && h("a", { class: "button", href: next }, "next →"),

@@ -8,6 +8,7 @@ it. Who may be let in is in `agentevolver.utils.web.owner`.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections import Counter
@@ -25,6 +26,8 @@ EVERY_S = 4.0
 TIMEOUT_S = 2.0
 LISTED, WORD = 20, 120
 RAY_COOKIE = "ray-authentication-token"
+# It says each request otherwise, every few seconds.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 _SUMMARIES = {"actors": "/api/v0/actors/summarize", "tasks": "/api/v0/tasks/summarize"}
 _NODES = "/nodes?view=summary"
 

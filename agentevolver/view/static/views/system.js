@@ -37,7 +37,7 @@ function cluster(ray) {
     h("p", { class: "small" }, ray.may_open
       ? h("a", { class: "inline", href: `${runs.length > 1 ? `/runs/${here}` : ""}/api/ray/open`, target: "_blank", rel: "noopener" }, "Open Ray's dashboard")
       : [h("span", { class: "soft" }, `Ray's dashboard is at ${ray.address}. It opens with the link that the run's terminal shows; after that, from here too.`)]),
-    listed("actor", ray.actors), listed("call", ray.tasks),
+    listed("actor", ray.actors), ray.tasks.length > 0 && h("details", { class: "below" }, h("summary", {}, `Calls of ${number(ray.tasks.length)} kinds`), listed("call", ray.tasks)),
   ].filter(Boolean);
 }
 

@@ -135,11 +135,11 @@ function advantage(value, largest) {
 /** An advantage as the sum that it is: outcome + label + what comes after, as advantage_processor.explain takes it apart. */
 function sum(one) {
   if (one.outcome === null) return null;
-  const term = (value, text) => h("span", { class: "term" }, h("b", {}, signed(value)), ` ${text}`);
+  const term = (value, text) => [h("span", {}, h("b", {}, signed(value)), ` ${text}`), " "];
   const terms = [term(one.outcome, "outcome"), term(one.label, "label"), term(one.later, "what comes after")];
   return h("p", { class: "sum small", title: "numbers are rounded" },
-    one.scale !== null ? [h("span", { class: "term" }, "("), terms, h("span", { class: "term" }, `) × ${number(one.scale)} by later stages`)] : terms,
-    one.rest !== null && term(one.rest, "by later stages"), h("span", { class: "term" }, "= ", h("b", {}, signed(one.advantage)), " advantage"));
+    one.scale !== null ? ["( ", terms, h("span", {}, `) × ${number(one.scale)} by later stages`), " "] : terms,
+    one.rest !== null && term(one.rest, "by later stages"), h("span", {}, "= ", h("b", {}, signed(one.advantage)), " advantage"));
 }
 
 function rows(found, kind) {

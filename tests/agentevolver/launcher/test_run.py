@@ -75,6 +75,51 @@ def test_a_service_that_is_not_needed_may_die(fault: str, tmp_path: Path, launch
     assert left_nothing(one)
 
 
+STAYS = """
+import os, pathlib, sys, time
+out = pathlib.Path(sys.argv[1])
+told = [os.getpid(), *map(os.environ.get, ("AGENTEVOLVER_RUN_ID", "HIDDEN_KEY")), os.getsid(0) == os.getpid()]
+out.write_text(" ".join(map(str, told)))
+while not out.with_suffix(".end").exists(): time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [("pass", 0), ("import sys; sys.exit(3)", 3)])
+def test_a_page_stays_when_the_run_ends_by_itself_and_is_none_of_its_processes(
+    code: str, exit_code: int, tmp_path: Path, launch: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIDDEN_KEY", "sk-1")
+    out = tmp_path / "stays"
+    afterwards = (sys.executable, "-c", STAYS, str(out))
+    page = service(tmp_path, "logview", needed=False, afterwards=afterwards, withheld=("HIDDEN_KEY",))
+    one = launch(page, job=job(tmp_path, code))
+    try:
+        assert one.wait() == exit_code
+        until(lambda: out.exists() and out.read_text().endswith("True"))
+        pid, run_id, key, _ = out.read_text().split()
+        assert (run_id, key) == ("None", "None") and f"pid {pid}" in one.said
+        assert left_nothing(one) and Path(f"/proc/{pid}").exists()
+    finally:
+        out.with_suffix(".end").touch()
+
+
+def test_a_page_goes_with_a_run_that_is_stopped(tmp_path: Path, launch: Launcher) -> None:
+    out = tmp_path / "stays"
+    page = service(tmp_path, "logview", needed=False, afterwards=(sys.executable, "-c", STAYS, str(out)))
+    one = launch(page, job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in one.said)
+    one.signal(signal.SIGINT)
+    assert one.wait() == 130
+    assert left_nothing(one) and not out.exists() and "stays" not in one.said
+
+
+def test_a_page_that_cannot_stay_changes_nothing(tmp_path: Path, launch: Launcher) -> None:
+    page = service(tmp_path, "logview", needed=False, afterwards=(str(tmp_path / "missing"),))
+    one = launch(page, job=job(tmp_path, "pass"))
+    assert one.wait() == 0 and "logview does not stay: " in one.said
+    assert left_nothing(one)
+
+
 def test_a_service_that_is_needed_ends_the_run_also_while_another_one_starts(tmp_path: Path, launch: Launcher) -> None:
     trigger = tmp_path / "die"
     slow = service(tmp_path, "logview", "--well-after=999", needed=False)

@@ -64,7 +64,7 @@ async def test_every_view_shows_the_run_and_asks_nobody_else(page: Page, address
         assert text in one
     await show(page, "trajectory/training/3/1")
     assert await page.run("[...document.querySelectorAll('.sum')].map((sum) => sum.textContent)") == [
-        "0.000 outcome −0.750 label +1.250 what comes after = +0.500 advantage",
+        "0.000 outcome \u22120.750 label +1.250 what comes after = +0.500 advantage",
         "+1.000 outcome +0.250 label 0.000 what comes after = +1.250 advantage",
     ]
     assert (

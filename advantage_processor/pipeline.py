@@ -87,7 +87,7 @@ class Advantages:
 
 
 def _rounded(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(value, 6) for value in values)
+    return tuple(round(value, 6) + 0.0 for value in values)  # no -0.0
 
 
 class Stage(Protocol):

@@ -113,7 +113,7 @@ def _summary(answer: Any) -> list[dict[str, Any]]:
         )
         if counts:
             found.append({"name": str(name)[:WORD], "states": dict(counts)})
-    return sorted(found, key=lambda one: -sum(one["states"].values()))[:LISTED]
+    return sorted(found, key=lambda one: -sum(_at(one, "states").values()))[:LISTED]
 
 
 def _nodes(answer: Any) -> list[dict[str, float]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from agentevolver.view.experiment import BadRequest, NotThere
 from agentevolver.view.trajectories import Summary, Trajectories
 
-KINDS = {
+KINDS: dict[str, Callable[[Summary], str]] = {
     "family": lambda summary: summary["family"],
     "level": lambda summary: summary["level"],
     "environment": lambda summary: summary["environment"],

@@ -106,14 +106,14 @@ class RayCluster:
 def _summary(answer: Any) -> list[dict[str, Any]]:
     """Return counts by state of each class or function, the most first; what is of another shape is left out."""
     groups = _at(answer, "data", "result", "result", "node_id_to_summary", "cluster", "summary")
-    found = []
+    found: list[tuple[int, dict[str, Any]]] = []
     for name, group in groups.items() if isinstance(groups, dict) else ():
         counts = Counter(
             {str(state)[:WORD]: n for state, n in _items(_at(group, "state_counts")) if isinstance(n, int) and n > 0}
         )
         if counts:
-            found.append({"name": str(name)[:WORD], "states": dict(counts)})
-    return sorted(found, key=lambda one: -sum(_at(one, "states").values()))[:LISTED]
+            found.append((counts.total(), {"name": str(name)[:WORD], "states": dict(counts)}))
+    return [group for _, group in sorted(found, key=lambda one: -one[0])[:LISTED]]
 
 
 def _nodes(answer: Any) -> list[dict[str, float]]:

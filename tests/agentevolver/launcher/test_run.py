@@ -1,20 +1,25 @@
 """Whole runs of fake services and a fake main job, in a launcher process that gets real signals."""
 
+import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.launcher.stack import logview_service
 from agentevolver.utils.processes import ProcessId, identify
 from tests.agentevolver.launcher.fakes import Launch, job, service, until
+from tests.agentevolver.view.runs import make_run
 
 pytestmark = pytest.mark.service
 
@@ -101,6 +106,29 @@ def test_a_page_stays_when_the_run_ends_by_itself_and_is_none_of_its_processes(
         assert left_nothing(one) and Path(f"/proc/{pid}").exists()
     finally:
         out.with_suffix(".end").touch()
+
+
+def answers(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(url, trust_env=False).is_success
+    return False
+
+
+def test_the_page_of_a_run_is_found_on_its_port_again(tmp_path: Path, launch: Launcher) -> None:
+    page = logview_service(make_run(tmp_path / "pocket" / "demo", steps=1), logs=tmp_path / "logs", env={})
+    url = page.health_urls[0].replace("healthz", "api/state")
+    one = launch(page, job=job(tmp_path, f"import urllib.request as r; r.urlopen({url!r}).read()"))
+    pid = 0
+    try:
+        assert one.wait(90) == 0, one.said
+        found = re.search(r"the page of this run, at http://\S+ stays, .* \(pid (\d+)\)", one.said)
+        assert found, one.said
+        pid = int(found[1])
+        until(lambda: answers(url), 60)
+        assert left_nothing(one)
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGTERM)
 
 
 def test_a_page_goes_with_a_run_that_is_stopped(tmp_path: Path, launch: Launcher) -> None:

@@ -12,7 +12,16 @@ from agentevolver.utils.files import write_jsonl
 from experience_manager.store import Store
 from tests.agentevolver.view.axe import axe_script, violations
 from tests.agentevolver.view.browser import Page, browser, find_browser, serving, show
-from tests.agentevolver.view.runs import HOSTILE, make_records, make_rounds, make_run, proposal_record, write_metrics
+from tests.agentevolver.view.runs import (
+    HOSTILE,
+    make_loop,
+    make_records,
+    make_rounds,
+    make_run,
+    proposal_record,
+    sample_of,
+    write_metrics,
+)
 
 BROWSER = find_browser()
 VIEWS = ("curves", "trajectories", "trajectory/training/3/1", "tasks", "experience", "cost", "system", "run")
@@ -373,3 +382,29 @@ async def test_axe_reports_nothing_of_the_views_with_most_to_report(
     for view in ("trajectories", "trajectory/training/3/1"):
         await show(page, view)
         assert await violations(page, script) == [], view
+
+
+async def test_chains_of_a_gateway_and_weaknesses_of_the_loop_have_their_place(
+    page: Page, address: str, run: Path
+) -> None:
+    make_loop(run)
+    records = list(make_records(3, 1))
+    records[0]["gateway"] = {"chains": 2, "calls": 5, "ignored": {"seed": 3}, "refused": {}, "differences": [HOSTILE]}
+    write_jsonl(run / "trajectories" / "step_3.jsonl", records)
+    rows = [sample_of(records[0]), sample_of(records[0]) | {"key": f"{records[0]['trajectory_id']}_1"}]
+    write_jsonl(run / "samples" / "step_3.jsonl", rows)
+    await page.open(f"{address}#/trajectory/training/3/0")
+    await page.until("document.querySelectorAll('.tokens').length === 2")
+    said = await page.text()
+    for text in (
+        "chains of calls",
+        "seed \u00d7 3",
+        "became 2 training samples, one a chain of calls",
+        "Why chains began anew",
+    ):
+        assert text in said, text
+    said = await show(page, "tasks")
+    for text in ("Weaknesses: pocket", "1 forgotten", "wrong_argument", "brought nothing", f"no such note {HOSTILE}"):
+        assert text in said, text
+    assert await page.run("document.images.length + document.querySelectorAll('main script').length") == 0
+    assert "Gateway" not in await show(page, "trajectory/training/3/1")

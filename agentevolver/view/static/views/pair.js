@@ -13,7 +13,7 @@ export async function open({ query }) {
   if (sides.some((one) => one === null)) return { element: state("Two rollouts are needed.", "Mark them on the page of a task, or take ⇄ beside a rollout of a group.") };
   const [a, b] = sides, first = difference(a.record, b.record);
   const count = Math.max(a.record.steps.length, b.record.steps.length);
-  const said = first === null ? "They are the same, turn by turn." : first.turn < 0 ? "They differ before the first turn: in their openings." : `They first differ at turn ${first.turn}: ${first.why}.`;
+  const said = first === null ? `They are the same, turn by turn${a.summary.score === b.summary.score ? "" : "; their outcomes differ"}.` : first.turn < 0 ? "They differ before the first turn: in their openings." : `They first differ at turn ${first.turn}: ${first.why}.`;
   const element = h("div", {},
     h("h2", {}, "Two rollouts side by side"),
     h("p", {}, said, first !== null && first.turn >= 0 && [" ", h("button", { type: "button", onclick: () => element.querySelector(".first-difference").scrollIntoView({ block: "center" }) }, "Go there")]),

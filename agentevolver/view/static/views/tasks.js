@@ -74,7 +74,7 @@ function loop({ environment, step, signals, weaknesses, rounds }) {
       { name: "round", class: "num", cell: (r) => number(r.number) },
       { name: "training step", class: "num", cell: (r) => number(r.step) },
       { name: "against", class: "text small", cell: (r) => listed(r.weaknesses) },
-      { name: "", cell: (r) => r.failed && h("span", { class: "tag warn" }, "brought nothing") },
+      { name: "ended", cell: (r) => (r.failed ? h("span", { class: "tag warn" }, "brought nothing") : "") },
     ], rounds.toReversed())]);
 }
 

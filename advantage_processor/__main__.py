@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from advantage_processor.explain import Explained, explained
 from advantage_processor.labels import opening_and_task
 from agentevolver.types import NOBODY_ASKED, Attribution, LabelStatus, StepCredit, Trajectory
 
@@ -55,6 +56,7 @@ def explanation(trajectory: Trajectory, *, width: int = 400) -> RenderableType:
     """
     attribution = trajectory.attribution or NOBODY_ASKED
     advantages, rewards = _credit(trajectory)
+    taken_apart = explained(trajectory.credit) if trajectory.credit is not None else []
     largest = max((abs(value) for value in advantages), default=0.0)
     parts: list[RenderableType] = [_head(trajectory, attribution)]
     for i, step in enumerate(trajectory.steps):
@@ -70,6 +72,8 @@ def explanation(trajectory: Trajectory, *, width: int = 400) -> RenderableType:
         body = Text.assemble((_cut(step.action, width), "cyan"), "\n", (_cut(step.observation, width), "dim"))
         if attribution.analyses and attribution.analyses[i]:
             body.append(f"\n{_cut(attribution.analyses[i], width)}", style="italic")
+        if taken_apart and taken_apart[i].outcome is not None:
+            body.append(f"\n{_sum(taken_apart[i])}", style="dim")
         parts.append(Panel(body, title=title, title_align="left", border_style="dim"))
     return Group(*parts)
 
@@ -103,6 +107,14 @@ def _outcome(trajectory: Trajectory) -> Text:
 def _credit(trajectory: Trajectory) -> tuple[tuple[float, ...], tuple[float, ...]]:
     credit = trajectory.credit or StepCredit(())
     return credit.advantages, credit.step_rewards or ()
+
+
+def _sum(one: Explained) -> str:
+    """Return an advantage as the sum that it is."""
+    named = ((one.outcome, "outcome"), (one.label, "label"), (one.later, "what comes after"))
+    text = " ".join(f"{value:+.3f} {name}" for value, name in named if value is not None)
+    text = text if one.scale is None else f"({text}) x {one.scale:.3g} of later stages"
+    return f"{text}{'' if one.rest is None else f' {one.rest:+.3f} of later stages'} = {one.advantage:+.3f}"
 
 
 def _flags(attribution: Attribution) -> Text:

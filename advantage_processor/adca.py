@@ -93,13 +93,14 @@ class Credit:
     """Credit of the steps: all (T, K) but `outcome` (T); 0 in padding, and 0 for what is not valid.
 
     `raw` is a step's score before and `attribution` after standardising, `outcome` the standardised outcome, `rewards`
-    both fused, `advantages` the sum of the rewards from a step on.
+    both fused, `shares` what of them the outcome is, `advantages` the sum of the rewards from a step on.
     """
 
     raw: Tensor
     attribution: Tensor
     outcome: Tensor
     rewards: Tensor
+    shares: Tensor
     advantages: Tensor
 
 
@@ -137,8 +138,8 @@ def step_credit(steps: Steps, config: AdcaConfig, alpha: float) -> Credit:
     raw = torch.where(labelled, raw_scores(steps, config), 0.0)
     attribution = standardise_scores(raw, labelled, steps.groups, config) if config.standardise else raw
     outcome = standardise_outcomes(steps.outcomes, steps.groups, steps.valid)
-    rewards = _fuse(attribution, outcome, steps.lengths, mask, config, alpha)
-    return Credit(raw, attribution, outcome, rewards, suffix_sum(rewards) * mask)
+    rewards, shares = _fuse(attribution, outcome, steps.lengths, mask, config, alpha)
+    return Credit(raw, attribution, outcome, rewards, shares, suffix_sum(rewards) * mask)
 
 
 def raw_scores(steps: Steps, config: AdcaConfig) -> Tensor:
@@ -222,16 +223,19 @@ def to_tokens(per_step: Tensor, row_trajectory: Tensor, step_ids: Tensor) -> Ten
 
 def _fuse(
     attribution: Tensor, outcome: Tensor, lengths: Tensor, mask: Tensor, config: AdcaConfig, alpha: float
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """Return the rewards (T, K) and what of them the outcome is."""
     if config.outcome == "only_prm":
-        rewards = attribution
+        rewards, shares = attribution, torch.zeros_like(attribution)
     else:
         places = torch.arange(attribution.shape[1], device=attribution.device)
         here = mask if config.outcome == "all_steps" else mask & (places == lengths[:, None] - 1)
-        rewards = alpha * attribution + outcome[:, None] * here
+        shares = outcome[:, None] * here
+        rewards = alpha * attribution + shares
     if config.length_normalisation:
-        rewards = rewards / lengths.clamp_min(1).double().sqrt()[:, None]
-    return rewards
+        size = lengths.clamp_min(1).double().sqrt()[:, None]
+        rewards, shares = rewards / size, shares / size
+    return rewards, shares
 
 
 def _divide(centred: Tensor, deviation: Tensor, largest: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ from advantage_processor.grpo import (
 )
 from advantage_processor.metrics import advantage_metrics, anchor_metrics, credit_metrics, label_metrics
 from advantage_processor.settings import AttributionSettings, StageSettings
-from agentevolver.types import LabelStatus, StepCredit, Task, Trajectory
+from agentevolver.types import CreditParts, LabelStatus, StepCredit, Task, Trajectory
 
 ENTRY_POINTS = "agentevolver.advantage_stages"
 
@@ -46,16 +46,26 @@ class StageContext:
     hybrid_data: bool = False
 
 
+class Parts(NamedTuple):
+    """Parts (T, K) of advantages: the outcome's, the label's, and what comes after."""
+
+    outcome: Tensor
+    label: Tensor
+    later: Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class Advantages:
     """Advantages (T, K) float64 per trajectory and step, of a stage or of the whole pipeline.
 
-    `metrics` is what is to be reported; `rewards` (T, K) are step rewards, None where no stage made any.
+    `metrics` is what is to be reported; `rewards` (T, K) are step rewards, None where no stage made any. `parts` (T, K)
+    are what a stage made its advantages of (`CreditParts`), None for a stage that changes those it was given.
     """
 
     advantages: Tensor
     metrics: dict[str, float] = field(default_factory=dict)
     rewards: Tensor | None = None
+    parts: Parts | None = None
 
     def tokens(self, batch: CreditBatch) -> Tensor:
         """Return them (B, R) float32 per token: step advantages broadcast, 0 where nothing was sampled or counts."""
@@ -63,13 +73,21 @@ class Advantages:
 
     def credit(self, batch: CreditBatch) -> dict[str, StepCredit]:
         """Return the credit of each trajectory that counts, by its id."""
-        tables = [table.tolist() if table is not None else None for table in (self.advantages, self.rewards)]
+        rewards = None if self.rewards is None else self.rewards.tolist()
+        advantages, parts = self.advantages.tolist(), [part.tolist() for part in self.parts or ()]
         found = {}
         for i, (valid, length) in enumerate(zip(batch.valid.tolist(), batch.lengths.tolist(), strict=True)):
             if valid:
-                own = [None if table is None else tuple(round(x, 6) for x in table[i][:length]) for table in tables]
-                found[batch.trajectories[i].trajectory_id] = StepCredit(own[0] or (), own[1])
+                found[batch.trajectories[i].trajectory_id] = StepCredit(
+                    _rounded(advantages[i][:length]),
+                    None if rewards is None else _rounded(rewards[i][:length]),
+                    CreditParts(*(_rounded(part[i][:length]) for part in parts)) if parts else None,
+                )
         return found
+
+
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(value, 6) + 0.0 for value in values)  # no -0.0
 
 
 class Stage(Protocol):
@@ -92,7 +110,9 @@ class OutcomeStage:
         outcome = outcome_advantages(
             batch.outcomes, batch.groups, batch.valid, singleton=self._singleton, norm_by_std=self._norm_by_std
         )
-        return Advantages(outcome[:, None] * batch.mask)
+        made = outcome[:, None] * batch.mask
+        nothing = torch.zeros_like(made)
+        return Advantages(made, parts=Parts(made, nothing, nothing))
 
 
 class AttributionStage:
@@ -131,7 +151,7 @@ class AttributionStage:
         labelled = torch.tensor(fitting, dtype=torch.bool)
         result = self._fused(batch, scores, labelled)
         report = label_metrics(batch, labelled, scores, self._settings.success_threshold)
-        return Advantages(result.advantages, report | result.metrics, result.rewards)
+        return replace(result, metrics=report | result.metrics)
 
     def _from_rewards(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         rewards = batch.table([[float(step.reward) for step in trajectory.steps] for trajectory in batch.trajectories])
@@ -163,7 +183,8 @@ class AttributionStage:
             report["prm/alpha_progress"] = (
                 min(batch.step / adca.total_steps, 1.0) if adca.alpha_progress is None else adca.alpha_progress
             )
-        return Advantages(credit.advantages, report, credit.rewards)
+        parts = Parts(credit.shares, credit.rewards - credit.shares, credit.advantages - credit.rewards)
+        return Advantages(credit.advantages, report, credit.rewards, parts)
 
     def _from_anchors(self, batch: CreditBatch, advantages: Tensor) -> Advantages:
         options = self._settings.gigpo
@@ -182,7 +203,9 @@ class AttributionStage:
         returns = discounted_returns(rewards * batch.mask, options.gamma)
         own = step_advantages(returns, anchors, batch.valid, norm_by_std=options.norm_by_std)
         report = anchor_metrics(anchors, shared(anchors, batch.valid), own, batch.mask)
-        return Advantages(advantages + options.omega * own, report, rewards)
+        gained = options.omega * own
+        parts = Parts(advantages, gained, torch.zeros_like(gained))
+        return Advantages(advantages + gained, report, rewards, parts)
 
 
 class HybridScaleStage:
@@ -379,16 +402,18 @@ class Processor:
         began = time.perf_counter()
         advantages = torch.zeros(len(batch.trajectories), batch.width, dtype=torch.float64)
         rewards: Tensor | None = None
+        parts: Parts | None = None
         metrics: dict[str, float] = {}
         for name, stage in self._stages:
             result = stage(batch, advantages)
             _check(name, result.advantages, batch)
             advantages = result.advantages
             rewards = result.rewards if result.rewards is not None else rewards
+            parts = result.parts if result.parts is not None else parts
             metrics |= result.metrics
         metrics |= advantage_metrics(advantages, batch.mask)
         metrics["timing_s/advantage_processor"] = time.perf_counter() - began
-        return Advantages(advantages, metrics, rewards)
+        return Advantages(advantages, metrics, rewards, parts)
 
 
 def assign(

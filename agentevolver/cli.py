@@ -106,8 +106,8 @@ VERBS = {
         lambda rest: _launch(["--resume", *rest]),
     ),
     "view": Verb(
-        "FOLDER [--host HOST] [--port PORT]",
-        "show a run on a web page, until Ctrl-C",
+        "FOLDER... [--host HOST] [--port PORT]",
+        "show a run on a web page, or compare several, until Ctrl-C",
         lambda rest: _launch(["--view", *rest]),
     ),
     "status": Verb("", "show the runs of this checkout and what they are doing", _status),

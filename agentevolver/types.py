@@ -239,22 +239,42 @@ class GuidanceUse:
 
 
 @dataclass(frozen=True, slots=True)
+class CreditParts:
+    """Parts of the advantages of a trajectory's steps, one number a step each: outcome + label + later.
+
+    `outcome` is what the episode's score gives the step itself, `label` what its label, its reward or its anchor state
+    gives it, `later` what the steps after it are worth. Stages of the pipeline that come after may scale the sum.
+    """
+
+    outcome: tuple[float, ...]
+    label: tuple[float, ...]
+    later: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepCredit:
-    """Credit of a trajectory's steps: one advantage a step, and the step reward it is made of where there are some."""
+    """Credit of a trajectory's steps: one advantage a step, the step reward it is made of where there are some, and the
+    advantage's parts where its stages say them."""
 
     advantages: tuple[float, ...]
     step_rewards: tuple[float, ...] | None = None
+    parts: CreditParts | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the credit as JSON-ready data."""
         rewards = {} if self.step_rewards is None else {"step_rewards": list(self.step_rewards)}
-        return {"advantages": list(self.advantages), **rewards}
+        parts = {} if self.parts is None else {"parts": {k: list(v) for k, v in asdict(self.parts).items()}}
+        return {"advantages": list(self.advantages), **rewards, **parts}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StepCredit:
         """Read a credit."""
-        rewards = data.get("step_rewards")
-        return cls(tuple(data["advantages"]), None if rewards is None else tuple(rewards))
+        rewards, parts = data.get("step_rewards"), data.get("parts")
+        return cls(
+            tuple(data["advantages"]),
+            None if rewards is None else tuple(rewards),
+            None if parts is None else CreditParts(*(tuple(parts[name]) for name in ("outcome", "label", "later"))),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,10 +120,10 @@ class Change:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """Return the keys that decide what is learned and differ, in the order of the new configuration."""
-    old, new = dict(_leaves(before)), dict(_leaves(after))
+    old, new = dict(leaves(before)), dict(leaves(after))
     found = []
     for key in dict.fromkeys((*new, *old)):
-        if any(fnmatchcase(key, pattern) for pattern in NEUTRAL):
+        if not decides(key):
             continue
         was, will = old.get(key, _MISSING), new.get(key, _MISSING)
         if (was is _MISSING or will is _MISSING) and not key.startswith(tuple(f"{free}." for free in FREE_FORM)):
@@ -135,11 +135,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a configuration that decide what is learned, with their values as they are compared."""
-    return {
-        key: _comparable(key, value)
-        for key, value in _leaves(config)
-        if not any(fnmatchcase(key, pattern) for pattern in NEUTRAL)
-    }
+    return {key: _comparable(key, value) for key, value in leaves(config) if decides(key)}
 
 
 def listed(differing: Sequence[Change]) -> str:
@@ -148,10 +144,16 @@ def listed(differing: Sequence[Change]) -> str:
     return ", ".join(map(str, differing[:SHOWN])) + more
 
 
-def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def decides(key: str) -> bool:
+    """Whether a key decides what is learned, on what, or how it is measured."""
+    return not any(fnmatchcase(key, pattern) for pattern in NEUTRAL)
+
+
+def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Iterate over the keys of a configuration, dotted, with their values; an empty mapping is a value."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

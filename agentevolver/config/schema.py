@@ -243,7 +243,9 @@ class TrainerSettings(Section):
         "warns that nothing is learnt, and what to do; null: never",
     )
     dump_samples: bool = Field(
-        False, description="write every training row's tokens and numbers to samples/step_<n>.jsonl"
+        False,
+        description="write every training row's tokens and numbers to samples/step_<n>.jsonl, within "
+        "retention.samples_gb; true on a CPU",
     )
     weights: Path | None = Field(
         None,
@@ -313,6 +315,9 @@ class RetentionSettings(Section):
     )
     folder_gb: float | None = Field(
         10, gt=0, description="size of each of these folders beyond which the oldest files are dropped"
+    )
+    samples_gb: float | None = Field(
+        1, gt=0, description="the same of samples/ alone (trainer.dump_samples), where it is less than folder_gb"
     )
     log_mb: float | None = Field(64, gt=0, description="size of a log beyond which it is set aside and begun anew")
     log_files: int | None = Field(

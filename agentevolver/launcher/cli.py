@@ -43,7 +43,7 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     from agentevolver.launcher.experiment import find_experiment, refuse_mixing
     from agentevolver.launcher.records import RunRegistry
 
-    if options.view is not None:
+    if options.view:
         read_dotenv(root)
         return _view(options)
     registry = RunRegistry(root / ".agentevolver" / "run")
@@ -89,7 +89,6 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
 def _view(options: Options) -> int:
     from agentevolver.view.app import view
 
-    assert options.view is not None
     view(options.view, options.host, options.port)
     return 0
 

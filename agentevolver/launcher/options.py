@@ -15,7 +15,7 @@ DEFAULT_TARGET = "agentevolver.run.main"
 # The main job where the configuration asks for rounds of proposer and executor.
 ROUNDS_TARGET = "agentevolver.coevolve"
 _WITH = "--with-"
-# The name under which --with-NAME starts the page that shows a run.
+# The name under which --with-NAME starts the page that shows a run (`agentevolver.launcher.stack.LOGVIEW`).
 LOGVIEW = "logview"
 # The name of the experience service: ours, unless .env describes another one.
 REME = "reme"
@@ -26,7 +26,8 @@ key=value items override the configuration, e.g. trainer.total_epochs=2 actor_ro
 service of your
                         own that .env describes with NAME_PATH, NAME_SCRIPT and NAME_HEALTH_URL (see example.env)
 
-  --with-logview        also serve the page that shows the run (the same as --view, while it goes on)
+  --with-logview        also serve the page that shows the run (the same as --view); it stays when the run has ended by
+                        itself, until nobody has looked for an hour
   --with-reme           also start the experience service, for exp_manager.backend=http; REME_PATH and REME_SCRIPT in \
 .env replace it
 
@@ -50,7 +51,7 @@ class Options:
     allow_changes: bool = False
     dry_run: bool = False
     status: bool = False
-    view: Path | None = None
+    view: tuple[Path, ...] = ()
     host: str = "127.0.0.1"
     port: int | None = None
 
@@ -93,7 +94,12 @@ def parse(arguments: Sequence[str]) -> Options:
     if "" in services or any("=" in name for name in services):
         raise UsageError("--with-NAME takes a name and no value, --with-pocket for example")
     conf, overrides = split_conf(known.conf, [item for item in rest if not item.startswith("-")])
-    asked = vars(known) | {"env_modules": tuple(known.env_modules), "services": services, "conf": conf}
+    asked = vars(known) | {
+        "env_modules": tuple(known.env_modules),
+        "view": tuple(known.view or ()),
+        "services": services,
+        "conf": conf,
+    }
     options = Options(**asked, overrides=overrides)
     _check_view(options, rest)
     _check_stop_and_resume(options)
@@ -140,11 +146,10 @@ def _check_stop_and_resume(options: Options) -> None:
 
 
 def _check_view(options: Options, rest: Sequence[str]) -> None:
-    if options.view is not None and (
-        options.conf or options.resume or options.kill or options.status or options.dry_run or rest
-    ):
+    others = options.conf or options.resume or options.kill or options.status or options.dry_run or rest
+    if options.view and (others or any("=" in str(folder) for folder in options.view)):
         raise UsageError("--view shows a run and starts none; during a run: --conf FILE --with-logview")
-    if options.view is None and (options.host != Options.host or options.port is not None):
+    if not options.view and (options.host != Options.host or options.port is not None):
         raise UsageError("--host and --port are those of --view")
     if options.port is not None and not 0 < options.port < 65536:
         raise UsageError(f"--port {options.port} is no port")
@@ -181,8 +186,10 @@ def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
     add(
         "--view",
         type=Path,
+        nargs="+",
         metavar="FOLDER",
-        help="show the run in experiments/<project>/<experiment> on a web page, until Ctrl-C",
+        help="show the run in experiments/<project>/<experiment> on a web page, until Ctrl-C; several, or a folder of "
+        "several, to compare them",
     )
     add("--host", default=Options.host, help="with --view: the address to listen on (default: %(default)s)")
     add("--port", type=int, help="with --view: the port to listen on (default: the first free one from 8600 on)")

@@ -19,7 +19,7 @@ import selectors
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,13 +35,14 @@ from agentevolver.launcher.guard import Guard
 from agentevolver.launcher.logs import EVERY_S, LogKeeper, keep_worker_logs, piece_of, unintended_exits
 from agentevolver.launcher.plan import Plan, masked
 from agentevolver.launcher.records import LaunchRecord, RunRecord, RunRegistry, experiment_lock, now, remove_temp_dir
-from agentevolver.launcher.stack import ServiceSpec
-from agentevolver.launcher.supervise import Child, Service, ServiceDied, State, describe_exit
+from agentevolver.launcher.stack import LEFT_MINUTES, LOGVIEW, ServiceSpec
+from agentevolver.launcher.supervise import Child, Service, ServiceDied, State, describe_exit, leave_behind
 from agentevolver.preload import SOCKET, write_executable
 from agentevolver.utils.files import PRIVATE_FILE, write_text
 from agentevolver.utils.health import all_unhealthy, examine
 from agentevolver.utils.processes import ProcessId, attached, end_carriers, identify, noted, remove_unused
 from agentevolver.utils.secrets import write_secrets
+from agentevolver.utils.web.owner import ray_link
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,24 @@ def _write_all(descriptor: int, data: bytes) -> OSError | None:
         except OSError as problem:
             return problem
     return None
+
+
+def _leave_behind(specs: Sequence[ServiceSpec]) -> None:
+    """Start what stays after the run; what cannot be started is said, and changes nothing about how the run ended."""
+    for spec in specs:
+        try:
+            pid = leave_behind(spec)
+        except OSError as error:
+            logger.warning("%s does not stay: %s", spec.name, one_line(error))
+            continue
+        logger.info("%s stays, until nobody has looked for %d minutes (pid %d)", spec.title, LEFT_MINUTES, pid)
+
+
+def _tell_terminal(text: str) -> None:
+    """Write a text that carries a secret: to the terminal alone, never to a file that stands in for it."""
+    if sys.stderr.isatty():
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def keep_history(log: Path) -> None:
@@ -298,6 +317,7 @@ class _Run:
         self._watches: list[asyncio.Task[Any]] = []
         self._job: Child | None = None
         self._ended_well = False
+        self._ended_by_itself = False
         self._guard = guard
         retention = RetentionSettings.model_validate(plan.config.get("retention", {}))
         self._log_keeper = LogKeeper(plan.logs, plan.temp_dir, retention)
@@ -327,10 +347,19 @@ class _Run:
         if self._plan.dashboard is not None:
             token = f" (its token: {self._plan.token})" if self._plan.token is not None else ""
             logger.info("Ray dashboard: %s%s", self._plan.dashboard, token)
+            if (link := self._ray_link()) is not None:
+                _tell_terminal(f"[launcher] it opens with {link}\n")
         if self._plan.job is None:
             logger.info("everything is up; Ctrl-C stops it")
             await self._unless_something_ends(asyncio.get_running_loop().create_future())
         return await self._run_job()
+
+    def _ray_link(self) -> str | None:
+        """Return what opens Ray's dashboard through the page of the run, None without one."""
+        page = next((one for one in self._services if one.spec.name == LOGVIEW and one.state is State.UP), None)
+        if page is None or self._plan.token is None:
+            return None
+        return ray_link(page.spec.health_urls[0].removesuffix("/healthz"), self._plan.token)
 
     async def _whose(self, spec: ServiceSpec) -> str:
         """Say whose a service is that runs already.
@@ -364,6 +393,7 @@ class _Run:
         temp_dir = None if self._ended_well else self._plan.temp_dir
         exits = {} if temp_dir is None else await asyncio.to_thread(unintended_exits, temp_dir)
         segments = await asyncio.to_thread(attached, self._plan.run_id)
+        stay = [one.spec for one in self._services if one.spec.afterwards and one.state is State.UP]
         survivors: set[ProcessId] = set()
         if self._job is not None:
             survivors |= await self._job.stop(self._signals.hurry)
@@ -379,6 +409,8 @@ class _Run:
         else:
             await asyncio.to_thread(remove_unused, segments | noted(self._ledger.segments_path))
             self._ledger.close()
+            if self._ended_by_itself:
+                _leave_behind(stay)
 
     async def _keep_logs_within_bounds(self) -> None:
         while True:
@@ -403,7 +435,7 @@ class _Run:
                 # Before the tee is left: what the job started still holds the pipe.
                 if self._job is not None:
                     await self._job.stop(self._signals.hurry)
-        self._ended_well = code == 0
+        self._ended_well, self._ended_by_itself = code == 0, True
         if code:
             logger.error("the main job %s (log: %s)", describe_exit(code), job.log)
         return code if code >= 0 else 128 - code

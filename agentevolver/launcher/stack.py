@@ -70,6 +70,9 @@ class ServiceSpec(JobSpec):
     """Whether the run ends when it dies for good."""
     advice: str = ""
     """What to do when it does not come up."""
+    afterwards: tuple[str, ...] = ()
+    """The command that takes its place once the main job has ended by itself; it is none of the run's any more, and
+    must end by itself."""
 
     def delay(self, attempt: int) -> float:
         """Return the seconds to wait before the restart number `attempt` (from 0)."""
@@ -77,6 +80,9 @@ class ServiceSpec(JobSpec):
 
 
 RESTARTS = 5
+# The name of the page that shows a run, and how long it stays after the run while nobody looks.
+LOGVIEW = "logview"
+LEFT_MINUTES = 60
 _RAY_START = ("-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats", "--no-monitor")
 _ANY_PORT = (
     "min-worker-port",
@@ -282,10 +288,12 @@ def logview_service(folder: Path, *, logs: Path, env: Mapping[str, str]) -> Serv
     if port is None:
         raise LaunchError(f"no port is free from {LOGVIEW_PORT} on for --with-logview")
     url = f"http://127.0.0.1:{port}"
+    # The run comes first where both want a core.
+    argv = ("nice", "-n", "10", sys.executable, "-m", "agentevolver.view", str(folder), f"--port={port}")
     return ServiceSpec(
-        name="logview",
-        # The run comes first where both want a core.
-        argv=("nice", "-n", "10", sys.executable, "-m", "agentevolver.view", str(folder), f"--port={port}"),
+        name=LOGVIEW,
+        argv=argv,
+        afterwards=(*argv, f"--idle-minutes={LEFT_MINUTES}"),
         log=logs / "logview.log",
         env=env,
         title=f"the page of this run, at {url}",

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -147,6 +148,29 @@ def tail(log: Path, offset: int, lines: int = 15) -> list[str]:
 
 POLL_S = 0.25
 PROGRESS_EVERY_S = 15.0
+
+
+def leave_behind(spec: ServiceSpec) -> int:
+    """Start what takes a service's place after the run; returns its pid.
+
+    It carries no mark of the run, nothing waits for it, and it inherits what the service did.
+
+    Raises:
+        OSError: the program or its folder is not there, or the log cannot be written.
+    """
+    out = {*spec.withheld, RUN_ID, SERVICE}
+    environment = {name: value for name, value in os.environ.items() if name not in out}
+    with spec.log.open("ab") as log:
+        process = subprocess.Popen(
+            spec.afterwards,
+            cwd=spec.cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return process.pid
 
 
 class State(Enum):

@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 METRICS = "metrics.jsonl"
 SUPERSEDED = "metrics.superseded.jsonl"
-FOLDERS = ("trajectories", "validation", "samples")
+SAMPLES = "samples"
+FOLDERS = ("trajectories", "validation", SAMPLES)
 _SUFFIX = ".jsonl"
 # Compressed after one step at most: an experiment of an earlier release is caught up with over many steps.
 AT_ONCE = 16
@@ -179,6 +180,8 @@ class StepFolder:
         self.folder = folder
         self.total = 0
         self._settings = settings
+        bounds = (settings.folder_gb, settings.samples_gb if folder.name == SAMPLES else None)
+        self._limit_gb = min((bound for bound in bounds if bound is not None), default=None)
         self._step: int | None = None
         # Both by the name that a file has before it is compressed.
         self._sizes: OrderedDict[str, int] = OrderedDict()
@@ -203,8 +206,7 @@ class StepFolder:
         for name in list(self._plain)[: self._to_compress()]:
             del self._plain[name]
             self._note(name, compress(self.folder / name))
-        limit = self._settings.folder_gb
-        while limit is not None and self.total > limit * GB and len(self._sizes) > 1:
+        while self._limit_gb is not None and self.total > self._limit_gb * GB and len(self._sizes) > 1:
             self._drop(next(iter(self._sizes)))
 
     def _to_compress(self) -> int:

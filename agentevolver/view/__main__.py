@@ -1,5 +1,5 @@
-"""`python -m agentevolver.view FOLDER`: the run dashboard,
-as the launcher starts it beside a run with `--with-logview`."""
+"""`python -m agentevolver.view FOLDER...`: the run dashboard, as the launcher starts it beside a run with
+`--with-logview`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from agentevolver.view.app import HOST, view
 def main(arguments: Sequence[str]) -> int:
     """Serve a run's page; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m agentevolver.view", description="Shows a run on a web page, until Ctrl-C."
+        prog="python -m agentevolver.view", description="Shows runs on a web page, until Ctrl-C."
     )
-    parser.add_argument("folder", type=Path, help="experiments/<project>/<experiment>")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="experiments/<project>/<experiment>")
     parser.add_argument("--host", default=HOST, help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, help="port to listen on (default: the first free one from 8600 on)")
+    parser.add_argument("--idle-minutes", type=float, help="end when nobody has looked for so long")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        view(options.folder, options.host, options.port)
+        view(options.folders, options.host, options.port, idle_minutes=options.idle_minutes)
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

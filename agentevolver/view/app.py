@@ -1,9 +1,8 @@
-"""HTTP routes of the page, who may use them, and the server until it is told to stop.
+"""Application of the page: its runs, who may look, and the server until it is told to stop.
 
-Handlers are plain functions, which run in threads: a large file keeps nobody else waiting. The page is meant for one
-person at one machine. On loopback, everybody on the machine may look; what changes something needs the token that only
-the page itself can read. Beyond loopback, everything needs it: `?token=...` once, a cookie from then on. A web page of
-somebody else's can do neither (`agentevolver.utils.web`).
+The page is meant for one person at one machine. On loopback, everybody on the machine may look; what changes something
+needs the token that only the page itself can read. Beyond loopback, everything needs it: `?token=...` once, a cookie
+from then on. A web page of somebody else's can do neither (`agentevolver.utils.web`).
 """
 
 from __future__ import annotations
@@ -11,34 +10,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
 from urllib.parse import quote
 
-import orjson
-from fastapi import Body, FastAPI, Query
+from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentevolver.errors import LaunchError
 from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
 from agentevolver.utils.web.access import Access
+from agentevolver.utils.web.owner import ray_link
 from agentevolver.utils.web.server import Limits, Server, server_config
 from agentevolver.utils.web.shield import Shield, answer_errors
+from agentevolver.view.compare import differences, names_of
 from agentevolver.view.experience import ExperiencePool
-from agentevolver.view.experiment import BadRequest, Experiment, NotAnExperiment, ViewError
-from agentevolver.view.metrics import Metrics, usage
-from agentevolver.view.rounds import Rounds
-from agentevolver.view.samples import Samples
-from agentevolver.view.system import Logs, System
-from agentevolver.view.tasks import FATES, Tasks
-from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor
+from agentevolver.view.experiment import Experiment, NotAnExperiment, ViewError, experiments_in
+from agentevolver.view.ray import RayCluster
+from agentevolver.view.routes import Json, run_router
 
 TOKEN_VARIABLE = "VIEW_TOKEN"
 COOKIE = "view_token"
@@ -66,17 +63,6 @@ def page_access(host: str, token: str = "") -> Access:
 
 STATIC = Path(__file__).resolve().parent / "static"
 MAX_BODY_BYTES = 64 * 1024
-Number = Annotated[int, Query(ge=0)]
-Limit = Annotated[int, Query(ge=1, le=500)]
-
-
-class Json(Response):
-    """JSON by orjson; what is no number in JSON (NaN) becomes null."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return orjson.dumps(content)
 
 
 class WholeFiles(StaticFiles):
@@ -88,24 +74,52 @@ class WholeFiles(StaticFiles):
         await super().__call__({**scope, "headers": headers}, receive, send)
 
 
-def create_app(experiment: Experiment, access: Access) -> FastAPI:
-    """Return the application for one run."""
-    pool = ExperiencePool(experiment)
+def create_app(experiments: Experiment | Sequence[Experiment], access: Access) -> FastAPI:
+    """Return the application for one run, or for several.
+
+    The routes of the first are below `/api`, and those of every one, by its number, below `/runs/<n>/api`, where there
+    are several.
+    """
+    runs = [experiments] if isinstance(experiments, Experiment) else list(experiments)
+    pools = [ExperiencePool(run) for run in runs]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        pool.close()
+        for pool in pools:
+            pool.close()
 
     app = FastAPI(title="AgentEvolver", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     _protect(app, access)
-    _run_routes(app, experiment, access)
-    _trajectory_routes(app, experiment)
-    _task_routes(app, Tasks(experiment.folder / "tasks"))
-    _round_routes(app, Rounds(experiment.folder))
-    _experience_routes(app, pool)
+    _page_routes(app, runs, access)
+    for number, (run, pool) in enumerate(zip(runs, pools, strict=True)):
+        router = run_router(run, pool)
+        if number == 0:
+            app.include_router(router)
+        if len(runs) > 1:
+            app.include_router(router, prefix=f"/runs/{number}")
     app.mount("/", WholeFiles(directory=STATIC, html=True))
     return app
+
+
+def _page_routes(app: FastAPI, runs: Sequence[Experiment], access: Access) -> None:
+    names = names_of(runs)
+
+    @app.get("/healthz")
+    def health() -> Response:
+        return Json(health_facts(PAGE))
+
+    @app.get("/api/session")
+    def session() -> Response:
+        return Json({"token": access.token})
+
+    @app.get("/api/runs")
+    def all_runs() -> Response:
+        return Json([run.brief() | {"name": name} for name, run in zip(names, runs, strict=True)])
+
+    @app.get("/api/runs/differences")
+    def run_differences() -> Response:
+        return Json(differences(runs))
 
 
 def _protect(app: FastAPI, access: Access) -> None:
@@ -118,155 +132,6 @@ def _protect(app: FastAPI, access: Access) -> None:
         return Json({"detail": str(error)}, status_code=error.status)
 
 
-def _run_routes(app: FastAPI, experiment: Experiment, access: Access) -> None:
-    metrics, logs, system = (
-        Metrics(experiment.folder / "metrics.jsonl"),
-        Logs(experiment.folder / "logs"),
-        System(experiment),
-    )
-
-    @app.get("/healthz")
-    def health() -> Response:
-        return Json(health_facts(PAGE))
-
-    @app.get("/api/session")
-    def session() -> Response:
-        return Json({"token": access.token})
-
-    @app.get("/api/state")
-    def state() -> Response:
-        return Json(experiment.state() | {"versions": experiment.versions()})
-
-    @app.get("/api/metrics")
-    def read_metrics(
-        name: Annotated[list[str] | None, Query(max_length=400)] = None, generation: Number = 0, since: Number = 0
-    ) -> Response:
-        return Json(metrics.read(name or [], generation=generation, since=since))
-
-    @app.get("/api/metrics/names")
-    def metric_names() -> Response:
-        return Json(metrics.names())
-
-    @app.get("/api/usage")
-    def llm_usage() -> Response:
-        return Json(usage(experiment))
-
-    @app.get("/api/system")
-    def read_system(since: float = 0.0) -> Response:
-        return Json(system.read(since))
-
-    @app.get("/api/run")
-    def run() -> Response:
-        return Json({"config": experiment.shown_config(), "launches": experiment.launches()})
-
-    @app.get("/api/logs")
-    def log_files() -> Response:
-        return Json(logs.files())
-
-    @app.get("/api/logs/{name}")
-    def log(name: str, offset: int | None = Query(None, ge=0)) -> Response:
-        return Json(logs.read(name, offset))
-
-
-def _trajectory_routes(app: FastAPI, experiment: Experiment) -> None:
-    kinds = {kind: Trajectories(experiment.folder / folder) for kind, folder in FOLDERS.items()}
-    samples = Samples(experiment)
-
-    def of(kind: str) -> Trajectories:
-        if kind not in kinds:
-            raise BadRequest(f"{kind!r} is not known, write {' or '.join(kinds)}")
-        return kinds[kind]
-
-    @app.get("/api/trajectories/{kind}")
-    def find(
-        kind: str,
-        step: int | None = Query(None, ge=0),
-        outcome: str = "",
-        origin: str = "",
-        guidance: str = "",
-        text: str = "",
-        environment: str = "",
-        before: str = "",
-        limit: Limit = 100,
-    ) -> Response:
-        wanted = Filter(step, outcome, origin, guidance, text.strip(), environment)
-        found = of(kind).find(wanted, before=cursor(before), limit=limit)
-        return Json(found | {"any": bool(of(kind).steps()), "environments": experiment.environments()})
-
-    @app.get("/api/trajectories/{kind}/steps")
-    def steps(kind: str) -> Response:
-        return Json(of(kind).steps())
-
-    @app.get("/api/trajectories/{kind}/{step}/{index}")
-    def one(kind: str, step: int, index: int) -> Response:
-        found = of(kind).one(step, index)
-        rows = samples.rows(step, found["summary"]["id"]) if kind == "training" else []
-        return Json(found | {"rows": rows, "samples_dumped": samples.exist()})
-
-
-def _task_routes(app: FastAPI, tasks: Tasks) -> None:
-    @app.get("/api/tasks")
-    def overview() -> Response:
-        return Json(tasks.overview())
-
-    @app.get("/api/tasks/proposals")
-    def proposals(
-        journal: str, run: str, fate: str = "", text: str = "", offset: Number = 0, limit: Limit = 50
-    ) -> Response:
-        if fate and fate not in FATES:
-            raise BadRequest(f"fate: {fate!r} is not known, write {', '.join(FATES)}")
-        return Json(tasks.proposals(journal, run, fate=fate, text=text.strip(), offset=offset, limit=limit))
-
-    @app.get("/api/tasks/exploration")
-    def exploration(journal: str, run: str, index: Number) -> Response:
-        return Json(tasks.exploration(journal, run, index))
-
-
-def _round_routes(app: FastAPI, rounds: Rounds) -> None:
-    @app.get("/api/rounds")
-    def overview() -> Response:
-        return Json(rounds.overview())
-
-    @app.get("/api/rounds/{number}/records")
-    def records(number: int, fate: str = "", reason: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
-        if fate not in ("", "kept", "dropped"):
-            raise BadRequest(f"fate: {fate!r} is not known, write kept or dropped")
-        return Json(rounds.records(number, fate=fate, reason=reason, offset=offset, limit=limit))
-
-
-def _experience_routes(app: FastAPI, pool: ExperiencePool) -> None:
-    @app.get("/api/experience")
-    def read(
-        workspace: str = "",
-        text: str = "",
-        by_meaning: bool = False,
-        category: str = "",
-        sort: str = "newest",
-        offset: Number = 0,
-        limit: Limit = 50,
-    ) -> Response:
-        return Json(
-            pool.read(
-                workspace=workspace,
-                text=text.strip(),
-                by_meaning=by_meaning,
-                category=category,
-                sort=sort,
-                offset=offset,
-                limit=limit,
-            )
-        )
-
-    @app.patch("/api/experience/{workspace}/{identifier}")
-    def edit(workspace: str, identifier: str, changes: Annotated[dict[str, Any], Body()]) -> Response:
-        return Json(pool.edit(workspace, identifier, changes))
-
-    @app.delete("/api/experience/{workspace}/{identifier}")
-    def delete(workspace: str, identifier: str) -> Response:
-        pool.delete(workspace, identifier)
-        return Json({"deleted": identifier})
-
-
 logger = logging.getLogger("agentevolver.launcher.view")
 
 HOST = "127.0.0.1"
@@ -274,19 +139,52 @@ HOST = "127.0.0.1"
 STOP_S = 2
 
 
-def view(folder: Path, host: str = HOST, port: int | None = None) -> None:
-    """Serve the page of a run until SIGINT or SIGTERM.
+class Watched:
+    """ASGI application that notes when it was asked last (`time.monotonic`)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.asked_at = time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http":
+            self.asked_at = time.monotonic()
+        await self._app(scope, receive, send)
+
+
+async def _serve(server: Server, watched: Watched, idle_s: float | None) -> None:
+    """Serve until a signal, or until nobody has asked for `idle_s` seconds."""
+
+    async def leave() -> None:
+        assert idle_s is not None
+        while (left := watched.asked_at + idle_s - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        logger.info("nobody has looked for %g minutes", idle_s / 60)
+        server.should_exit = True
+
+    leaving = asyncio.create_task(leave()) if idle_s is not None else None
+    await server.serve()
+    if leaving is not None:
+        leaving.cancel()
+
+
+def view(
+    folders: Sequence[Path], host: str = HOST, port: int | None = None, *, idle_minutes: float | None = None
+) -> None:
+    """Serve the page of one run or several until SIGINT or SIGTERM.
 
     Args:
-        folder: the run's.
+        folders: of runs; one that holds several runs stands for all of them.
         host: the address to bind; beyond loopback the page asks for a token.
         port: None takes the first free one from `LOGVIEW_PORT` on.
+        idle_minutes: it also ends when nobody has looked for so long; None: it does not.
 
     Raises:
-        LaunchError: the folder is no run's, or the port is taken.
+        LaunchError: a folder holds no run, or the port is taken.
     """
     try:
-        experiment = Experiment(folder)
+        runs = [Experiment(folder) for given in folders for folder in experiments_in(given)]
     except NotAnExperiment as error:
         raise LaunchError(str(error)) from error
     chosen = take_port_from(LOGVIEW_PORT) if port is None else port
@@ -296,9 +194,16 @@ def view(folder: Path, host: str = HOST, port: int | None = None) -> None:
         access = page_access(host, secret(TOKEN_VARIABLE))
     except ValueError as error:
         raise LaunchError(str(error)) from error
-    logger.info("watch %s at %s", experiment.name, address(access, chosen))
-    app, limits = create_app(experiment, access), Limits(body_bytes=MAX_BODY_BYTES)
-    asyncio.run(Server(server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S)).serve())
+    shown = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
+    logger.info("watch %s at %s", shown, address(access, chosen))
+    if sys.stderr.isatty():
+        for run in runs:
+            token = RayCluster(run).token_path()
+            if token is not None and (link := ray_link(f"http://{host}:{chosen}", token)) is not None:
+                print(f"Ray's dashboard of {run.name}: {link}", file=sys.stderr)
+    app, limits = Watched(create_app(runs, access)), Limits(body_bytes=MAX_BODY_BYTES)
+    server = Server(server_config(app, limits, host=host, port=chosen, log_level="warning", stop_s=STOP_S))
+    asyncio.run(_serve(server, app, None if idle_minutes is None else 60 * idle_minutes))
 
 
 def address(access: Access, port: int) -> str:

@@ -41,12 +41,20 @@ class BadRequest(ViewError):
     status = 400
 
 
+class Forbidden(ViewError):
+    """Who asks may not have it."""
+
+    status = 403
+
+
 class Unreadable(ViewError):
     """A file of the run cannot be read."""
 
     status = 503
 
 
+MOST_RUNS = 32
+_ADVICE = "give the folder of a run, experiments/<project>/<experiment>"
 _OF_ROUNDS = ("round_*/pool.jsonl", "round_*/proposer/metrics.jsonl")
 # Looking through the processes of the machine takes milliseconds; once in so many seconds is enough.
 _LOOK_EVERY_S = 5.0
@@ -65,11 +73,9 @@ class Experiment:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         if not self.folder.is_dir():
-            raise NotAnExperiment(
-                f"{folder}: there is no such folder; give the folder of a run, experiments/<project>/<experiment>"
-            )
+            raise NotAnExperiment(f"{folder}: there is no such folder; {_ADVICE}")
         if not (self.folder / "config.yaml").is_file():
-            raise NotAnExperiment(f"{folder} is no run's folder: it has no config.yaml; {_advice(folder)}")
+            raise NotAnExperiment(f"{folder} is no run's folder: it has no config.yaml; {_ADVICE}")
         self._processes: set[ProcessId] = set()
         self._looked_at = float("-inf")
         self._config: tuple[Any, dict[str, Any]] | None = None
@@ -143,6 +149,19 @@ class Experiment:
             "launch": {key: launch.get(key) for key in ("run_id", "started_at", "ended_at", "exit_code")},
         }
 
+    def brief(self) -> dict[str, Any]:
+        """Return what the list of runs shows of this one: `running`, its training step of how many, and when it was
+        started."""
+        launch = (self.launches() or [{}])[-1]
+        status = self.status()
+        return {
+            "running": self._is_running(launch),
+            "step": status.get("step"),
+            "total_steps": status.get("total_steps"),
+            "environments": self.environments(),
+            "started_at": launch.get("started_at"),
+        }
+
     def versions(self) -> dict[str, str]:
         """Return by part of the page a text that changes whenever there may be something new to show."""
         single = {
@@ -202,9 +221,16 @@ def _object(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _advice(folder: Path) -> str:
-    below = sorted(path.parent for pattern in ("*/config.yaml", "*/*/config.yaml") for path in folder.glob(pattern))
-    if not below:
-        return "give the folder of a run, experiments/<project>/<experiment>"
-    shown = ", ".join(str(path) for path in below[:3])
-    return f"below it there {'is' if len(below) == 1 else 'are'} {shown}{' and others' if len(below) > 3 else ''}"
+def experiments_in(folder: Path) -> list[Path]:
+    """Return the folders of runs that a folder stands for: itself, or the runs in it, at most two levels below.
+
+    Raises NotAnExperiment where there are more than `MOST_RUNS`. A folder without any stands for itself, so that what
+    opens it says what is wrong.
+    """
+    below = () if (folder / "config.yaml").is_file() else ("*/config.yaml", "*/*/config.yaml")
+    # The rounds of an experiment lie in it, and are none of their own.
+    found = sorted(path.parent for pattern in below for path in folder.glob(pattern))
+    found = [path for path in found if path.parent not in found]
+    if len(found) > MOST_RUNS:
+        raise NotAnExperiment(f"{folder} holds {len(found)} runs, {MOST_RUNS} can be shown at once; give fewer")
+    return found or [folder]

@@ -14,10 +14,12 @@ import time
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from advantage_processor.explain import explained
+from agentevolver.types import StepCredit
 from agentevolver.utils.files import COMPRESSED, open_lines, parse, read_at, signature, written
 from agentevolver.view.experiment import BadRequest, NotThere
 
@@ -100,7 +102,7 @@ class Filter:
 
     `outcome`: success, failure, failed (the rollout did not happen, so nobody graded it). `origin`: original or
     synthetic. `guidance`: guided or unguided. `text` stands in the task's id or its wording, whatever the case.
-    `environment`: the one that the task is of.
+    `environment`: the one that the task is of. `task`: the task's id, all of it.
     """
 
     step: int | None = None
@@ -109,6 +111,7 @@ class Filter:
     guidance: str = ""
     text: str = ""
     environment: str = ""
+    task: str = ""
 
     def takes(self, summary: Summary) -> bool:
         """Whether a rollout is wanted."""
@@ -119,6 +122,8 @@ class Filter:
         if self.guidance and summary["guided"] != (self.guidance == "guided"):
             return False
         if self.environment and summary["environment"] != self.environment:
+            return False
+        if self.task and summary["task_id"] != self.task:
             return False
         return not self.text or self.text.casefold() in f"{summary['task_id']}\n{summary['query']}".casefold()
 
@@ -237,6 +242,15 @@ class Trajectories:
             raise NotThere(f"there are no rollouts of step {step}")
 
 
+def explained_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each step's advantage with what it is made of (`advantage_processor.explain`); none of a record without
+    credit, or with one of another shape."""
+    try:
+        return [asdict(one) for one in explained(StepCredit.from_dict(record["credit"]))]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return []
+
+
 def cursor(text: str) -> tuple[int, int] | None:
     """Read `<step>:<index>`; raises BadRequest for anything else."""
     if not text:
@@ -262,6 +276,8 @@ def summary_of(record: Mapping[str, Any], step: int, index: int) -> Summary:
         "rollout": record["rollout_id"],
         "task_id": str(task["task_id"]),
         "environment": str(task.get("env_type") or ""),
+        "family": str(metadata.get("family") or metadata.get("generator") or str(task["task_id"]).partition(".")[0]),
+        "level": _level(metadata),
         "query": _query(record)[:QUERY_CHARS],
         "synthetic": bool(metadata.get("synthetic")),
         "evaluator": str(task.get("evaluator", "")),
@@ -291,6 +307,11 @@ def _query(record: Mapping[str, Any]) -> str:
         last = str(message["content"] or "")
     injected = (record.get("guidance") or {}).get("injected") or ""
     return last.removeprefix(str(injected))
+
+
+def _level(metadata: Mapping[str, Any]) -> str:
+    level = metadata.get("level", metadata.get("difficulty"))
+    return "" if level is None else str(level)[:40]
 
 
 def _outcome(summary: Summary) -> str:

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from advantage_processor.__main__ import main
-from agentevolver.types import StepCredit
+from advantage_processor.explain import explained
+from agentevolver.types import CreditParts, StepCredit
 from tests.advantage_processor.records import record
 
 
@@ -15,7 +16,7 @@ def file(tmp_path):
     labelled = record(
         "g", 0, "GB", 1.0, actions=["note.find hat", "wait\x1b[2J"], observations=["n3 [bold]hat[/bold]", "x" * 900]
     )
-    labelled.credit = StepCredit((0.75, -1.5), (2.25, -1.5))
+    labelled.credit = StepCredit((0.75, -1.5), (2.25, -1.5), CreditParts((0.0, -1.0), (2.25, -0.5), (-1.5, 0.0)))
     failed = {
         **record("g", 1, steps=1, score=0.0).to_dict(),
         "attribution": {"status": "failed", "kind": "reply", "reason": "LabelError: prose", "calls": 2},
@@ -51,6 +52,7 @@ def test_a_trajectory_is_shown_with_labels_rewards_and_advantages(file, capsys):
         "+2.250",
         "+0.750",
         "-1.500",
+        "+0.000 outcome +2.250 label -1.500 what comes after = +0.750",
     ):
         assert part in text
     assert "n3 [bold]hat[/bold]" in text  # an agent's text is no markup
@@ -85,3 +87,32 @@ def test_an_index_that_is_not_there_is_refused(file, capsys, arguments):
 def test_a_file_that_is_not_there_is_refused(tmp_path, capsys):
     assert main(["explain", str(tmp_path / "none.jsonl")]) == 2
     assert "none.jsonl" in capsys.readouterr().err
+
+
+def parts_of(*steps):
+    return CreditParts(*(tuple(column) for column in zip(*steps, strict=True)))
+
+
+def test_a_good_step_below_zero_is_what_comes_after_it():
+    credit = StepCredit((-1.4, -1.5), (0.1, -1.5), parts_of((0.0, 0.1, -1.5), (-1.0, -0.5, 0.0)))
+    first, last = explained(credit)
+    assert (first.outcome, first.label, first.later, first.advantage) == (0.0, 0.1, -1.5, -1.4)
+    assert (last.outcome, last.label, last.later) == (-1.0, -0.5, 0.0)
+    assert first.scale is first.rest is last.scale is last.rest is None
+
+
+def test_a_factor_of_later_stages_is_told_from_anything_else_they_do():
+    parts = parts_of((1.0, 0.2, 0.0), (0.0, -0.4, 0.2))
+    assert [one.scale for one in explained(StepCredit((0.6, -0.1), None, parts))] == [0.5, 0.5]
+    assert [one.rest for one in explained(StepCredit((0.6, -0.1), None, parts))] == [None, None]
+    shifted = explained(StepCredit((1.5, -0.1), None, parts))
+    assert [one.scale for one in shifted] == [None, None]
+    assert [one.rest for one in shifted] == pytest.approx([0.3, 0.1])
+    cleared = explained(StepCredit((0.0, 0.0), None, parts))
+    assert [one.scale for one in cleared] == [0.0, 0.0]
+
+
+def test_rounding_is_no_stage_and_a_record_without_parts_says_its_advantages():
+    assert explained(StepCredit((0.000013, 0.0), None, parts_of((1e-5, 0.0, 0.0), (0.0, 0.0, 0.0))))[0].scale is None
+    assert [(one.advantage, one.outcome) for one in explained(StepCredit((0.5, 1.0)))] == [(0.5, None), (1.0, None)]
+    assert explained(StepCredit(())) == []

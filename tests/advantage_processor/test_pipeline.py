@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from advantage_processor import AttributionSettings
 from advantage_processor.adca import AdcaConfig
 from advantage_processor.batch import make_batch, pad_step_ids
+from advantage_processor.explain import explained
 from advantage_processor.pipeline import Processor, StageError, states
 from agentevolver.types import Attribution, LabelStatus
 from tests.advantage_processor import reference
@@ -42,6 +43,41 @@ def test_the_golden_group_reaches_its_tokens():
     records = result.credit(batch)
     assert list(records["g_1"].advantages) == pytest.approx(expected[1], abs=1.5e-6)
     assert sum(records["g_0"].step_rewards) == pytest.approx(expected[0][0], abs=1e-5)
+
+
+PARTED = (
+    LABELS,
+    AttributionSettings(enable=True, adca_grpo={"orm_distribution": "all_steps", "enable_length_normalization": True}),
+    AttributionSettings(enable=True, adca_grpo={"orm_distribution": "only_prm"}),
+    AttributionSettings(enable=True, attributor="gigpo"),
+    AttributionSettings(enable=False, adca_grpo={"enable_adca_metric": True}),
+    AttributionSettings(),
+)
+
+
+@pytest.mark.parametrize("config", PARTED)
+def test_outcome_label_and_what_comes_after_are_the_advantage(config):
+    batch, result = process([*GOLDEN, record("g", 3, steps=2, score=0.0)], config)
+    for credit in result.credit(batch).values():
+        assert credit.parts is not None
+        for one in explained(credit):
+            assert one.outcome + one.label + one.later == pytest.approx(one.advantage, abs=5e-6)
+            assert one.scale is one.rest is None
+
+
+def test_the_parts_of_a_bad_rollout_say_why_its_good_step_is_below_zero():
+    batch, result = process([record("g", 0, "GB", 0.0), record("g", 1, "GB", 1.0)], LABELS)
+    good, bad = explained(result.credit(batch)["g_0"])
+    assert good.label > 0 and good.outcome == 0 and good.later == bad.advantage < -good.label and good.advantage < 0
+    assert bad.outcome == -1.0 and bad.label < 0 and bad.later == 0.0
+
+
+def test_what_later_stages_scale_is_told():
+    config = AttributionSettings(
+        enable=True, stages=("outcome", "attribution", "tests.advantage_processor.custom_stages:Double")
+    )
+    batch, result = process(GOLDEN, config)
+    assert [one.scale for one in explained(result.credit(batch)["g_1"])] == pytest.approx([2.0, 2.0], abs=1e-4)
 
 
 @settings(max_examples=40, deadline=None)

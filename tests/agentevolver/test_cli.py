@@ -68,7 +68,7 @@ def test_a_yaml_needs_no_conf() -> None:
         (["resume"], "--resume: expected one argument"),
         (["resume", "no_such_experiment"], "no experiment of that name"),
         (["resume", "e", "x.yaml"], "--resume takes the yaml"),
-        (["view"], "--view: expected one argument"),
+        (["view"], "--view: expected at least one argument"),
         (["view", "x", "--port", "70000"], "no port"),
         (["status", "--conf"], "status takes no argument"),
         (["stop", "no_such_run"], "no run of this checkout"),

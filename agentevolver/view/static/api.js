@@ -1,5 +1,8 @@
 // Talking to the server. Every failure is an Error with one line for a person.
 
+/** The runs that the page shows: {name, running, step, total_steps, environments}; `here` is the number of the one that is shown. */
+export let runs = [];
+export let here = 0;
 let token = null;
 
 async function answer(response) {
@@ -19,24 +22,32 @@ function reached(request) {
   });
 }
 
-/** GET; parameters that are empty are left out. A list gives the parameter several times. */
-export async function get(path, parameters = {}, signal) {
+/** Ask which runs there are, and which one the address means. */
+export async function connect() {
+  runs = await get("/api/runs");
+  here = Math.max(0, runs.findIndex((run) => run.name === new URLSearchParams(location.search).get("run")));
+}
+
+const whose = (path, run) => (runs.length > 1 && path !== "/api/runs" && !path.startsWith("/api/runs/") ? `/runs/${run ?? here}${path}` : path);
+
+/** GET; parameters that are empty are left out. A list gives the parameter several times. `run`: of which, by its number. */
+export async function get(path, parameters = {}, { signal, run } = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters)) {
     for (const item of Array.isArray(value) ? value : [value]) {
       if (item !== "" && item !== null && item !== undefined) query.append(key, item);
     }
   }
-  const text = query.toString();
-  return answer(await reached(fetch(text ? `${path}?${text}` : path, { signal, headers: { accept: "application/json" } })));
+  const text = query.toString(), whole = whose(path, run);
+  return answer(await reached(fetch(text ? `${whole}?${text}` : whole, { signal, headers: { accept: "application/json" } })));
 }
 
 /** PATCH or DELETE, with the token that only this page can read. */
 export async function send(method, path, body) {
-  token ??= (await get("/api/session")).token;
+  token ??= (await answer(await reached(fetch("/api/session")))).token;
   const headers = { authorization: `Bearer ${token}`, ...(body ? { "content-type": "application/json" } : {}) };
   try {
-    return await answer(await reached(fetch(path, { method, headers, body: body && JSON.stringify(body) })));
+    return await answer(await reached(fetch(whose(path), { method, headers, body: body && JSON.stringify(body) })));
   } catch (error) {
     if (error.status === 401) token = null; // the server was started anew
     throw error;
@@ -45,8 +56,9 @@ export async function send(method, path, body) {
 
 /** Metrics by name, kept and added to: the server is asked for what came since. */
 export class MetricsFeed {
-  constructor(names) {
+  constructor(names, run) {
     this.names = names;
+    this.run = run;
     this.generation = 0;
     this.steps = [];
     this.times = [];
@@ -54,7 +66,7 @@ export class MetricsFeed {
   }
 
   async update(signal) {
-    const found = await get("/api/metrics", { name: this.names, generation: this.generation, since: this.steps.length }, signal);
+    const found = await get("/api/metrics", { name: this.names, generation: this.generation, since: this.steps.length }, { signal, run: this.run });
     if (found.since === 0) Object.assign(this, { steps: [], times: [], series: {} });
     const before = this.steps.length;
     if (found.since !== before) return this; // another answer came first

@@ -1,8 +1,9 @@
 // The frame: which view is shown, and when it looks again. A view is {title, open(place) -> page}; a page has `element`, `update(changed)`,
 // and may have `close()`. `changed` holds the parts of the run of which there is something new.
 
-import { get } from "./api.js";
-import { h, failure, state, duration } from "./dom.js";
+import { connect, get, here, runs } from "./api.js";
+import { h, failure, select, state, duration } from "./dom.js";
+import { link_to, of_run, place, remember } from "./place.js";
 import * as curves from "./views/curves.js";
 import * as trajectories from "./views/trajectories.js";
 import * as trajectory from "./views/trajectory.js";
@@ -12,26 +13,26 @@ import * as experience from "./views/experience.js";
 import * as cost from "./views/cost.js";
 import * as system from "./views/system.js";
 import * as run from "./views/run.js";
+import * as compare from "./views/compare.js";
+import * as task from "./views/task.js";
+import * as pair from "./views/pair.js";
 
-const VIEWS = { curves, trajectories, tasks, rounds, experience, cost, system, run };
+const VIEWS = { curves, compare, trajectories, tasks, rounds, experience, cost, system, run };
+// Views that a link leads to, and the tab that they belong to.
+const BELOW = { trajectory: [trajectory, "trajectories"], task: [task, "trajectories"], pair: [pair, "trajectories"] };
 const EVERY_MS = 2000, IDLE_MS = 10000;
 const main = document.getElementById("main");
 const banner = document.getElementById("offline");
 let page = null, versions = {}, route = 0, lost = 0, withRounds = false;
 
-function place() {
-  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [name, ...rest] = path.split("/").map(decodeURIComponent);
-  return { name: name || "curves", rest, query: new URLSearchParams(query) };
-}
-
 async function show() {
   const mine = ++route;
   const where = place();
-  const view = where.name === "trajectory" ? trajectory : VIEWS[where.name];
+  const [view, tab] = BELOW[where.name] ?? [VIEWS[where.name], where.name];
   page?.close?.();
   page = null;
-  mark(where.name === "trajectory" ? "trajectories" : where.name);
+  mark(tab);
+  remember();
   if (!view) {
     main.replaceChildren(state("There is no such view.", "Choose one above."));
     return;
@@ -51,7 +52,7 @@ async function show() {
 /** Links stay the same elements, so that the one that was pressed keeps the focus. */
 function mark(current) {
   const nav = document.getElementById("nav");
-  if (!nav.children.length) nav.append(...Object.entries(VIEWS).map(([name, view]) => h("a", { href: `#/${name}` }, view.title)));
+  if (!nav.children.length) nav.append(...Object.entries(VIEWS).map(([name, view]) => h("a", { href: link_to(name), "data-view": name }, view.title)));
   Object.keys(VIEWS).forEach((name, i) => {
     const link = nav.children[i];
     link.hidden = name === "rounds" && !withRounds;
@@ -85,13 +86,13 @@ function tell(error) {
 }
 
 function head(now) {
-  document.getElementById("name").textContent = now.name;
+  document.getElementById("name").textContent = runs[here]?.name ?? now.name;
   withRounds = now.rounds;
-  const tab = document.querySelector('#nav a[href="#/rounds"]');
+  const tab = document.querySelector('#nav a[data-view="rounds"]');
   if (tab) tab.hidden = !withRounds;
   const { phase, step, total_steps: total, time } = now.status;
   const code = now.launch.exit_code;
-  const progress = step == null ? "" : `step ${step} of ${total}`;
+  const progress = step == null || (total == null && !step) ? "" : `training step ${step}${total == null ? "" : ` of ${total}`}`;
   const ended = now.launch.ended_at && (code === 0 ? "finished" : `ended with exit code ${code}`);
   const parts = now.running
     ? [phase ?? "starting", progress, time && `since ${duration(Date.now() / 1000 - time)}`]
@@ -101,11 +102,21 @@ function head(now) {
     parts.filter(Boolean).join(" · "));
 }
 
+/** Which run is shown, where there are several. */
+function switcher() {
+  if (runs.length < 2) return;
+  const label = select("run", "run", runs.map((one) => [one.name, one.name]), runs[here].name);
+  label.addEventListener("change", (event) => location.assign(of_run(event.target.value, place().name === "compare" ? location.hash : `#/${place().name in VIEWS ? place().name : "curves"}`)));
+  document.querySelector(".run").append(label);
+}
+
 window.addEventListener("hashchange", show);
 document.addEventListener("keydown", (event) => {
   if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, textarea, select, svg")) return;
   page?.key?.(event);
 });
+await connect().catch(tell);
+switcher();
 versions = (await get("/api/state").then((now) => (head(now), now.versions)).catch((error) => (tell(error), {})));
 await show();
 setTimeout(look, EVERY_MS);

@@ -1,8 +1,11 @@
-// Line charts and stacked areas in SVG. A cursor follows the pointer or the arrow keys, the legend shows the values there.
+// Line charts and stacked areas in SVG, drawn for the width that they have. A cursor follows the pointer or the arrow keys, the legend
+// shows the values there and takes lines away; which ones is in the address (`off=TITLE|NAME`).
 
 import { h, svg, number } from "./dom.js";
+import { menu } from "./export.js";
+import { place, toggle } from "./place.js";
 
-const WIDTH = 620, HEIGHT = 230, LEFT = 48, RIGHT = 12, TOP = 10, BOTTOM = 26;
+const USUAL = 620, LEFT = 48, RIGHT = 12, TOP = 10, BOTTOM = 26;
 export const colour = (i) => `var(--s${(i % 8) + 1})`;
 
 /** Round numbers between two values. */
@@ -24,56 +27,119 @@ export function smooth(points, width) {
 }
 
 /**
- * A chart in a panel.
- * series: [{name, points: [[x, y]], errors: [[x, low, high]], faint, dots, quiet}]; quiet: not in the legend. Options: title, note, xName, low, high, stacked, format,
+ * A chart in a panel; null where there is no point and `empty` does not say why.
+ * series: [{name, points: [[x, y]], errors: [[x, low, high]], faint, dots, dashed, quiet}]; quiet: not in the legend, and shown as long as the line of
+ * the same `group` is. Options: title, note, xName, low, high, stacked, format, extra (an element beside the title),
  * robust: a few values that are many times the others are cut off, and named.
  */
 export function chart(series, options = {}) {
-  const shown = series.filter((s) => s.points.length);
-  const format = options.format ?? number;
-  const short = (y) => (options.format || Math.abs(y) < 1e5 ? format(y) : y.toLocaleString("en-US", { notation: "compact" }));
-  const legend = h("ul", { class: "legend" });
-  const head = h("div", { class: "chart-head" }, h("h3", {}, options.title ?? ""), options.note && h("span", { class: "soft small" }, options.note));
-  const panel = h("section", { class: "panel chart", "aria-label": options.title });
+  const given = series.filter((s) => s.points.length);
+  given.forEach((s, i) => (s.colour = s.colour ?? colour(i)));
+  const format = options.format ?? number, title = options.title ?? "chart";
+  const legend = h("ul", { class: "legend" }), cut = h("span", { class: "soft small" });
+  const panel = h("section", { class: "panel chart", "aria-label": title });
+  const head = h("div", { class: "chart-head" }, h("h3", {}, options.title ?? ""), options.note && h("span", { class: "soft small" }, options.note), cut, h("span", { class: "spacer" }), options.extra);
   panel.append(head);
-  if (!shown.length) {
-    panel.append(h("p", { class: "soft small" }, options.empty ?? "Nothing recorded yet."));
+  if (!given.length) {
+    if (!options.empty) return null;
+    panel.append(h("p", { class: "soft small" }, options.empty));
     return panel;
+  }
+  const off = new Set(place().query.getAll("off").filter((item) => item.startsWith(`${title}|`)).map((item) => item.slice(title.length + 1)));
+  const named = given.filter((s) => !s.quiet);
+  const is_on = (s) => !off.has(s.group ?? s.name);
+  let width = USUAL, at = null, drawing = null;
+  const holder = h("div", { class: "drawing" });
+  const redraw = () => {
+    const focused = holder.contains(document.activeElement);
+    drawing = draw(given.filter(is_on), { ...options, title, format, width, move: (x) => { at = x; drawing.show(x); tell(); }, at: () => at });
+    holder.replaceChildren(drawing.picture);
+    cut.textContent = drawing.cut;
+    if (focused) drawing.picture.focus();
+    tell();
+  };
+  const values = named.map(() => h("b"));
+  const where = h("li", { hidden: true }, `${options.xName ?? "training step"} `, h("b"));
+  const may_switch = named.length > 1 && !options.stacked;
+  legend.append(where, ...named.map((s, i) => {
+    const inside = [h("i", { class: s.dashed && "dashed", style: { background: s.dashed ? "none" : s.colour, borderColor: s.colour } }), h("span", {}, s.name), values[i]];
+    if (!may_switch) return h("li", {}, inside);
+    const button = h("button", { type: "button", "aria-pressed": String(is_on(s)), title: "show or hide this line", onclick: () => {
+      const name = s.group ?? s.name;
+      if (off.has(name)) off.delete(name);
+      else off.add(name);
+      button.setAttribute("aria-pressed", String(is_on(s)));
+      toggle("off", `${title}|${name}`, off.has(name));
+      redraw();
+    } }, inside);
+    return h("li", {}, button);
+  }));
+  const tell = () => {
+    where.hidden = at === null;
+    where.lastChild.textContent = at === null ? "" : (options.xFormat ?? String)(at);
+    named.forEach((s, i) => {
+      const value = at === null ? s.points.at(-1)?.[1] : s.points.find(([x]) => x === at)?.[1];
+      values[i].textContent = value === undefined || !is_on(s) ? "" : format(value);
+    });
+  };
+  const records = () => given.filter((s) => !s.faint).flatMap((s) => s.points.map(([x, y]) => ({ series: s.name, [(options.xName ?? "training step").replace(" ", "_")]: x, value: y })));
+  head.append(menu(title, records, () => ({
+    picture: drawing.picture, title: [options.title, options.note].filter(Boolean).join(", "),
+    legend: named.filter(is_on).map((s) => ({ text: s.name, colour: getComputedStyle(holder).getPropertyValue(s.colour.slice(4, -1)) || s.colour })),
+  })));
+  panel.append(legend, holder);
+  redraw();
+  new ResizeObserver(([entry]) => {
+    const now = Math.round(entry.contentRect.width);
+    if (now < 100 || now === width) return;
+    width = now;
+    redraw();
+  }).observe(holder);
+  return panel;
+}
+
+/** The picture of lines, `show(x)` for its cursor, and what was cut off. */
+function draw(shown, options) {
+  const { title, format, width, move } = options, height = width < 420 ? 200 : 230;
+  const short = (y) => (options.format !== number || Math.abs(y) < 1e5 ? format(y) : y.toLocaleString("en-US", { notation: "compact" }));
+  const named = shown.filter((s) => !s.quiet);
+  const label = `${title}: ${named.map((s) => `${s.name} last ${format(s.points.at(-1)[1])}`).join(", ") || "no line is chosen"}`;
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", tabindex: "0", "aria-label": `${label}. Arrow keys move along it.` });
+  if (!shown.length) {
+    picture.append(svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no line is chosen"));
+    return { picture, show() {}, cut: "" };
   }
   const stack = options.stacked ? stacked(shown) : null;
   const xs = shown.flatMap((s) => s.points.map(([x]) => x));
   const ys = stack ? stack.flatMap((s) => s.top.map(([, y]) => y)) : shown.flatMap((s) => s.points.map(([, y]) => y));
-  let [x0, x1] = extent(xs), [y0, y1] = extent(ys);
+  let [x0, x1] = extent(xs), [y0, y1] = extent(ys), cut = "";
   y0 = options.low ?? (stack ? 0 : y0);
   y1 = options.high ?? y1;
   if (x0 === x1) [x0, x1] = [x0 - 1, x1 + 1];
   if (y0 === y1) [y0, y1] = [Math.min(y0, 0), y1 || 1];
   const usual = options.robust ? quantile(ys, 0.95) * 1.5 : Infinity;
   if (y1 > 2 * usual) {
-    head.append(h("span", { class: "soft small" }, `cut off; the highest is ${format(y1)}`));
+    cut = `cut off; the highest is ${format(y1)}`;
     y1 = usual;
   }
   if (options.high === undefined) y1 += (y1 - y0) * 0.06;
-  const px = (x) => LEFT + ((x - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT);
-  const py = (y) => HEIGHT - BOTTOM - ((y - y0) / (y1 - y0)) * (HEIGHT - TOP - BOTTOM);
-  const label = `${options.title ?? "chart"}: ${shown.filter((s) => !s.quiet).map((s) => `${s.name} last ${format(s.points.at(-1)[1])}`).join(", ")}`;
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", tabindex: "0", "aria-label": `${label}. Arrow keys move along it.` });
+  const px = (x) => LEFT + ((x - x0) / (x1 - x0)) * (width - LEFT - RIGHT);
+  const py = (y) => height - BOTTOM - ((y - y0) / (y1 - y0)) * (height - TOP - BOTTOM);
   for (const y of ticks(y0, y1, 4)) {
-    picture.append(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: py(y), y2: py(y) }),
+    picture.append(svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: py(y), y2: py(y) }),
       svg("text", { x: LEFT - 6, y: py(y) + 4, "text-anchor": "end" }, short(Number(y.toPrecision(6)))));
   }
-  for (const x of ticks(x0, x1, 6)) {
-    if (Number.isInteger(x) || options.xFormat) picture.append(svg("text", { x: px(x), y: HEIGHT - 8, "text-anchor": px(x) > WIDTH - 36 ? "end" : "middle" }, (options.xFormat ?? String)(x)));
+  for (const x of ticks(x0, x1, Math.max(2, Math.round(width / (options.xFormat ? 130 : 90))))) {
+    if (Number.isInteger(x) || options.xFormat) picture.append(svg("text", { x: px(x), y: height - 8, "text-anchor": px(x) > width - 36 ? "end" : "middle" }, (options.xFormat ?? String)(x)));
   }
   const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)} ${py(Math.min(Math.max(y, y0), y1)).toFixed(1)}`).join("");
   shown.forEach((s, i) => {
-    s.colour = s.colour ?? colour(i);
     if (stack) {
       const { top, bottom } = stack[i];
       picture.append(svg("path", { class: "area", d: `${path(top)}${path(bottom.toReversed()).replace("M", "L")}Z`, style: { fill: s.colour } }));
       return;
     }
-    picture.append(svg("path", { class: s.faint ? "faint" : "", d: path(s.points), style: { stroke: s.colour } }));
+    picture.append(svg("path", { class: `${s.faint ? "faint" : ""} ${s.dashed ? "dashed" : ""}`.trim(), d: path(s.points), style: { stroke: s.colour } }));
     for (const [x, ...ends] of s.errors ?? []) {
       const [bottom, top] = ends.map((y) => py(Math.min(Math.max(y, y0), y1)));
       picture.append(svg("line", { class: "error", x1: px(x), x2: px(x), y1: bottom, y2: top, style: { stroke: s.colour } }));
@@ -82,26 +148,13 @@ export function chart(series, options = {}) {
       for (const [x, y] of s.points) picture.append(svg("circle", { cx: px(x), cy: py(y), r: 3, style: { fill: s.colour } }));
     }
   });
-  const cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
+  const cursor = svg("line", { class: "cursor", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
   picture.append(cursor);
   const places = [...new Set(xs)].sort((a, b) => a - b);
-  let at = null;
-  const tell = () => legend.replaceChildren(
-    ...(at === null ? [] : [h("li", {}, `${options.xName ?? "step"} `, h("b", {}, (options.xFormat ?? String)(at)))]),
-    ...shown.filter((s) => !s.quiet).map((s) => {
-      const value = at === null ? s.points.at(-1)?.[1] : s.points.find(([x]) => x === at)?.[1];
-      return h("li", {}, h("i", { style: { background: s.colour } }), s.name, value !== undefined && h("b", {}, format(value)));
-    }));
-  const move = (x) => {
-    at = x;
-    cursor.setAttribute("visibility", x === null ? "hidden" : "visible");
-    if (x !== null) for (const end of ["x1", "x2"]) cursor.setAttribute(end, px(x));
-    tell();
-  };
   const nearest = (x) => places.reduce((best, p) => (Math.abs(p - x) < Math.abs(best - x) ? p : best), places[0]);
   picture.addEventListener("pointermove", (event) => {
     const box = picture.getBoundingClientRect();
-    move(nearest(x0 + ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT)) * (x1 - x0)));
+    move(nearest(x0 + ((((event.clientX - box.left) / box.width) * width - LEFT) / (width - LEFT - RIGHT)) * (x1 - x0)));
   });
   picture.addEventListener("pointerleave", () => move(null));
   picture.addEventListener("blur", () => move(null));
@@ -109,12 +162,14 @@ export function chart(series, options = {}) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by) return;
     event.preventDefault();
-    const i = at === null ? (by > 0 ? 0 : places.length - 1) : places.indexOf(at) + by;
+    const at = options.at(), i = at === null ? (by > 0 ? 0 : places.length - 1) : places.indexOf(at) + by;
     if (places[i] !== undefined) move(places[i]);
   });
-  tell();
-  panel.append(legend, picture);
-  return panel;
+  const show = (x) => {
+    cursor.setAttribute("visibility", x === null ? "hidden" : "visible");
+    if (x !== null) for (const end of ["x1", "x2"]) cursor.setAttribute(end, px(x));
+  };
+  return { picture, show, cut };
 }
 
 function quantile(values, q) {

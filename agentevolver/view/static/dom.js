@@ -1,5 +1,7 @@
 // Elements without markup: text is only ever set as text, so that what a model wrote is shown and never interpreted.
 
+import { menu } from "./export.js";
+
 /** Make an element: h("td", {class: "num", onclick}, child, "text", [more]). Children that are null or false are left out. */
 export function h(name, attributes, ...children) {
   const element = document.createElement(name);
@@ -46,11 +48,17 @@ export function facts(pairs) {
     h("div", {}, h("dt", {}, name), h("dd", {}, value, note && [" ", h("span", { class: "soft" }, note)]))));
 }
 
-/** A table in a box of its own that scrolls; `rowClass(row, i)` may name a class. */
-export function table(columns, rows, rowClass) {
-  return h("div", { class: "table", tabindex: "0", role: "region", "aria-label": "table" }, h("table", {},
-    h("thead", {}, h("tr", {}, columns.map((c) => h("th", { class: c.class, scope: "col" }, c.name)))),
-    h("tbody", {}, rows.map((row, i) => h("tr", { class: rowClass?.(row, i) || null }, columns.map((c) => h("td", { class: c.class }, c.cell(row, i))))))));
+/**
+ * A table in a box of its own that scrolls, with a menu to export it. A column is {name, cell(row, i), class, value(row)}: `value` is what is
+ * exported in the place of the cell's text. `rowClass(row, i)` may name a class.
+ */
+export function table(name, columns, rows, rowClass) {
+  const record = (row, i) => Object.fromEntries(columns.map((c) => [c.name || "number", c.value ? c.value(row, i) : h("span", {}, c.cell(row, i)).textContent]));
+  return h("div", { class: "with-export" },
+    h("div", { class: "table", tabindex: "0", role: "region", "aria-label": name }, h("table", {},
+      h("thead", {}, h("tr", {}, columns.map((c) => (c.name ? h("th", { class: c.class, scope: "col" }, c.name) : h("td"))))),
+      h("tbody", {}, rows.map((row, i) => h("tr", { class: rowClass?.(row, i) || null }, columns.map((c) => h("td", { class: c.class }, c.cell(row, i)))))))),
+    menu(name, () => rows.map(record)));
 }
 
 export function select(name, label, options, value) {

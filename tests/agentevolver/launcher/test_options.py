@@ -38,7 +38,7 @@ def test_overrides_and_services_may_stand_anywhere() -> None:
         (["--with-reme=yes", "--conf", "x.yaml"], "takes a name"),
         (["--with-reme", "--db", "tag"], "needs --conf"),
         (["--kill", "a=1"], "'a=1' overrides a configuration"),
-        (["--view"], "--view: expected one argument"),
+        (["--view"], "--view: expected at least one argument"),
         (["--view", "x", "--conf", "y"], "--view shows a run and starts none"),
         (["--view", "x", "a=1"], "--view shows a run and starts none"),
         (["--view", "x", "--with-pocket"], "--view shows a run and starts none"),
@@ -88,7 +88,8 @@ def test_a_command_line_can_be_written_again() -> None:
 
 def test_a_run_is_shown_without_starting_one() -> None:
     options = parse(["--view", "experiments/p/e", "--host", "0.0.0.0", "--port", "9000"])
-    assert (options.view, options.host, options.port) == (Path("experiments/p/e"), "0.0.0.0", 9000)
+    assert (options.view, options.host, options.port) == ((Path("experiments/p/e"),), "0.0.0.0", 9000)
+    assert parse(["--view", "a", "b/c"]).view == (Path("a"), Path("b/c"))
     assert not options.starts_something
     assert parse(["--conf", "x", "--with-logview"]).services == ("logview",)
 

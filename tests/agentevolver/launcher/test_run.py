@@ -1,20 +1,25 @@
 """Whole runs of fake services and a fake main job, in a launcher process that gets real signals."""
 
+import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from agentevolver.errors import LaunchError
 from agentevolver.launcher.records import RunRegistry
+from agentevolver.launcher.stack import logview_service
 from agentevolver.utils.processes import ProcessId, identify
 from tests.agentevolver.launcher.fakes import Launch, job, service, until
+from tests.agentevolver.view.runs import make_run
 
 pytestmark = pytest.mark.service
 
@@ -72,6 +77,74 @@ def test_a_service_that_is_not_needed_may_die(fault: str, tmp_path: Path, launch
     until(lambda: "the run goes on without logview" in one.said)
     done.touch()
     assert one.wait() == 0
+    assert left_nothing(one)
+
+
+STAYS = """
+import os, pathlib, sys, time
+out = pathlib.Path(sys.argv[1])
+told = [os.getpid(), *map(os.environ.get, ("AGENTEVOLVER_RUN_ID", "HIDDEN_KEY")), os.getsid(0) == os.getpid()]
+out.write_text(" ".join(map(str, told)))
+while not out.with_suffix(".end").exists(): time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [("pass", 0), ("import sys; sys.exit(3)", 3)])
+def test_a_page_stays_when_the_run_ends_by_itself_and_is_none_of_its_processes(
+    code: str, exit_code: int, tmp_path: Path, launch: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIDDEN_KEY", "sk-1")
+    out = tmp_path / "stays"
+    afterwards = (sys.executable, "-c", STAYS, str(out))
+    page = service(tmp_path, "logview", needed=False, afterwards=afterwards, withheld=("HIDDEN_KEY",))
+    one = launch(page, job=job(tmp_path, code))
+    try:
+        assert one.wait() == exit_code
+        until(lambda: out.exists() and out.read_text().endswith("True"))
+        pid, run_id, key, _ = out.read_text().split()
+        assert (run_id, key) == ("None", "None") and f"pid {pid}" in one.said
+        assert left_nothing(one) and Path(f"/proc/{pid}").exists()
+    finally:
+        out.with_suffix(".end").touch()
+
+
+def answers(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(url, trust_env=False).is_success
+    return False
+
+
+def test_the_page_of_a_run_is_found_on_its_port_again(tmp_path: Path, launch: Launcher) -> None:
+    page = logview_service(make_run(tmp_path / "pocket" / "demo", steps=1), logs=tmp_path / "logs", env={})
+    url = page.health_urls[0].replace("healthz", "api/state")
+    one = launch(page, job=job(tmp_path, f"import urllib.request as r; r.urlopen({url!r}).read()"))
+    pid = 0
+    try:
+        assert one.wait(90) == 0, one.said
+        found = re.search(r"the page of this run, at http://\S+ stays, .* \(pid (\d+)\)", one.said)
+        assert found, one.said
+        pid = int(found[1])
+        until(lambda: answers(url), 60)
+        assert left_nothing(one)
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+
+
+def test_a_page_goes_with_a_run_that_is_stopped(tmp_path: Path, launch: Launcher) -> None:
+    out = tmp_path / "stays"
+    page = service(tmp_path, "logview", needed=False, afterwards=(sys.executable, "-c", STAYS, str(out)))
+    one = launch(page, job=job(tmp_path, FOREVER))
+    until(lambda: "running -c" in one.said)
+    one.signal(signal.SIGINT)
+    assert one.wait() == 130
+    assert left_nothing(one) and not out.exists() and "stays" not in one.said
+
+
+def test_a_page_that_cannot_stay_changes_nothing(tmp_path: Path, launch: Launcher) -> None:
+    page = service(tmp_path, "logview", needed=False, afterwards=(str(tmp_path / "missing"),))
+    one = launch(page, job=job(tmp_path, "pass"))
+    assert one.wait() == 0 and "logview does not stay: " in one.said
     assert left_nothing(one)
 
 

@@ -15,8 +15,10 @@ from agentevolver.utils.files import read_jsonl, write_jsonl
 RECORD = {"text": "the same words over and over, " * 40}
 
 
-def kept(plain_steps=None, folder_gb=None):
-    return RetentionSettings(plain_steps=plain_steps, folder_gb=folder_gb, log_mb=None, log_files=None)
+def kept(plain_steps=None, folder_gb=None, samples_gb=None):
+    return RetentionSettings(
+        plain_steps=plain_steps, folder_gb=folder_gb, samples_gb=samples_gb, log_mb=None, log_files=None
+    )
 
 
 def write(folder, step, name="step_{}.jsonl"):
@@ -51,6 +53,21 @@ def test_the_oldest_are_dropped_where_the_folder_grows_too_large_and_the_newest_
     assert names(tmp_path) == ["step_6.jsonl", "step_7.jsonl", "step_8.jsonl"]
     StepFolder(tmp_path, kept(folder_gb=1e-9)).tidy(8)
     assert names(tmp_path) == ["step_8.jsonl"], "even where it is too large by itself"
+
+
+@pytest.mark.parametrize(
+    ("folder_gb", "samples_gb", "left"), [(None, 2.5, 2), (4.5, 2.5, 2), (1.5, 2.5, 1), (4.5, None, 4)]
+)
+def test_samples_have_a_bound_of_their_own(folder_gb, samples_gb, left, tmp_path):
+    size = write(tmp_path / "other", 0).stat().st_size / 1e9
+    bounds = {"folder_gb": folder_gb and folder_gb * size, "samples_gb": samples_gb and samples_gb * size}
+    kept_here = {name: StepFolder(tmp_path / name, kept(**bounds)) for name in ("samples", "trajectories")}
+    for step in range(1, 7):
+        for name, folder in kept_here.items():
+            write(tmp_path / name, step)
+            folder.tidy(step)
+    assert len(names(tmp_path / "samples")) == left
+    assert len(names(tmp_path / "trajectories")) == (6 if folder_gb is None else int(folder_gb))
 
 
 def test_by_default_a_hundred_thousand_steps_stay_below_the_limit():

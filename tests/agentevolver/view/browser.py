@@ -10,17 +10,28 @@ import json
 import os
 import re
 import shutil
+import socket
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import uvicorn
+
+from agentevolver.view.app import create_app, page_access
+from agentevolver.view.experiment import Experiment
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 START_S = 60.0
 WAIT_S = 30.0
+READY = (
+    "!document.querySelector('#main').innerText.startsWith('Loading') && "
+    "document.querySelector('#main').children.length > 0"
+)
 
 
 def find_browser() -> str | None:
@@ -158,3 +169,28 @@ async def _port(process: asyncio.subprocess.Process) -> int:
         if match := re.search(rb"DevTools listening on ws://127\.0\.0\.1:(\d+)/", line):
             return int(match[1])
     raise AssertionError(f"the browser ended with {await process.wait()}")
+
+
+@contextmanager
+def serving(*runs: Path) -> Iterator[str]:
+    """The page of some runs in a thread, and its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        app = create_app([Experiment(run) for run in runs], page_access("127.0.0.1"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join()
+
+
+async def show(page: Page, view: str) -> str:
+    """Go to a view and wait for it; returns its text."""
+    await page.go(f"#/{view}")
+    # The old view is gone once the frame has taken note of the new one.
+    await asyncio.sleep(0.1)
+    await page.until(READY)
+    return await page.text()

@@ -15,7 +15,7 @@ from agentevolver.embeddings import HashingEncoder
 from agentevolver.llm.store import Ledger, Usage
 from agentevolver.monitor.log import Status
 from agentevolver.types import Attribution, LabelStatus, Outcome, Step, StopReason, Task, Trajectory
-from agentevolver.utils.files import write_jsonl
+from agentevolver.utils.files import write_json, write_jsonl
 from experience_manager.experience import Category, Experience
 from experience_manager.guide import Guidance, inject
 from experience_manager.pool import Pool
@@ -135,7 +135,11 @@ def make_record(task: Task, group: str, rollout: int) -> dict[str, Any]:
             LabelStatus.LABELLED, (success, success), analyses, calls=1, seconds=0.2
         ).to_dict()
         sign = 1.0 if success else -1.0
-        record["credit"] = {"advantages": [0.5 * sign, 1.25 * sign], "step_rewards": [0.25 * sign, 1.0 * sign]}
+        record["credit"] = {
+            "advantages": [0.5 * sign, 1.25 * sign],
+            "step_rewards": [-0.75 * sign, 1.25 * sign],
+            "parts": {"outcome": [0.0, sign], "label": [-0.75 * sign, 0.25 * sign], "later": [1.25 * sign, 0.0]},
+        }
     if (given := injection.use().to_dict()["guidance"]) is not None:
         record["guidance"] = given
     return record
@@ -293,6 +297,25 @@ def make_rounds(folder: Path) -> Path:
     stopped = {"round": 2, "why": f"it fell {HOSTILE}"}
     content = {"schema": 1, "state": "stopped", "stopped": stopped, "best": best, "rounds": rounds}
     (folder / "coevolve.json").write_text(json.dumps(content))
+    return folder
+
+
+def make_loop(folder: Path) -> Path:
+    """Write a checkpoint of the closed loop and its rounds into the folder of a run; returns it."""
+    example = {"task_id": "note_del.k0.3", "seed": "k0", "query": HOSTILE, "action": f"note.del x {HOSTILE}"}
+    example |= {"observation": "there is no note x", "words": f"no such note {HOSTILE}"}
+    seen = [{"step": step, "tool": "note.del", "kind": "wrong_argument", "example": example} for step in (2, 3)]
+    state = {"signals": {"note_del.k0.3": [1.0, [1.0, 0.25]]}, "window": seen, "joined": []}
+    for step in (2, 10):
+        write_json(folder / "checkpoints" / f"global_step_{step}" / "closed_loop.json", {"pocket": state})
+    told = {"name": f"note.del · {HOSTILE}", "count": 4, "seeds": ["k0"], "examples": [example]}
+    rounds = [
+        {"step": 2, "turn": 1, "number": 1, "weaknesses": [told], "focus": [], "failed": False},
+        {"step": 4, "turn": 2, "number": 2, "weaknesses": [], "focus": [], "failed": True},
+    ]
+    write_json(folder / "tasks" / "rounds" / "rounds.json", {"schema": 1, "rounds": rounds})
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"env_service": {"env_type": "pocket"}}))
     return folder
 
 

@@ -1,30 +1,30 @@
 """The page in a real browser. Skipped where there is none: `apt-get install chromium-headless-shell`, or name one in
 VIEW_BROWSER."""
 
-import asyncio
-import socket
-import threading
-import time
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import uvicorn
 
 from agentevolver.utils.files import write_jsonl
-from agentevolver.view.app import create_app, page_access
-from agentevolver.view.experiment import Experiment
 from experience_manager.store import Store
-from tests.agentevolver.view.browser import Page, browser, find_browser
-from tests.agentevolver.view.runs import HOSTILE, make_records, make_rounds, make_run, proposal_record, write_metrics
+from tests.agentevolver.view.axe import axe_script, violations
+from tests.agentevolver.view.browser import Page, browser, find_browser, serving, show
+from tests.agentevolver.view.runs import (
+    HOSTILE,
+    make_loop,
+    make_records,
+    make_rounds,
+    make_run,
+    proposal_record,
+    sample_of,
+    write_metrics,
+)
 
 BROWSER = find_browser()
 VIEWS = ("curves", "trajectories", "trajectory/training/3/1", "tasks", "experience", "cost", "system", "run")
-READY = (
-    "!document.querySelector('#main').innerText.startsWith('Loading') && "
-    "document.querySelector('#main').children.length > 0"
-)
 pytestmark = [
     pytest.mark.service,
     pytest.mark.skipif(
@@ -40,40 +40,26 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address(run: Path) -> Iterator[str]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(
-            uvicorn.Config(create_app(Experiment(run), page_access("127.0.0.1")), log_level="error")
-        )
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join()
+    with serving(run) as address:
+        yield address
 
 
 @pytest_asyncio.fixture
-async def page(address: str) -> AsyncIterator[Page]:
+async def page() -> AsyncIterator[Page]:
     assert BROWSER is not None
     async with browser(BROWSER) as page:
         yield page
-
-
-async def show(page: Page, view: str) -> str:
-    await page.go(f"#/{view}")
-    # The old view is gone once the frame has taken note of the new one.
-    await asyncio.sleep(0.1)
-    await page.until(READY)
-    return await page.text()
 
 
 async def test_every_view_shows_the_run_and_asks_nobody_else(page: Page, address: str) -> None:
     await page.open(address)
     await page.until("document.querySelectorAll('.chart svg').length > 3")
     said = {view: await show(page, view) for view in VIEWS}
-    assert "pocket/demo" in said["curves"] and "step 3 of 3" in said["curves"] and "Validation reward" in said["curves"]
+    assert (
+        "pocket/demo" in said["curves"]
+        and "training step 3 of 3" in said["curves"]
+        and "Validation reward" in said["curves"]
+    )
     assert "guided, stripped" in said["trajectories"] and "did not happen" in said["trajectories"]
     one = said["trajectory/training/3/1"]
     for text in (
@@ -85,6 +71,11 @@ async def test_every_view_shows_the_run_and_asks_nobody_else(page: Page, address
         "Judge: it closed",
     ):
         assert text in one
+    await show(page, "trajectory/training/3/1")
+    assert await page.run("[...document.querySelectorAll('.sum')].map((sum) => sum.textContent)") == [
+        "0.000 outcome \u22120.750 label +1.250 what comes after = +0.500 advantage",
+        "+1.000 outcome +0.250 label 0.000 what comes after = +1.250 advantage",
+    ]
     assert (
         "solution ran through" in said["tasks"]
         and "dropped: judge" in said["tasks"]
@@ -151,15 +142,26 @@ async def test_validations_of_several_splits_with_and_without_guidance_are_told_
     )
     await page.open(f"{address}#/curves")
     await page.until("document.querySelector('[aria-label=\"Validation reward\"] .legend')")
-    legend = "[...document.querySelectorAll('[aria-label=\"Validation reward\"] .legend li')]"
-    names = await page.run(f"{legend}.map((item) => item.firstChild.nextSibling.textContent)")
-    assert set(names) == {
-        f"{split} {what}@4{guided}"
-        for what in ("avg", "best")
-        for guided in ("", ", guided")
-        for split in ("dev", "test")
-    }
-    assert len(names) == len(set(names))
+    legend = "[...document.querySelectorAll('[aria-label=\"Validation reward\"] .legend button span')]"
+    means = {f"{split} avg@4{guided}" for guided in ("", ", guided") for split in ("dev", "test")}
+    assert set(await page.run(f"{legend}.map((item) => item.textContent)")) == means
+    await page.run("document.querySelector('[aria-label=\"Validation reward\"] input').click()")
+    await page.until(f"{legend}.length === 8")
+    names = await page.run(f"{legend}.map((item) => item.textContent)")
+    assert set(names) == means | {name.replace("avg", "best") for name in means}
+    # A line that is taken away stays away, and so does what was chosen, with the address alone.
+    await page.run(f"{legend}.find((item) => item.textContent === 'dev avg@4').parentElement.click()")
+    lines = "document.querySelectorAll('[aria-label=\"Validation reward\"] svg path').length"
+    assert await page.run(lines) == 7
+    await page.run("document.querySelector('[name=metric]').value = 'llm/spent_tokens'")
+    await page.run("document.querySelector('[name=metric]').form.requestSubmit()")
+    await page.until("document.querySelector('[aria-label=\"llm/spent_tokens\"] svg')")
+    await page.call("Page.reload")
+    await page.until("document.querySelector('[aria-label=\"llm/spent_tokens\"] svg')")
+    assert await page.run(lines) == 7
+    await show(page, "tasks")
+    await page.run("document.querySelector('#nav a').click()")
+    await page.until("document.querySelector('[aria-label=\"llm/spent_tokens\"] svg')")
     await show(page, "cost")
     ticks = await page.run(
         "[...document.querySelectorAll('[aria-label=\"Tokens spent\"] svg text')].map((text) => text.textContent)"
@@ -184,7 +186,7 @@ async def test_the_keyboard_is_enough(page: Page, address: str) -> None:
     await show(page, "curves")
     await page.run("document.querySelector('.chart svg').focus()")
     await page.press("ArrowRight")
-    await page.until("document.querySelector('.legend').textContent.includes('step 0')")
+    await page.until("document.querySelector('.legend').textContent.includes('training step 0')")
 
 
 async def test_filters_are_in_the_address(page: Page, address: str) -> None:
@@ -222,7 +224,7 @@ async def test_an_experience_is_pinned_edited_and_deleted(page: Page, address: s
 async def test_what_is_empty_or_wrong_is_said(page: Page, address: str, run: Path) -> None:
     (run / "metrics.jsonl").unlink()
     await page.open(address)
-    await page.until("document.body.innerText.includes('No step is recorded yet.')")
+    await page.until("document.body.innerText.includes('No training step is recorded yet.')")
     assert "There is no such view." in await show(page, "nothing")
     assert "there are no rollouts of step 99" in await show(page, "trajectory/training/99/0")
     assert "No rollout fits." in await show(page, "trajectories?text=nobody-wrote-this")
@@ -268,3 +270,141 @@ async def test_a_long_pool_is_shown_by_pages_in_any_window(page: Page, address: 
     await page.until("document.querySelectorAll('.card').length === 70")
     (run / "coevolve.json").write_text('{"rounds": [')
     await page.until("document.body.innerText.includes('coevolve.json cannot be read')")
+
+
+async def test_while_the_pool_fills_no_training_step_is_told(page: Page, address: str, run: Path) -> None:
+    status = "document.querySelector('#status').textContent"
+    for facts, said in (
+        ({"phase": "filling the pool", "step": 0}, "last: filling the pool"),
+        ({"phase": "x", "step": 4}, "training step 4"),
+    ):
+        (run / "status.json").write_text(json.dumps({**facts, "time": 1.0}))
+        (run / "launches" / "261121-000000-abcd.json").write_text('{"run_id": "x", "started_at": "2026"}')
+        await page.open(f"{address}?{facts['phase'][0]}#/run")
+        await page.until(f"{status}.includes({said!r})")
+        assert "undefined" not in await page.run(status) and "step 0" not in await page.run(status)
+
+
+async def test_text_is_as_large_on_a_phone_and_the_funnel_is_whole(page: Page, address: str) -> None:
+    await page.open(f"{address}#/curves", width=390)
+    await page.until("document.querySelectorAll('.chart svg').length > 2")
+    height = "document.querySelector('.chart svg text').getBoundingClientRect().height"
+    await page.until(f"{height} > 11")
+    assert await page.run(
+        "[...document.querySelectorAll('.chart svg')].every((s) => s.getBoundingClientRect().right <= 390)"
+    )
+    await show(page, "tasks")
+    assert await page.run(
+        "[...document.querySelectorAll('.funnel *')].every((e) => e.getBoundingClientRect().right <= 390)"
+    )
+
+
+async def test_experience_that_was_injected_is_said_once(page: Page, address: str) -> None:
+    await page.open(f"{address}#/trajectory/training/3/1")
+    await page.until("document.querySelector('.guidance')")
+    assert (await page.text()).count("Read the doc of note.del first.") == 1
+
+
+# What a link downloads, kept instead of clicked.
+CAUGHT = """window.caught = []; URL.createObjectURL = (blob) => (window.blob = blob, 'blob:x');
+HTMLAnchorElement.prototype.click = function () {
+    if (this.download) window.caught.push([this.download, window.blob]);
+}; 1"""
+
+
+async def test_tables_and_figures_are_exported(page: Page, address: str) -> None:
+    await page.open(f"{address}#/curves")
+    await page.until("document.querySelector('[aria-label=\"Validation reward\"] .export')")
+    await page.run(CAUGHT)
+    buttons = "document.querySelectorAll('[aria-label=\"Validation reward\"] .export button')"
+    for number in range(3):
+        await page.run(f"{buttons}[{number}].click()")
+        await page.until(f"caught.length === {number + 1}")
+    assert await page.run("caught.map(([name]) => name)") == [
+        f"pocket-demo-validation-reward.{kind}" for kind in ("csv", "jsonl", "png")
+    ]
+    csv = await page.run("caught[0][1].text()")
+    assert csv.splitlines() == ["series,training_step,value", "pocket avg@4,0,0.4", "pocket avg@4,2,0.42"]
+    lines = [json.loads(line) for line in (await page.run("caught[1][1].text()")).splitlines()]
+    assert lines[1] == {"series": "pocket avg@4", "training_step": 2, "value": 0.42}
+    assert await page.run("caught[2][1].slice(1, 4).text()") == "PNG" and await page.run("caught[2][1].size") > 5000
+    await show(page, "trajectories?step=3")
+    await page.run("document.querySelector('.with-export .export button').click()")
+    await page.until("caught.length === 4")
+    rows = (await page.run("caught[3][1].text()")).splitlines()
+    assert rows[0].startswith("training step,task,outcome") and rows[2].startswith("3,note_del.k0.3,1")
+    assert len(rows) == 9
+
+
+async def test_runs_are_compared(page: Page, run: Path) -> None:
+    other = make_run(run.parent / "other", steps=5)
+    (other / "config.yaml").write_text("trainer: {dump_samples: true, save_freq: 3}\ndata: {seed: 2}\n")
+    (run / "config.yaml").write_text("trainer: {dump_samples: true, save_freq: 9}\ndata: {seed: 1}\n")
+    records = list(make_records(3, 2))
+    records[0]["steps"][1]["action"] = "leave"
+    write_jsonl(other / "trajectories" / "step_3.jsonl", records)
+    with serving(run, other) as address:
+        await page.open(f"{address}#/compare")
+        await page.until("document.querySelectorAll('.chart svg').length > 2")
+        said = await page.text()
+        for text in ("pocket/demo", "pocket/other", "data.seed", "1 keys that only say how long", "note_del"):
+            assert text in said, text
+        lines = "document.querySelectorAll('[aria-label^=Validation] svg path').length"
+        assert await page.run(lines) == 2
+        await page.run("document.querySelectorAll('.which input')[1].click()")
+        await page.until(f"{lines} === 1 && location.hash.includes('without=pocket%2Fother')")
+        await page.call("Page.reload")
+        await page.until(f"{lines} === 1")
+        await show(page, "task?id=note_del.k0.3")
+        assert "2 of 3" in await page.text()
+        boxes = "[...document.querySelectorAll('input[name=mark]')]"
+        for number in (0, 4):
+            await page.run(f"{boxes}[{number}].click()")
+        await page.run(
+            "[...document.querySelectorAll('a.button')].find((a) => a.textContent.includes('side by side')).click()"
+        )
+        await page.until("document.querySelector('.first-difference')")
+        assert "They first differ at turn 1: what the policy says." in await page.text()
+        assert "leave" in await page.run("document.querySelector('.first-difference').innerText")
+        await page.run(
+            "const s = document.querySelector('.run select'); s.value = 'pocket/other'; "
+            "s.dispatchEvent(new Event('change', { bubbles: true }))"
+        )
+        await page.until("document.querySelector('#name').textContent === 'pocket/other'")
+        assert page.problems == []
+
+
+async def test_axe_reports_nothing_of_the_views_with_most_to_report(
+    page: Page, address: str, cache: pytest.Cache
+) -> None:
+    script = axe_script(cache.mkdir("axe"))
+    await page.open(address, width=390)
+    for view in ("trajectories", "trajectory/training/3/1"):
+        await show(page, view)
+        assert await violations(page, script) == [], view
+
+
+async def test_chains_of_a_gateway_and_weaknesses_of_the_loop_have_their_place(
+    page: Page, address: str, run: Path
+) -> None:
+    make_loop(run)
+    records = list(make_records(3, 1))
+    records[0]["gateway"] = {"chains": 2, "calls": 5, "ignored": {"seed": 3}, "refused": {}, "differences": [HOSTILE]}
+    write_jsonl(run / "trajectories" / "step_3.jsonl", records)
+    rows = [sample_of(records[0]), sample_of(records[0]) | {"key": f"{records[0]['trajectory_id']}_1"}]
+    write_jsonl(run / "samples" / "step_3.jsonl", rows)
+    await page.open(f"{address}#/trajectory/training/3/0")
+    await page.until("document.querySelectorAll('.tokens').length === 2")
+    said = await page.text()
+    for text in (
+        "chains of calls",
+        "seed \u00d7 3",
+        "became 2 training samples, one a chain of calls",
+        "Why chains began anew",
+    ):
+        assert text in said, text
+    said = await show(page, "tasks")
+    for text in ("Weaknesses: pocket", "1 forgotten", "wrong_argument", "brought nothing", f"no such note {HOSTILE}"):
+        assert text in said, text
+    assert await page.run("document.images.length + document.querySelectorAll('main script').length") == 0
+    assert "Gateway" not in await show(page, "trajectory/training/3/1")

@@ -9,7 +9,7 @@ import pytest
 
 from agentevolver.builtin import seed as offline
 from agentevolver.utils.files import write_jsonl
-from agentevolver.view.experiment import Experiment, NotAnExperiment, NotThere, Unreadable
+from agentevolver.view.experiment import MOST_RUNS, Experiment, NotAnExperiment, NotThere, Unreadable, experiments_in
 from agentevolver.view.metrics import usage
 from agentevolver.view.samples import Samples
 from agentevolver.view.system import TAIL_BYTES, Logs, System
@@ -36,8 +36,18 @@ def test_a_folder_that_is_no_run_is_refused_with_what_to_give(run: Path, tmp_pat
         Experiment(tmp_path / "missing")
     with pytest.raises(NotAnExperiment, match=r"has no config\.yaml; give the folder of a run"):
         Experiment(tmp_path)
-    with pytest.raises(NotAnExperiment, match=r"below it there is .*pocket/demo"):
-        Experiment(run.parents[1])
+
+
+def test_a_folder_of_runs_stands_for_all_of_them_and_rounds_are_none(run: Path, tmp_path: Path) -> None:
+    other = bare(run.parent / "other")
+    bare(run / "proposer")
+    assert experiments_in(run.parents[1]) == experiments_in(run.parent) == [run, other.folder]
+    assert experiments_in(run) == [run]
+    assert experiments_in(tmp_path / "missing") == [tmp_path / "missing"]
+    for i in range(MOST_RUNS):
+        bare(run.parent / f"r{i}")
+    with pytest.raises(NotAnExperiment, match=f"holds {MOST_RUNS + 2} runs, {MOST_RUNS} can be shown"):
+        experiments_in(run.parent)
 
 
 def test_the_state_names_run_and_phase_and_how_it_ended(run: Path) -> None:

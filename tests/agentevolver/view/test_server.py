@@ -30,7 +30,7 @@ def serving(*arguments: str, **env: str) -> Iterator[tuple[subprocess.Popen[str]
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            found = re.search(r"watch \S+ at (http://\S+)", line)
+            found = re.search(r"watch .+ at (http://\S+)", line)
             assert found, line + process.stderr.read()
             address = found[1]
             wait_for(address.partition("?")[0] + "healthz")
@@ -109,3 +109,15 @@ def test_what_is_no_run_and_a_port_that_is_taken_are_one_line(run: Path, tmp_pat
         port = address.rstrip("/").rpartition(":")[2]
         done = subprocess.run([*LAUNCHER, "--view", str(run), "--port", port], capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 1 and f"port {port} is taken" in done.stderr
+
+
+def test_it_leaves_when_nobody_has_looked_for_long(run: Path) -> None:
+    command = [sys.executable, "-m", "agentevolver.view", str(run), f"--port={free_port()}", "--idle-minutes=0.05"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=START_S)
+    assert done.returncode == 0 and "nobody has looked for 0.05 minutes" in done.stderr
+
+
+def test_a_folder_of_runs_opens_all_of_them(run: Path) -> None:
+    make_run(run.parent / "other", steps=1)
+    with serving(str(run.parent)) as (_, address), httpx.Client(base_url=address, trust_env=False) as client:
+        assert [one["name"] for one in client.get("/api/runs").json()] == ["pocket/demo", "pocket/other"]

@@ -33,7 +33,7 @@ function content({ exists, roles, budget }, feed) {
     ["calls", number(sum("calls"))],
     ["tokens", number(tokens), budget.max_tokens && `of ${number(budget.max_tokens)}: ${percent(tokens / budget.max_tokens)}`],
     ["cost", priced ? number(cost) : "no prices are set", budget.max_cost && `of ${number(budget.max_cost)}`],
-  ]), table([
+  ]), table("cost by role", [
     { name: "role", cell: (r) => r.role },
     { name: "calls", class: "num", cell: (r) => number(r.calls) },
     { name: "prompt tokens", class: "num", cell: (r) => number(r.prompt_tokens) },

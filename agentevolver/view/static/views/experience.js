@@ -1,13 +1,15 @@
 import { MetricsFeed, get, send } from "../api.js";
 import { chart } from "../chart.js";
 import { h, select, state, failure, number, signed, percent, clock } from "../dom.js";
+import { keep } from "../place.js";
 
 export const title = "Experience";
 const SORTS = [["newest", "last change"], ["uses", "uses"], ["utility", "success when used"], ["lift", "lift over unguided"], ["paired", "paired utility"], ["support", "times distilled"]];
 const KINDS = [["", "any"], ["success", "from successes"], ["failure", "from failures"], ["comparative", "from comparisons"], ["manual", "written by hand"], ["pinned", "pinned"]];
 
 export async function open({ query }) {
-  const wanted = { workspace: "", text: query.get("text") ?? "", by_meaning: false, category: "", sort: "newest" };
+  const given = (key, usual = "") => query.get(key) ?? usual;
+  const wanted = { workspace: given("workspace"), text: given("text"), by_meaning: query.has("by_meaning"), category: given("category"), sort: given("sort", "newest") };
   const feed = new MetricsFeed(["exp_manager/*"]);
   const element = h("div", {}, h("h2", {}, "Experience pool")), list = h("div", { class: "cards" }), curves = h("div");
   let found = null, offset = 0;
@@ -43,15 +45,16 @@ export async function open({ query }) {
     const data = new FormData(form);
     for (const key of ["workspace", "text", "category", "sort"]) if (data.has(key)) wanted[key] = data.get(key);
     wanted.by_meaning = data.has("by_meaning");
+    keep({ ...wanted, sort: wanted.sort === "newest" ? "" : wanted.sort, by_meaning: wanted.by_meaning && "1" });
     again(false);
   };
   await Promise.all([load(false), feed.update()]);
   const spaces = Object.entries(found.workspaces ?? {});
   const form = h("form", { class: "filters", role: "search", onsubmit: change, onchange: change, hidden: !found.exists },
     h("label", {}, h("span", {}, "contains"), h("input", { type: "search", name: "text", value: wanted.text })),
-    h("label", { class: "check" }, h("input", { type: "checkbox", name: "by_meaning" }), "by meaning"),
-    select("category", "kind", KINDS, ""),
-    select("sort", "most first", SORTS, "newest"),
+    h("label", { class: "check" }, h("input", { type: "checkbox", name: "by_meaning", checked: wanted.by_meaning }), "by meaning"),
+    select("category", "kind", KINDS, wanted.category),
+    select("sort", "most first", SORTS, wanted.sort),
     spaces.length > 1 && select("workspace", "workspace", spaces.map(([name, count]) => [name, `${name} (${count})`]), found.workspace),
     h("button", {}, "Search"));
   element.append(curves, form, list);
@@ -72,7 +75,7 @@ export async function open({ query }) {
 }
 
 function charts(feed) {
-  const sets = [["Experiences in the pool", ["exp_manager/pool_size"]], ["Guided rollouts of a step", ["exp_manager/guided_rollouts"]]];
+  const sets = [["Experiences in the pool", ["exp_manager/pool_size"]], ["Guided rollouts of a training step", ["exp_manager/guided_rollouts"]]];
   const shown = sets.filter(([, names]) => names.some((name) => feed.points(name).length));
   return shown.length ? [h("div", { class: "charts" }, shown.map(([text, names]) =>
     chart(names.map((name) => ({ name: name.split("/").at(-1).replace("_", " "), points: feed.points(name) })), { title: text, low: 0 }))), h("h2", {}, "Experiences")] : [];
@@ -122,7 +125,7 @@ function card(row, workspace) {
   } }, "Edit");
   element.append(h("div", {},
     h("p", { class: "when wrap" }, row.when_to_use),
-    h("p", { class: "wrap" }, row.content),
+    row.content !== row.when_to_use && h("p", { class: "wrap" }, row.content),
     row.variants.length > 0 && h("details", {}, h("summary", {}, `${row.variants.length} other wording${row.variants.length > 1 ? "s" : ""}`),
       h("ul", {}, row.variants.map((v) => h("li", { class: "wrap small" }, `${v.when_to_use} → ${v.content} (${v.support})`)))),
     problem,
@@ -138,7 +141,7 @@ function card(row, workspace) {
         title: "guided less unguided half of its groups, shrunk towards 0",
       }, `utility ${signed(row.paired_utility, 2)} of ${number(row.paired)} ${row.paired === 1 ? "group" : "groups"}`),
       h("span", {}, `distilled ${number(row.support)} ${row.support === 1 ? "time" : "times"}`),
-      row.step !== null && h("span", {}, `since step ${row.step}`),
+      row.step !== null && h("span", {}, `since training step ${row.step}`),
       h("span", { title: row.id }, clock(row.modified)),
       h("span", { class: "spacer" }), pin, edit, remove)));
   return element;

@@ -1,6 +1,7 @@
 import { get } from "../api.js";
 import { chart } from "../chart.js";
 import { h, facts, table, select, state, failure, number, percent, duration } from "../dom.js";
+import { keep } from "../place.js";
 
 export const title = "Rounds";
 const PAGE = 50;
@@ -55,7 +56,7 @@ function charts(rounds) {
   const of = (key, name) => ({ name, dots: true, points: rounds.filter((r) => r.pool[key] !== null && r.pool[key] !== undefined).map((r) => [r.round, r.pool[key]]) });
   const share = { xName: "round", low: 0, high: 1 }, count = { xName: "round", low: 0 };
   return [
-    chart(rewards, { title: "Proposer's reward", note: "steps of all rounds", empty: "No step of a proposer is recorded." }),
+    chart(rewards, { title: "Proposer's reward", note: "training steps of all rounds", empty: "No step of a proposer is recorded." }),
     chart(success, { ...share, title: "Executor's success", note: "bars: one standard error", empty: "No round is evaluated yet." }),
     chart([of("difficulty", "kept"), of("difficulty_measured", "measured")], { ...count, title: "Difficulty of proposals", note: "operands, or the seed's level" }),
     chart([of("calls", "kept"), of("calls_measured", "measured")], { ...count, title: "Tool calls for proposals", note: "of an episode of the executor" }),
@@ -65,7 +66,7 @@ function charts(rounds) {
 }
 
 function each(rounds) {
-  return table([
+  return table("each round", [
     { name: "round", class: "num", cell: (r) => (r.round ? r.round : "base") },
     { name: "kept", class: "num", cell: (r) => (r.pool.labelled ? `${number(r.pool.kept)} of ${number(r.pool.labelled)}` : "–") },
     { name: "dropped", class: "text small", cell: (r) => (r.pool.dropped ?? []).map(([reason, n]) => `${number(n)} ${reason}`).join(", ") || "–" },
@@ -109,6 +110,7 @@ function browser(pools, query) {
     event.preventDefault();
     const data = new FormData(event.currentTarget);
     Object.assign(wanted, { round: data.get("round"), fate: data.get("fate"), reason: data.get("reason") });
+    keep(wanted);
     load(false);
   };
   const form = (now) => {

@@ -33,7 +33,7 @@ export async function open({ query }) {
 
 function launches(found) {
   const when = (text) => (text ? new Date(text).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "–");
-  return table([
+  return table("launches", [
     { name: "started", cell: (l) => when(l.started_at) },
     { name: "ended", cell: (l) => when(l.ended_at) },
     { name: "exit code", class: "num", cell: (l) => l.exit_code ?? "–" },

@@ -1,18 +1,19 @@
 import { MetricsFeed, get } from "../api.js";
 import { chart } from "../chart.js";
 import { h, facts, table, select, state, failure, number, percent } from "../dom.js";
+import { keep } from "../place.js";
 
 export const title = "Tasks";
 const SAID = { explored: "explored trajectories", proposed: "proposed", parsed: "could be read", verified: "new when proposed", executed: "solution ran through", passed: "judge accepted", deduplicated: "still new", kept: "kept as tasks" };
-const METRICS = ["task/*", "curriculum/*", "grader/*"];
+const METRICS = ["task/*", "curriculum/*", "grader/*", "closed_loop/*"];
 
 export async function open({ query }) {
   const feed = new MetricsFeed(METRICS);
   const element = h("div"), top = h("div"), list = h("div", {});
-  let overview = null;
+  let overview = null, loops = null;
   const look = async () => {
-    [overview] = await Promise.all([get("/api/tasks"), feed.update()]);
-    top.replaceChildren(...summary(overview, feed));
+    [overview, loops] = await Promise.all([get("/api/tasks"), get("/api/tasks/weaknesses"), feed.update()]);
+    top.replaceChildren(...summary(overview, feed), ...loops.map(loop));
   };
   await look();
   element.append(top, list);
@@ -48,12 +49,33 @@ function summary(overview, feed) {
   const curves = [
     ["Success by kind of task", /^task\/success\//, 1], ["Synthetic share of rollouts", /^task\/synthetic_share$/, 1],
     ["Curriculum: tasks known and resting", /^curriculum\/(known|resting)(\/|$)/], ["Curriculum: success over all groups", /^curriculum\/success(\/|$)/, 1], ["Agreement of graders", /^grader\//],
+    ["Closed loop: tasks by what is said of them", /^closed_loop\/(uncertain|forgotten|stuck|mastered)$/], ["Closed loop: success on tasks of its rounds", /^closed_loop\/(success_on_made|share_in_step)$/, 1],
   ].map(([title_, pattern, high]) => [title_, feed.names_like(pattern), high]).filter(([, names]) => names.length);
   if (curves.length) {
     out.push(h("h2", {}, "In training"), h("div", { class: "charts" }, curves.map(([text, names, high]) =>
       chart(names.map((name) => ({ name: name.split("/").slice(1).join("/"), points: feed.points(name) })), { title: text, low: 0, high }))));
   }
   return out;
+}
+
+/** What the closed loop found the policy weak in, and what each of its rounds was asked for. */
+function loop({ environment, step, signals, weaknesses, rounds }) {
+  const said = Object.entries(signals).filter(([, n]) => n > 0).map(([name, n]) => `${number(n)} ${name}`).join(", ");
+  const listed = (found) => found.map((one) => h("div", { class: "wrap" }, one.name, h("span", { class: "soft" }, one.count === null ? "" : ` × ${number(one.count)}`)));
+  return h("section", {}, h("h2", {}, `Weaknesses: ${environment}`),
+    step !== null && h("p", { class: "soft small" }, `At the checkpoint of training step ${step}${said && `: ${said} tasks`}. Those of forgotten and uncertain tasks count twice.`),
+    weaknesses.length > 0 && table(`weaknesses of ${environment}`, [
+      { name: "tool and kind", cell: (w) => w.name },
+      { name: "weight", class: "num", cell: (w) => number(w.count) },
+      { name: "worlds", class: "num", cell: (w) => number(w.worlds) },
+      { name: "latest of them", class: "text small", cell: (w) => w.examples.slice(0, 1).map((e) => [h("div", { class: "mono" }, e.action), h("div", { class: "soft" }, e.words || e.observation), h("a", { class: "inline", href: `#/task?${new URLSearchParams({ id: e.task_id })}` }, e.task_id)]) },
+    ], weaknesses),
+    rounds.length > 0 && [h("h3", { class: "below" }, "Rounds that were asked for"), table(`rounds of ${environment}`, [
+      { name: "round", class: "num", cell: (r) => number(r.number) },
+      { name: "training step", class: "num", cell: (r) => number(r.step) },
+      { name: "against", class: "text small", cell: (r) => listed(r.weaknesses) },
+      { name: "ended", cell: (r) => (r.failed ? h("span", { class: "tag warn" }, "brought nothing") : "") },
+    ], rounds.toReversed())]);
 }
 
 /** How many of each environment's, where there are several. */
@@ -68,8 +90,8 @@ function funnel(plan, stages) {
       h("div", { class: "panel" }, h("div", { class: "funnel" }, stages.map((stage, i) => {
         const count = plan.stages[stage], share = i > 1 && before ? percent(count / before) : "";
         before = count;
-        return [h("span", {}, SAID[stage] ?? stage), h("span", { class: "track" }, h("i", { style: { width: `${(100 * count) / (stage === "explored" ? Math.max(1, plan.explorations) : most)}%` } })),
-          h("span", { class: "num" }, stage === "explored" ? `${number(count)} of ${number(plan.explorations)}` : number(count)), h("span", { class: "num soft small" }, share)];
+        return h("div", { class: "stage" }, h("span", {}, SAID[stage] ?? stage), h("span", { class: "track" }, h("i", { style: { width: `${(100 * count) / (stage === "explored" ? Math.max(1, plan.explorations) : most)}%` } })),
+          h("span", { class: "num" }, stage === "explored" ? `${number(count)} of ${number(plan.explorations)}` : number(count)), h("span", { class: "num soft small" }, share));
       })), h("p", { class: "small soft" }, "The percentage is of the stage before.")),
       h("div", { class: "panel" }, h("h3", {}, "Dropped because"),
         plan.dropped.length ? h("table", {}, h("tbody", {}, plan.dropped.slice(0, 12).map(([reason, count]) => h("tr", {}, h("td", { class: "wrap" }, reason), h("td", { class: "num" }, number(count))))))
@@ -100,6 +122,7 @@ async function browser(plans, query) {
     event?.preventDefault();
     const data = new FormData(form);
     Object.assign(wanted, { plan: Number(data.get("plan") ?? wanted.plan), fate: data.get("fate"), text: data.get("text") });
+    keep({ plan: data.get("plan"), fate: wanted.fate, text: wanted.text });
     load(false);
   };
   const form = h("form", { class: "filters", role: "search", onsubmit: change, onchange: change },
@@ -118,7 +141,7 @@ function card(row, journal, run) {
     event.target.dataset.loaded = "1";
     try {
       const steps = await get("/api/tasks/exploration", { journal, run, index: row.index });
-      event.target.append(table([
+      event.target.append(table("exploration", [
         { name: "", class: "num", cell: (s) => s.i }, { name: "phase", class: "soft", cell: (s) => s.phase },
         { name: "action", class: "text mono", cell: (s) => s.action }, { name: "answer", class: "text mono soft", cell: (s) => s.observation },
       ], steps.map((s, i) => ({ ...s, i }))));

@@ -27,9 +27,9 @@ export async function open({ query }) {
   const content = () => {
     if (!rows.length && !found.next) return [found.any ? state("No rollout fits.", "Take a filter away.") : state(`There are no ${kind} rollouts yet.`)];
     return [
-      rows.length ? table(columns(kind, rows, found.environments.length > 1), rows, (r, i) => `${same(r, rows[i - 1]) ? "same" : ""} ${same(r, rows[i + 1]) ? "follows" : ""}`.trim()) : state("Nothing found so far."),
+      rows.length ? table(`${kind} rollouts`, columns(kind, rows, found.environments.length > 1), rows, (r, i) => `${same(r, rows[i - 1]) ? "same" : ""} ${same(r, rows[i + 1]) ? "follows" : ""}`.trim()) : state("Nothing found so far."),
       h("div", { class: "bar-buttons" },
-        h("span", { class: "soft small" }, `${number(rows.length)} shown, down to step ${found.searched}`),
+        h("span", { class: "soft small" }, `${number(rows.length)} shown, down to training step ${found.searched}`),
         found.next && h("button", { onclick: more }, rows.length ? "Show more" : "Search on")),
     ];
   };
@@ -60,7 +60,7 @@ function filters(kind, wanted, steps, environments) {
   };
   const form = h("form", { class: "filters", role: "search", onsubmit: go, onchange: go },
     select("kind", "from", [["training", "training"], ["validation", "validation"]], kind),
-    select("step", "step", [["", "all, newest first"], ...listed(steps, wanted.step)], wanted.step),
+    select("step", "training step", [["", "all, newest first"], ...listed(steps, wanted.step)], wanted.step),
     environments.length > 1 && select("environment", "environment", [["", "any"], ...environments.map((name) => [name, name])], wanted.environment),
     select("outcome", "outcome", [["", "any"], ["success", "success"], ["failure", "failure"], ["failed", "did not happen"]], wanted.outcome),
     select("origin", "task", [["", "any"], ["original", "original"], ["synthetic", "synthetic"]], wanted.origin),
@@ -88,15 +88,15 @@ function columns(kind, rows, several) {
     h("div", { class: "soft small" }, `rollout ${r.rollout}`, marks(r))];
   const short = (r) => h("div", { class: "small" }, link(r, `rollout ${r.rollout}`), marks(r));
   return [
-    { name: "step", class: "num", cell: (r, i) => (same(r, rows[i - 1]) ? "" : r.step) },
-    { name: "task", class: "text", cell: (r, i) => (same(r, rows[i - 1]) ? short(r) : head(r)) },
-    { name: "outcome", cell: outcome },
+    { name: "training step", class: "num", cell: (r, i) => (same(r, rows[i - 1]) ? "" : r.step), value: (r) => r.step },
+    { name: "task", class: "text", value: (r) => r.task_id, cell: (r, i) => (same(r, rows[i - 1]) ? short(r) : head(r)) },
+    { name: "outcome", cell: outcome, value: (r) => r.score },
     { name: "ended", class: "soft", cell: (r) => r.stop_reason.replace("_", " ") },
     rows.some((r) => r.label_status && r.label_status !== "off") && { name: "labels", cell: labels },
     rows.some((r) => r.advantages.length) && { name: "advantage, first → last", class: "num", cell: (r) => (r.advantages.length ? `${signed(r.advantages[0], 2)} → ${signed(r.advantages.at(-1), 2)}` : "–") },
-    { name: "steps", class: "num", cell: (r) => r.turns },
+    { name: "turns", class: "num", cell: (r) => r.turns },
     { name: "tokens", class: "num", cell: (r) => number(r.tokens) },
-    { name: "time", class: "num", cell: (r) => duration(r.seconds) },
+    { name: "time", class: "num", cell: (r) => duration(r.seconds), value: (r) => r.seconds },
   ].filter(Boolean);
 }
 
@@ -107,6 +107,6 @@ export function outcome(r) {
 
 export function labels(r) {
   if (!r.labels.length) return h("span", { class: "soft small" }, r.label_status && r.label_status !== "off" ? r.label_status : "–");
-  return h("span", { class: "labels", "aria-label": `${r.labels.filter(Boolean).length} of ${r.labels.length} steps good` },
+  return h("span", { class: "labels", "aria-label": `${r.labels.filter(Boolean).length} of ${r.labels.length} turns good`, role: "img" },
     r.labels.map((good) => h("span", { class: good ? "good" : "bad" }, good ? "G" : "B")));
 }

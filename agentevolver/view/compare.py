@@ -1,0 +1,39 @@
+"""Comparison of runs: names that tell them apart, and the keys in which their configurations differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from agentevolver.config.changes import decides, leaves
+from agentevolver.utils.secrets import masked_tree
+from agentevolver.view.experiment import Experiment
+
+VALUE_CHARS = 300
+
+
+def names_of(runs: Sequence[Experiment]) -> list[str]:
+    """Return a name for each run: project/experiment, and its whole path where two are called the same."""
+    counts = Counter(run.name for run in runs)
+    return [run.name if counts[run.name] == 1 else str(run.folder) for run in runs]
+
+
+def differences(runs: Sequence[Experiment]) -> list[dict[str, Any]]:
+    """Return the keys whose values are not the same in all runs, those that decide what is learned first.
+
+    Returns:
+        `{key, decides, values}` each: a text a run, None where the run has no such key. Secrets are masked.
+    """
+    trees = [dict(leaves(masked_tree(run.config()))) for run in runs]
+    rows = []
+    for key in dict.fromkeys(key for tree in trees for key in tree):
+        values = [_text(tree[key]) if key in tree else None for tree in trees]
+        if len(set(values)) > 1:
+            rows.append({"key": key, "decides": decides(key), "values": values})
+    return sorted(rows, key=lambda row: (not row["decides"], row["key"]))
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= VALUE_CHARS else f"{text[:VALUE_CHARS]} …"

@@ -1,0 +1,224 @@
+"""HTTP routes of one run: what each view of the page asks for.
+
+Handlers are plain functions, which run in threads: a large file keeps nobody else waiting.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Body, Query
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from agentevolver.utils.web.access import is_loopback
+from agentevolver.view.experience import ExperiencePool
+from agentevolver.view.experiment import BadRequest, Experiment, Forbidden, NotThere
+from agentevolver.view.metrics import Metrics, usage
+from agentevolver.view.ray import RAY_COOKIE, RayCluster
+from agentevolver.view.rounds import Rounds
+from agentevolver.view.samples import Samples
+from agentevolver.view.success import success_by
+from agentevolver.view.system import Logs, System
+from agentevolver.view.tasks import FATES, Tasks
+from agentevolver.view.trajectories import FOLDERS, Filter, Trajectories, cursor, explained_of
+from agentevolver.view.weaknesses import weaknesses
+
+OWNER_COOKIE = "view_owner"
+Number = Annotated[int, Query(ge=0)]
+Limit = Annotated[int, Query(ge=1, le=500)]
+
+
+class Json(Response):
+    """JSON by orjson; what is no number in JSON (NaN) becomes null."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+def run_router(experiment: Experiment, pool: ExperiencePool) -> APIRouter:
+    """Return the routes of one run, below `/api`."""
+    router = APIRouter(prefix="/api")
+    _run_routes(router, experiment)
+    _trajectory_routes(router, experiment)
+    _task_routes(router, experiment)
+    _round_routes(router, Rounds(experiment.folder))
+    _experience_routes(router, pool)
+    return router
+
+
+def _run_routes(router: APIRouter, experiment: Experiment) -> None:
+    metrics, logs, system = (
+        Metrics(experiment.folder / "metrics.jsonl"),
+        Logs(experiment.folder / "logs"),
+        System(experiment),
+    )
+    ray = RayCluster(experiment)
+
+    @router.get("/state")
+    def state() -> Response:
+        return Json(experiment.state() | {"versions": experiment.versions()})
+
+    @router.get("/metrics")
+    def read_metrics(
+        name: Annotated[list[str] | None, Query(max_length=400)] = None, generation: Number = 0, since: Number = 0
+    ) -> Response:
+        return Json(metrics.read(name or [], generation=generation, since=since))
+
+    @router.get("/metrics/names")
+    def metric_names() -> Response:
+        return Json(metrics.names())
+
+    @router.get("/usage")
+    def llm_usage() -> Response:
+        return Json(usage(experiment))
+
+    @router.get("/system")
+    def read_system(since: float = 0.0) -> Response:
+        return Json(system.read(since))
+
+    @router.get("/ray")
+    def read_ray(request: Request) -> Response:
+        may_open = ray.token_for(request.cookies.get(OWNER_COOKIE, "")) is not None
+        return Json(ray.read() | {"may_open": may_open and is_loopback(request.url.hostname or "")})
+
+    @router.get("/ray/open")
+    def open_ray(request: Request, key: Annotated[str, Query(max_length=200)] = "") -> Response:
+        given = key or request.cookies.get(OWNER_COOKIE, "")
+        token, address = ray.token_for(given), ray.address
+        if address is None:
+            raise NotThere("no Ray dashboard of this run is running here")
+        if token is None or not is_loopback(request.url.hostname or ""):
+            raise Forbidden("open the link to Ray's dashboard that the run's terminal shows, on this machine")
+        # The same name as the page has: the browser keeps cookies by name, 127.0.0.1 and localhost are two.
+        answer = RedirectResponse(address.replace("127.0.0.1", request.url.hostname or "127.0.0.1"), 303)
+        for name, value in ((RAY_COOKIE, token), (OWNER_COOKIE, given)):
+            answer.set_cookie(name, value, httponly=True, samesite="strict")
+        return answer
+
+    @router.get("/run")
+    def run() -> Response:
+        return Json({"config": experiment.shown_config(), "launches": experiment.launches()})
+
+    @router.get("/logs")
+    def log_files() -> Response:
+        return Json(logs.files())
+
+    @router.get("/logs/{name}")
+    def log(name: str, offset: int | None = Query(None, ge=0)) -> Response:
+        return Json(logs.read(name, offset))
+
+
+def _trajectory_routes(router: APIRouter, experiment: Experiment) -> None:
+    kinds = {kind: Trajectories(experiment.folder / folder) for kind, folder in FOLDERS.items()}
+    samples = Samples(experiment)
+
+    def of(kind: str) -> Trajectories:
+        if kind not in kinds:
+            raise BadRequest(f"{kind!r} is not known, write {' or '.join(kinds)}")
+        return kinds[kind]
+
+    @router.get("/trajectories/{kind}")
+    def find(
+        kind: str,
+        step: int | None = Query(None, ge=0),
+        outcome: str = "",
+        origin: str = "",
+        guidance: str = "",
+        text: str = "",
+        environment: str = "",
+        task: str = "",
+        before: str = "",
+        limit: Limit = 100,
+    ) -> Response:
+        wanted = Filter(step, outcome, origin, guidance, text.strip(), environment, task)
+        found = of(kind).find(wanted, before=cursor(before), limit=limit)
+        return Json(found | {"any": bool(of(kind).steps()), "environments": experiment.environments()})
+
+    @router.get("/trajectories/{kind}/steps")
+    def steps(kind: str) -> Response:
+        return Json(of(kind).steps())
+
+    @router.get("/success/{kind}")
+    def success(kind: str, by: str = "family", last: Annotated[int, Query(ge=1, le=50)] = 1) -> Response:
+        return Json(success_by(of(kind), by, last))
+
+    @router.get("/trajectories/{kind}/{step}/{index}")
+    def one(kind: str, step: int, index: int) -> Response:
+        found = of(kind).one(step, index)
+        rows = samples.rows(step, found["summary"]["id"]) if kind == "training" else []
+        return Json(
+            found | {"rows": rows, "samples_dumped": samples.exist(), "explained": explained_of(found["record"])}
+        )
+
+
+def _task_routes(router: APIRouter, experiment: Experiment) -> None:
+    tasks = Tasks(experiment.folder / "tasks")
+
+    @router.get("/tasks")
+    def overview() -> Response:
+        return Json(tasks.overview())
+
+    @router.get("/tasks/weaknesses")
+    def told_weaknesses() -> Response:
+        return Json(weaknesses(experiment))
+
+    @router.get("/tasks/proposals")
+    def proposals(
+        journal: str, run: str, fate: str = "", text: str = "", offset: Number = 0, limit: Limit = 50
+    ) -> Response:
+        if fate and fate not in FATES:
+            raise BadRequest(f"fate: {fate!r} is not known, write {', '.join(FATES)}")
+        return Json(tasks.proposals(journal, run, fate=fate, text=text.strip(), offset=offset, limit=limit))
+
+    @router.get("/tasks/exploration")
+    def exploration(journal: str, run: str, index: Number) -> Response:
+        return Json(tasks.exploration(journal, run, index))
+
+
+def _round_routes(router: APIRouter, rounds: Rounds) -> None:
+    @router.get("/rounds")
+    def overview() -> Response:
+        return Json(rounds.overview())
+
+    @router.get("/rounds/{number}/records")
+    def records(number: int, fate: str = "", reason: str = "", offset: Number = 0, limit: Limit = 50) -> Response:
+        if fate not in ("", "kept", "dropped"):
+            raise BadRequest(f"fate: {fate!r} is not known, write kept or dropped")
+        return Json(rounds.records(number, fate=fate, reason=reason, offset=offset, limit=limit))
+
+
+def _experience_routes(router: APIRouter, pool: ExperiencePool) -> None:
+    @router.get("/experience")
+    def read(
+        workspace: str = "",
+        text: str = "",
+        by_meaning: bool = False,
+        category: str = "",
+        sort: str = "newest",
+        offset: Number = 0,
+        limit: Limit = 50,
+    ) -> Response:
+        return Json(
+            pool.read(
+                workspace=workspace,
+                text=text.strip(),
+                by_meaning=by_meaning,
+                category=category,
+                sort=sort,
+                offset=offset,
+                limit=limit,
+            )
+        )
+
+    @router.patch("/experience/{workspace}/{identifier}")
+    def edit(workspace: str, identifier: str, changes: Annotated[dict[str, Any], Body()]) -> Response:
+        return Json(pool.edit(workspace, identifier, changes))
+
+    @router.delete("/experience/{workspace}/{identifier}")
+    def delete(workspace: str, identifier: str) -> Response:
+        pool.delete(workspace, identifier)
+        return Json({"deleted": identifier})

@@ -1,0 +1,128 @@
+"""Several runs in one page, success by kind of task, and the weaknesses of the closed loop."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from starlette.testclient import TestClient
+
+from agentevolver.utils.files import write_json, write_jsonl
+from agentevolver.view.app import create_app, page_access
+from agentevolver.view.compare import names_of
+from agentevolver.view.experiment import Experiment
+from tests.agentevolver.view.runs import HOSTILE, make_loop, make_records, make_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    found = [make_run(tmp_path / "pocket" / name, steps=steps) for name, steps in (("one", 2), ("two", 3))]
+    for seed, run in enumerate(found):
+        config = {"data": {"seed": seed}, "trainer": {"save_freq": seed}, "llm": {"api_key": f"sk-secret-{seed}"}}
+        (run / "config.yaml").write_text(
+            yaml.safe_dump(config | ({"exp_manager": {"rollout_ratio": 0.5}} if seed else {}))
+        )
+    return found
+
+
+@pytest.fixture
+def client(runs: list[Path]) -> Iterator[TestClient]:
+    app = create_app([Experiment(run) for run in runs], page_access("127.0.0.1"))
+    with TestClient(app, base_url="http://127.0.0.1:8600") as client:
+        yield client
+
+
+def test_each_run_has_its_routes_and_the_first_also_the_plain_ones(client: TestClient) -> None:
+    listed = client.get("/api/runs").json()
+    assert [(run["name"], run["step"], run["running"]) for run in listed] == [
+        ("pocket/one", 2, False),
+        ("pocket/two", 3, False),
+    ]
+    for prefix, name in (("", "pocket/one"), ("/runs/0", "pocket/one"), ("/runs/1", "pocket/two")):
+        assert client.get(f"{prefix}/api/state").json()["name"] == name
+    assert client.get("/runs/2/api/state").status_code == 404
+    token = {"authorization": f"Bearer {client.get('/api/session').json()['token']}"}
+    assert client.delete("/runs/1/api/experience/default/e1").status_code == 401
+    assert client.delete("/runs/1/api/experience/default/e1", headers=token).status_code == 200
+    assert [client.get(f"/runs/{i}/api/experience").json()["total"] for i in (0, 1)] == [3, 2]
+
+
+def test_what_decides_comes_first_and_secrets_are_masked(client: TestClient) -> None:
+    rows = client.get("/api/runs/differences").json()
+    assert [(row["key"], row["decides"], row["values"]) for row in rows] == [
+        ("data.seed", True, ["0", "1"]),
+        ("exp_manager.rollout_ratio", True, [None, "0.5"]),
+        ("trainer.save_freq", False, ["0", "1"]),
+    ]
+
+
+def test_runs_of_one_name_are_told_apart(runs: list[Path], tmp_path: Path) -> None:
+    other = make_run(tmp_path / "elsewhere" / "pocket" / "one")
+    names = names_of([Experiment(path) for path in (runs[0], runs[1], other)])
+    assert names == [str(runs[0]), "pocket/two", str(other)]
+
+
+def test_a_task_is_found_by_its_whole_id(client: TestClient) -> None:
+    rows = client.get("/api/trajectories/training", params={"task": "note_del.k0.2"}).json()["rows"]
+    assert {row["task_id"] for row in rows} == {"note_del.k0.2"} and len(rows) == 4
+    assert client.get("/api/trajectories/training", params={"task": "note_del.k0"}).json()["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("by", "groups"),
+    [
+        ("family", [("note_del", 12, 4, 2 / 3)]),
+        ("origin", [("original", 6, 2, 2 / 3), ("synthetic", 6, 2, 2 / 3)]),
+        ("environment", [("pocket", 12, 4, 2 / 3)]),
+        ("level", [("", 12, 4, 2 / 3)]),
+    ],
+)
+def test_success_by_kind_of_task(by: str, groups: list[tuple[Any, ...]], client: TestClient) -> None:
+    found = client.get("/api/success/training", params={"by": by, "last": 10}).json()
+    assert found["steps"] == [1, 2]
+    told = [(g["name"], g["rollouts"], g["tasks"], pytest.approx(g["success"])) for g in found["groups"]]
+    assert told == groups, "rollouts that did not happen count for nothing"
+
+
+def test_level_and_family_are_the_environments_where_it_tells_them(runs: list[Path], client: TestClient) -> None:
+    records = list(make_records(2, 1))
+    for record in records:
+        record["task"]["metadata"] = {"level": 3, "family": "sieve"}
+    write_jsonl(runs[0] / "trajectories" / "step_2.jsonl", records)
+    for by, name in (("family", "sieve"), ("level", "3")):
+        assert [g["name"] for g in client.get(f"/api/success/training?by={by}").json()["groups"]] == [name]
+    assert client.get("/api/success/training?by=x").status_code == 400
+    assert client.get("/api/success/validation?by=task").json()["groups"][0]["name"] == "note_del.k0.0"
+
+
+def test_weaknesses_are_those_of_the_newest_checkpoint_and_of_each_round(runs: list[Path], client: TestClient) -> None:
+    assert client.get("/api/tasks/weaknesses").json() == []
+    make_loop(runs[0])
+    (found,) = client.get("/api/tasks/weaknesses").json()
+    assert found["environment"] == "pocket" and found["step"] == 10 and found["signals"]["forgotten"] == 1
+    (weakness,) = found["weaknesses"]
+    assert (weakness["name"], weakness["count"], weakness["worlds"]) == ("note.del · wrong_argument", 4, 1)
+    assert weakness["examples"][0]["words"] == f"no such note {HOSTILE}"
+    assert [(one["number"], one["failed"]) for one in found["rounds"]] == [(1, False), (2, True)]
+
+
+@pytest.mark.parametrize("value", [None, 3, [], {}, "x", {"rounds": 3}, {"rounds": [3, {}, {"weaknesses": [None, 1]}]}])
+def test_a_record_of_another_shape_disturbs_nothing(value: Any, runs: list[Path], client: TestClient) -> None:
+    make_loop(runs[0])
+    write_json(runs[0] / "tasks" / "rounds" / "rounds.json", value)
+    write_json(runs[0] / "checkpoints" / "global_step_11" / "closed_loop.json", {"pocket": value})
+    assert client.get("/api/tasks/weaknesses").status_code == 200
+    (runs[0] / "checkpoints" / "global_step_11" / "closed_loop.json").write_text("{")
+    assert client.get("/api/tasks/weaknesses").status_code == 200
+
+
+def test_the_advantage_of_each_turn_is_explained(runs: list[Path], client: TestClient) -> None:
+    first, last = client.get("/api/trajectories/training/2/2").json()["explained"]
+    assert (first["outcome"], first["label"], first["later"], first["advantage"]) == (0.0, 0.75, -1.25, -0.5)
+    assert (last["outcome"], last["label"], last["later"], last["scale"]) == (-1.0, -0.25, 0.0, None)
+    assert client.get("/api/trajectories/training/2/3").json()["explained"] == []
+    records = list(make_records(2, 1))
+    records[0]["credit"] = {"advantages": [1.0], "parts": {"outcome": [1.0]}}
+    write_jsonl(runs[0] / "trajectories" / "step_2.jsonl", records)
+    assert client.get("/api/trajectories/training/2/0").json()["explained"] == []

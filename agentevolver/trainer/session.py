@@ -75,7 +75,7 @@ class SessionRunner(_VerlTaskRunner):
         run_key.create()
         import transfer_queue as tq
 
-        import agentevolver.trainer.trainer  # noqa: F401  # registers our trainer
+        import agentevolver.trainer.asynchronous  # noqa: F401  # registers our trainers
 
         # For what reports to others from here (Weights & Biases, say); every other worker asks for the secret that it
         # needs.

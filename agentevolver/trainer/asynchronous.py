@@ -11,7 +11,7 @@ alone. That has not been run yet.
 
 from __future__ import annotations
 
-import logging
+import time
 from typing import Any
 
 import ray
@@ -32,8 +32,6 @@ from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.trainer import EvolverTrainer
 from agentevolver.types import RowKey
 
-logger = logging.getLogger(__name__)
-
 WEIGHTS_COLUMN = "rollout_is_weights"
 
 
@@ -41,6 +39,7 @@ class Asynchronous(EvolverTrainer):
     """Mixin: what both trainers do beside the synchronous one."""
 
     _in_training = False
+    _drawn_at: float | None = None
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         buffer = super()._build_replay_buffer()
@@ -110,6 +109,11 @@ class Asynchronous(EvolverTrainer):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         batch = super()._balance_batch(batch, metrics, **kwargs)
         self._rollout_metrics |= age_metrics(self._of_step, self.global_steps)
+        # Sampling does not end with the phase that waits for it.
+        before, self._drawn_at = self._drawn_at, time.perf_counter()
+        if before is not None:
+            tokens = self._rollout_metrics["rollout/action_tokens"]
+            self._rollout_metrics["rollout/tokens_per_s"] = tokens / (self._drawn_at - before)
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:

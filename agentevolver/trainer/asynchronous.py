@@ -146,7 +146,9 @@ def rows_without_group(partition_id: str = "train") -> list[str]:
     """Return the rows whose group is there no longer: it was drawn."""
     tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
     groups = {key for key, tag in tags.items() if tag.get("is_prompt", False)}
-    return [key for key, tag in tags.items() if not tag.get("is_prompt", False) and key.split("_")[0] not in groups]
+    return [
+        key for key, tag in tags.items() if not tag.get("is_prompt", False) and RowKey.of(key).group_id not in groups
+    ]
 
 
 @register_trainer(COLOCATED)

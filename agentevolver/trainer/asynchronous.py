@@ -11,6 +11,7 @@ alone. That has not been run yet.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -31,6 +32,8 @@ from agentevolver.trainer.staleness import age_metrics, oldest_first
 from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.trainer import EvolverTrainer
 from agentevolver.types import RowKey
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS_COLUMN = "rollout_is_weights"
 
@@ -103,6 +106,13 @@ class Asynchronous(EvolverTrainer):
         rows = rows_without_group()
         if rows:  # of the step that the checkpoint was written in
             tq.kv_clear(keys=rows, partition_id="train")
+        if groups := groups_on_their_way():
+            tags = tq.kv_list("train")["train"]
+            finished = sum(tags[group]["status"] == "finished" for group in groups)
+            logger.info(
+                "of %d groups that were begun, %d are rolled out and kept, the others begin anew",
+                *(len(groups), finished),
+            )
 
     # ---- the batch ----
 

@@ -126,9 +126,7 @@ def gathered(groups: Sequence[str], partition_id: str, poll_s: float) -> KVBatch
         time.sleep(poll_s)
     tq.kv_clear(keys=list(groups), partition_id=partition_id)
     rows = {
-        key: tag
-        for key, tag in tags.items()
-        if not tag.get("is_prompt", False) and RowKey.of(key).group_id in wanted
+        key: tag for key, tag in tags.items() if not tag.get("is_prompt", False) and RowKey.of(key).group_id in wanted
     }
     batch = KVBatchMeta(partition_id=partition_id, keys=list(rows), tags=list(rows.values()))
     batch.reorder(row_order(batch.keys))

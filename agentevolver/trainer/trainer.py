@@ -33,7 +33,7 @@ from verl.utils.tracking import Tracking
 
 from advantage_processor.pipeline import Processor, assign
 from agentevolver.checkpoints import DATA
-from agentevolver.config.asynchronous import steps_kept
+from agentevolver.config.asynchronous import SYNC, VERLS, steps_kept
 from agentevolver.config.schema import of_verl
 from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
 from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
@@ -93,6 +93,8 @@ logger = logging.getLogger(__name__)
 
 # verl looks for finished rollouts every 2 s, which on short episodes is most of a step.
 POLL_INTERVAL_S = 0.02
+# Of a checkpoint, where rollouts go on over updates: the groups that were begun.
+QUEUE = "transfer_queue"
 
 
 class EvolverTrainer(PPOTrainer):
@@ -101,7 +103,7 @@ class EvolverTrainer(PPOTrainer):
     When weights and rollouts take turns is said by the trainer of verl's that it is put before.
     """
 
-    verl_mode = "sync"
+    verl_mode = VERLS[SYNC]
 
     def __init__(self, config: Any) -> None:
         self.settings = of_verl(config)
@@ -349,6 +351,12 @@ class EvolverTrainer(PPOTrainer):
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
             folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
+            if self.verl_mode == VERLS[SYNC] and (folder / QUEUE).exists():
+                logger.warning(
+                    "%s was written where rollouts go on over updates: the groups that were begun there are not "
+                    "trained on here",
+                    folder,
+                )
             self._failures.in_a_row = restore_state(folder, pool=pool)
             if self._tasks is not None:
                 self._tasks.restore(folder)

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from agentevolver.config.asynchronous import MODE, check_asynchronous, defaults_of
+from agentevolver.config.asynchronous import check_asynchronous, defaults_of
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.coevolve_checks import check_rounds
 from agentevolver.config.cross_checks import check_role, check_settings, check_sizes
@@ -44,6 +44,7 @@ from agentevolver.config.schema import (
 )
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
+from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import OFFLINE, Role, TeacherSettings
 from experience_manager.settings import PRESETS, Preset, verl_overrides

@@ -13,8 +13,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy, need_teacher_policy
 
-from agentevolver.config.asynchronous import MODE, goes_on
+from agentevolver.config.asynchronous import goes_on
 from agentevolver.config.schema import of_verl
+from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import POLICY
 from agentevolver.trainer.weights import has_adapters

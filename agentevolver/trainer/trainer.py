@@ -33,8 +33,9 @@ from verl.utils.tracking import Tracking
 
 from advantage_processor.pipeline import Processor, assign
 from agentevolver.checkpoints import DATA
-from agentevolver.config.asynchronous import SYNC, VERLS, steps_kept
+from agentevolver.config.asynchronous import VERLS, steps_kept
 from agentevolver.config.schema import of_verl
+from agentevolver.config.verl_keys.ignored import SYNC
 from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
 from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.rollout.rows import group_name

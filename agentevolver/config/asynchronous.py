@@ -127,5 +127,11 @@ def _unfit_separate(settings: Settings, config: DictConfig, mode: str) -> Iterat
             f"data.train_batch_size = {tasks} must be trainer.v1.separate_async.parameter_sync_step ({syncs}) x "
             f"actor_rollout_ref.actor.ppo_mini_batch_size ({mini})"
         )
+    needed = settings.sizes.n_gpus_per_node * settings.sizes.nnodes + rollout.n_gpus_per_node * rollout.nnodes
+    if settings.ray.address is None and settings.ray.num_gpus < needed:
+        yield (
+            f"ray.num_gpus = {settings.ray.num_gpus} must be {needed}, those of training and those of rollouts: set "
+            "it, or join a cluster with ray.address"
+        )
     if settings.exp_manager.enabled:
         yield "exp_manager takes in whole steps, and here a step has several batches: remove it"

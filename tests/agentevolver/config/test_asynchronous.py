@@ -1,5 +1,6 @@
 """Trainer modes in which rollouts go on over updates: their defaults, and what is refused beside them in one line."""
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ SEPARATE = (
     "actor_rollout_ref.rollout.n_gpus_per_node=2",
     "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl",
     "trainer.v1.separate_async.parameter_sync_step=4",
+    "trainer.n_gpus_per_node=2",
+    "ray.num_gpus=4",
 )
 
 
@@ -152,6 +155,19 @@ def test_gpus_of_their_own_for_rollouts_compose_and_are_checked():
         shorter = [one for place, one in enumerate(SEPARATE) if place != left_out]
         assert message in refused(*shorter, device="cuda")
     assert "must be trainer.v1.separate_async.parameter_sync_step (2) x" in refused(
-        *SEPARATE[:4], "trainer.v1.separate_async.parameter_sync_step=2", device="cuda"
+        *SEPARATE, "trainer.v1.separate_async.parameter_sync_step=2", device="cuda"
     )
     assert "device = cpu has none" in refused(*SEPARATE)
+    assert "ray.num_gpus = 2 must be 4" in refused(*SEPARATE[:-1], device="cuda")
+    assert "exp_manager" in refused(*SEPARATE, "exp_manager.val_rollout_mode=all", device="cuda")
+
+
+@pytest.mark.parametrize(("overrides", "device"), [([ASYNC], "cpu"), ([ASYNC], "cuda"), (SEPARATE, "cuda")])
+def test_verl_takes_them_too(overrides, device):
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    config = for_verl(loaded(*overrides, device=device).config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))

@@ -102,8 +102,6 @@ class PocketEnv(BaseEnv):
         return PocketParams()
 
     def _begin(self) -> None:
-        share, seconds = _read_latency(self._settings.latency)
-        self._sleep_s = seconds if random.Random(self.instance_id).random() < share else 0.0
         is_open = self._settings.is_open_query or split_id(self.task_id)[0] == OPEN
         self.task: Task | None = None if is_open else make_task(self.task_id)
         self.world: World = open_world(self.task_id, self._settings.syntax)
@@ -153,7 +151,8 @@ class PocketEnv(BaseEnv):
             raise ValueError(
                 f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance"
             )
-        time.sleep(self._sleep_s)
+        if self._settings.latency:
+            time.sleep(self._latency_s)
         if self._settings.native_tools:
             state, refused = self._answer_natively(action)
         else:
@@ -173,6 +172,12 @@ class PocketEnv(BaseEnv):
                 "stop_reason": stop,
             },
         }
+
+    @property
+    def _latency_s(self) -> float:
+        """Seconds that each call of this episode takes more."""
+        share, seconds = _read_latency(self._settings.latency)
+        return seconds if random.Random(self.instance_id).random() < share else 0.0
 
     def _answer(self, read: Callable[[], Call]) -> tuple[str, bool]:
         """Read a call and carry it out as one step; returns the observation, and whether the call was refused."""

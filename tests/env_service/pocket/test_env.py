@@ -111,8 +111,8 @@ def test_so_many_episodes_take_their_time_for_each_call_and_the_others_none(monk
         slow += slept[0] == 1.5
         slept.clear()
     assert 20 <= slow <= 60
-    assert PocketEnv("pay.k3.1", "i3", {"latency": {"share": 0.2, "seconds": 1.5}})._sleep_s == (
-        PocketEnv("pay.k4.1", "i3", {"latency": {"share": 0.2, "seconds": 1.5}})._sleep_s
+    assert PocketEnv("pay.k3.1", "i3", {"latency": {"share": 0.2, "seconds": 1.5}})._latency_s == (
+        PocketEnv("pay.k4.1", "i3", {"latency": {"share": 0.2, "seconds": 1.5}})._latency_s
     ), "by the instance's id"
 
 

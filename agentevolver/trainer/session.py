@@ -110,7 +110,9 @@ class SessionRunner(_VerlTaskRunner):
 
     def recover(self) -> bool:
         """Whether all that is up answers and is at rest, so that another training may use it."""
-        if self.trainer is None or not self.trainer.is_up:
+        from agentevolver.trainer.adopt import Adopting
+
+        if not isinstance(self.trainer, Adopting) or not self.trainer.is_up:
             return False
         self.trainer.actor_rollout_wg.sync_seconds()
         ray.get([server.get_server_address.remote() for server in self.trainer.llm_server_manager.server_handles])

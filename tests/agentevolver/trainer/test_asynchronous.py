@@ -14,6 +14,7 @@ from agentevolver.trainer import asynchronous, batch
 from agentevolver.trainer.asynchronous import Asynchronous, EvolverTrainerAsync, EvolverTrainerSeparate
 from agentevolver.trainer.batch import gathered
 from agentevolver.trainer.separate_worker import SeparateWorker
+from agentevolver.trainer.session import SessionRunner
 from agentevolver.trainer.timed_worker import TimedWorker
 from agentevolver.trainer.trainer import EvolverTrainer, EvolverTrainerSync
 from agentevolver.types import Task
@@ -197,3 +198,9 @@ def test_the_rollouts_of_a_step_are_those_of_its_batches_together():
     first, second = [trajectory(group_id="a")], [trajectory(group_id="b")]
     trainer._earlier, trainer._trajectories = first, second
     assert [one.group_id for one in trainer._of_step] == ["a", "b"]
+
+
+def test_a_session_does_not_go_on_with_engines_that_rollouts_may_still_ask():
+    runner = object.__new__(SessionRunner)
+    for runner.trainer in (None, object.__new__(EvolverTrainerAsync), object.__new__(EvolverTrainerSync)):
+        assert runner.recover() is False, "nor with a trainer that had not come so far"

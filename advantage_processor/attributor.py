@@ -119,15 +119,22 @@ class Attributor:
         settings: the section `attribution_driven_credit_assignment`.
         judge: the language models, made with `judge_settings`; the role ATTRIBUTOR is asked.
         group_size: rollouts of a group, for `skip_small_adv`.
+        steps_kept: for how many steps a group may be rolled out.
         endpoint: the role's endpoint, for its prices.
     """
 
     def __init__(
-        self, settings: AttributionSettings, judge: Judge, *, group_size: int, endpoint: EndpointSettings | None = None
+        self,
+        settings: AttributionSettings,
+        judge: Judge,
+        *,
+        group_size: int,
+        steps_kept: int = 1,
+        endpoint: EndpointSettings | None = None,
     ) -> None:
         self._settings = settings
         self._judge = judge
-        self._groups = GroupOutcomes(group_size)
+        self._groups = GroupOutcomes(group_size, steps_kept)
         self._cache = LabelCache(settings.label_cache)
         self._log = ExchangeLog(settings.llm_evaluation_log_dir)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

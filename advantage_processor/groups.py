@@ -24,13 +24,15 @@ class GroupOutcomes:
     and each reports once, failed ones included.
 
     Args:
-        size: rollouts of a group. A group is forgotten as soon as all of them have reported, and with the next training
-            step at the
-            latest: what never reports (a rollout that was cancelled) would be waited for to the end of the run.
+        size: rollouts of a group. A group is forgotten as soon as all of them have reported, and `steps_kept` training
+            steps after its own at the latest: what never reports (a rollout that was cancelled) would be waited for to
+            the end of the run.
+        steps_kept: for how many steps a group may be rolled out.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, steps_kept: int = 1) -> None:
         self._size = size
+        self._steps_kept = steps_kept
         self._groups: dict[str, Group] = {}
         self._step = 0
 
@@ -39,7 +41,7 @@ class GroupOutcomes:
         The returned group is for `advantage`."""
         if step > self._step:
             self._step = step
-            self._groups = {key: group for key, group in self._groups.items() if group.step >= step}
+            self._groups = {key: group for key, group in self._groups.items() if group.step > step - self._steps_kept}
         group = self._groups.setdefault(group_id, Group(step))
         group.outcomes[rollout_id] = outcome
         if len(group.outcomes) >= self._size:

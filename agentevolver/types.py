@@ -308,7 +308,9 @@ class Trajectory:
     no step was given any. `gateway` tells of a rollout that the user's own agent played: `chains`, `calls`, fields that
     were `ignored` and requests that were `refused`, by name, and the first `differences` between what the agent said
     and what it had said before; None for all others. `reward` is what reward stages made of the outcome's score, None
-    where the run has none of them.
+    where the run has none of them. `began_step` is the training step that it was begun for, `min_version` and
+    `max_version` the oldest and the newest weights that sampled it, named by the step after which they were so; None in
+    records of earlier releases, and where nothing was sampled.
     """
 
     task: Task
@@ -329,6 +331,9 @@ class Trajectory:
     gateway: dict[str, Any] | None = None
     reward: Reward | None = None
     diagnoses: tuple[Diagnosis, ...] = ()
+    began_step: int | None = None
+    min_version: int | None = None
+    max_version: int | None = None
 
     @property
     def score(self) -> float | None:

@@ -46,6 +46,7 @@ class ExperienceActor:
         policy: Any = None,
         seed: int = 0,
         apart: Mapping[str, Sequence[str]] | None = None,
+        steps_kept: int = 1,
     ) -> None:
         """Open the pool; raises StoreError where its file cannot be used, so that a run ends before it begins.
 
@@ -57,6 +58,7 @@ class ExperienceActor:
             policy: where the policy is served, for roles that it plays (see `agentevolver.llm.LLM`).
             seed: the run's.
             apart: `held_out` of each of several environments by name, whose experience stays apart.
+            steps_kept: for how many steps a group may be rolled out.
         """
         from agentevolver.llm import LLM
         from experience_manager.apart import BackendsApart
@@ -80,7 +82,7 @@ class ExperienceActor:
             backend = embedded
             if apart:
                 backend = BackendsApart({name: embedded.of_environment(name, ids) for name, ids in apart.items()})
-        self._manager = ExperienceManager(checked, backend, seed=seed)
+        self._manager = ExperienceManager(checked, backend, seed=seed, steps_kept=steps_kept)
 
     async def guide(self, question: Question) -> Guidance:
         """See `ExperienceManager.guide`."""
@@ -134,6 +136,7 @@ def start_actor(
     policy: Any = None,
     seed: int = 0,
     apart: Mapping[str, Sequence[str]] | None = None,
+    steps_kept: int = 1,
     **options: Any,
 ) -> ray.actor.ActorHandle:
     """Start the actor and return its handle, which may be sent to others;
@@ -144,7 +147,7 @@ def start_actor(
         llm: the section `llm`.
         directory: the experiment's folder, as an absolute path of the actor's node.
         held_out: ids of the evaluation's tasks.
-        policy, seed, apart: see `ExperienceActor`.
+        policy, seed, apart, steps_kept: see `ExperienceActor`.
         options: Ray's, such as `name` and `resources`.
     """
     # One compute thread for the encoder, and no spinning beside the trainer's.
@@ -160,6 +163,7 @@ def start_actor(
         policy,
         seed,
         apart,
+        steps_kept,
     )
 
 

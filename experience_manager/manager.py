@@ -43,7 +43,7 @@ GATHER_S = 0.05
 TOLD_WITHIN_S = 2.0
 # What a checkpoint holds of the experience manager.
 POOL_COPY, STATE = "experience.sqlite", "experience.json"
-# Steps whose answers are kept: rollouts of a step that has passed do not ask any more.
+# Steps whose answers are kept at least: rollouts of a step that has passed do not ask any more.
 KEPT_STEPS = 2
 # Distils a group of a training step.
 Work = Callable[[Group, int | None], Awaitable[Distilled]]
@@ -204,11 +204,15 @@ class ExperienceManager:
     """Experience manager of a run: answers rollouts from the pool, and feeds it with what they came to.
     Belongs to one event loop."""
 
-    def __init__(self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0) -> None:
-        """Start nothing; `seed` is the run's, from which follows what language models of ours are asked with."""
+    def __init__(
+        self, settings: ExperienceSettings, backend: Backend, *, seed: int = 0, steps_kept: int = KEPT_STEPS
+    ) -> None:
+        """Start nothing; `seed` is the run's, from which follows what language models of ours are asked with, and
+        `steps_kept` says for how many steps a group may be rolled out."""
         self.settings = settings
         self.backend = backend
         self._seed = seed
+        self._steps_kept = max(KEPT_STEPS, steps_kept)
         options = settings.distillation
         self.background = DistillQueue(
             self._distil, backend.keep, capacity=options.queue_groups, concurrency=options.concurrency
@@ -395,7 +399,7 @@ class ExperienceManager:
             logger.warning("%s", message, exc_info=fault)
 
     def _forget_before(self, step: int) -> None:
-        old = [key for key, answer in self._answers.items() if key[1] <= step - KEPT_STEPS and answer.done()]
+        old = [key for key, answer in self._answers.items() if key[1] <= step - self._steps_kept and answer.done()]
         for key in old:
             del self._answers[key]
 

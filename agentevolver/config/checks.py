@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
+from agentevolver.config.asynchronous import check_asynchronous, defaults_of
 from agentevolver.config.coevolve import CoevolveSettings
 from agentevolver.config.coevolve_checks import check_rounds
 from agentevolver.config.cross_checks import check_role, check_settings, check_sizes
@@ -43,6 +44,7 @@ from agentevolver.config.schema import (
 )
 from agentevolver.config.verl_keys import Layer
 from agentevolver.config.verl_keys import check as check_verl_keys
+from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import OFFLINE, Role, TeacherSettings
 from experience_manager.settings import PRESETS, Preset, verl_overrides
@@ -139,7 +141,8 @@ def load(conf: Path | None = None, overrides: list[str] | None = None) -> Resolv
     command_line = read_overrides(overrides or [])
     device, preset = take_device(experiment, command_line), verl_overrides(_preset(experiment, command_line))
     config, defaults = compose_defaults(device), compose_defaults(device)
-    for path, value in preset.items():
+    mode = select(command_line, MODE) or select(experiment, MODE)
+    for path, value in (preset | defaults_of(mode)).items():
         OmegaConf.update(config, path, value)
         OmegaConf.update(defaults, path, value)
     for own, source in ((experiment, str(conf)), (command_line, "the command line")):
@@ -249,6 +252,7 @@ def _typed(config: DictConfig) -> Settings:
         if problem := look(lambda path: _resolved(config, path)):
             raise ConfigError(problem)
     check_settings(settings, config)
+    check_asynchronous(settings, config)
     return settings
 
 

@@ -242,6 +242,11 @@ class TrainerSettings(Section):
         description="training steps in a row in which all rollouts of every task scored alike, after which the run "
         "warns that nothing is learnt, and what to do; null: never",
     )
+    val_pause_training: bool = Field(
+        True,
+        description="where rollouts go on over updates: the engine is validation's alone while it runs, and what it "
+        "was sampling for training goes on afterwards; false: they share it",
+    )
     dump_samples: bool = Field(
         False,
         description="write every training row's tokens and numbers to samples/step_<n>.jsonl, within "

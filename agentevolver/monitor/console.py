@@ -136,6 +136,8 @@ def line_of(record: dict[str, Any]) -> str:
         parts.append(f"{record.get('rollout/tokens_per_s', 0.0):.0f} tok/s")
         times = [f"{name} {record[key]:.1f}" for name, key in PHASES.items() if key in record]
         parts.append(f"{record.get('timing_s/step', 0.0):.1f} s ({' '.join(times)})")
+    if "rollout/age/mean" in record:  # where rollouts go on over updates
+        parts.append(f"{record['rollout/age/mean']:.1f} steps old")
     if record.get("rollout/failed"):
         parts.append(f"[red]{record['rollout/failed']:.0f} rollouts failed[/]")
     parts.extend(

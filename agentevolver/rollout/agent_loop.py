@@ -23,6 +23,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from advantage_processor.attributor import Attributor, judge_settings
 from agentevolver.config.agent import agent_function
+from agentevolver.config.asynchronous import goes_on, steps_kept
 from agentevolver.config.schema import RolloutSettings, Settings, of_verl
 from agentevolver.engine import Engine
 from agentevolver.flows import flow_chooser
@@ -32,7 +33,9 @@ from agentevolver.rollout.agent import Agent, FunctionAgent
 from agentevolver.rollout.attempt import TaskGraders
 from agentevolver.rollout.command import CommandAgent
 from agentevolver.rollout.container import ContainerAgent, engine_of
+from agentevolver.rollout.pause import PAUSE
 from agentevolver.rollout.policy import Summariser, VerlEngine, role_summariser
+from agentevolver.rollout.resuming import ResumingEngine
 from agentevolver.rollout.rollout import RolloutPolicy, RolloutRunner
 from agentevolver.rollout.rows import group_name, group_place, to_outputs, to_row
 from agentevolver.rollout.served import MAX_SAMPLES, Serving
@@ -64,7 +67,8 @@ class _Shared:
 
     settings: Settings
     runner: RolloutRunner
-    slots: asyncio.Semaphore
+    # By whether they are for training: what waits for validation's end must not keep it waiting.
+    slots: dict[bool, asyncio.Semaphore]
     eos_token_id: int
     attributor: Attributor | None
     guides: Guides | None
@@ -88,11 +92,16 @@ class Episode(AgentLoopBase):
             # verl gives a request without a seed the replica's where vLLM is to be deterministic: a group's rollouts
             # would all be the same.
             seeded = settings.trainer.deterministic or bool(config.actor_rollout_ref.rollout.get("full_determinism"))
-            engine = VerlEngine(server_manager, settings.rollout.step_timeout_s, seeded=seeded)
+            seeded = seeded or (goes_on(config) and settings.device == "cpu")
+            timeout_s = settings.rollout.step_timeout_s
+            engine, aside = VerlEngine(server_manager, timeout_s, seeded=seeded), None
+            if goes_on(config):
+                engine = ResumingEngine(server_manager, timeout_s, seeded=seeded)
+                aside = ResumingEngine(server_manager, timeout_s, seeded=seeded, validation=True)
             template_kwargs = config.data.get("apply_chat_template_kwargs")
-            runner = make_runner(settings, engine, tokenizer, template_kwargs, served=engine.served)
-            slots = asyncio.Semaphore(settings.rollout.max_env_worker)
-            attributor = make_attributor(settings, engine.served)
+            runner = make_runner(settings, engine, tokenizer, template_kwargs, served=engine.served, aside=aside)
+            slots = {trained: asyncio.Semaphore(settings.rollout.max_env_worker) for trained in (False, True)}
+            attributor = make_attributor(settings, engine.served, steps_kept(config))
             _shared[key] = _Shared(settings, runner, slots, tokenizer.eos_token_id, attributor, make_guides(settings))
         self._shared = _shared[key]
 
@@ -113,10 +122,13 @@ class Episode(AgentLoopBase):
             else None
         )
         with seeds.drawing(seed, group_id, rollout_id):
-            async with shared.slots:
+            async with shared.slots[not (validation or task.is_scout)]:
                 with BOARD.call("rollouts"):
                     rollout = await shared.runner.run(task, group_id, rollout_id, sampling_params, env_params, guide)
             trajectory = rollout.trajectory
+            trajectory.began_step = step
+            if rollout.versions:
+                trajectory.min_version, trajectory.max_version = min(rollout.versions), max(rollout.versions)
             if shared.guides is not None:
                 trajectory.guidance = shared.guides.used(rollout, wanted=guide is not None)
             if shared.attributor is not None and not validation and not task.is_scout:
@@ -138,8 +150,9 @@ def make_guides(settings: Settings) -> Guides | None:
     return Guides(settings.exp_manager, source, settings.sizes.n, settings.sizes.val_n)
 
 
-def make_attributor(settings: Settings, policy: PolicySource | None = None) -> Attributor | None:
-    """Return what asks the judge for step labels, None where the configuration wants no labels."""
+def make_attributor(settings: Settings, policy: PolicySource | None = None, steps_kept: int = 1) -> Attributor | None:
+    """Return what asks the judge for step labels, None where the configuration wants no labels; `steps_kept`: for how
+    many steps a group may be rolled out."""
     if Role.ATTRIBUTOR not in settings.roles:
         return None
     llm = judge_settings(settings.llm.model_copy(update={"ledger": settings.usage_ledger}), settings.attribution)
@@ -147,6 +160,7 @@ def make_attributor(settings: Settings, policy: PolicySource | None = None) -> A
         settings.attribution,
         LLM(llm, policy=policy),
         group_size=settings.sizes.n,
+        steps_kept=steps_kept,
         endpoint=llm.endpoint(Role.ATTRIBUTOR),
     )
 
@@ -190,6 +204,7 @@ def make_runner(
     served: PolicySource | None = None,
     graders: TaskGraders | None = None,
     client: Instances | None = None,
+    aside: Engine | None = None,
 ) -> RolloutRunner:
     """Return the runner of a worker process: its client, its context template and agent flow,
     its limits, its graders and summariser.
@@ -202,6 +217,7 @@ def make_runner(
         served: where the policy answers roles of language models that it plays; None: nowhere.
         graders: grade the tasks; None: those of the configuration.
         client: of the environment service; None: one of the runner's own.
+        aside: samples in rollouts that are not trained on; None: `engine`.
 
     Raises ConfigError for a template or flow that cannot be used.
     """
@@ -225,6 +241,7 @@ def make_runner(
         graders = make_graders(settings, served)
     summariser = make_summariser(settings, served)
     watched: Any = Watched(engine, "the policy:", ("generate",))
+    watched_aside: Any = None if aside is None else Watched(aside, "the policy:", ("generate",))
     return RolloutRunner(
         policy,
         environments,
@@ -235,6 +252,7 @@ def make_runner(
         graders,
         tool_use=tool_use,
         new_attempt=make_serving(settings, renderer),
+        aside=watched_aside,
     )
 
 
@@ -316,6 +334,10 @@ class EpisodeWorker(_VerlWorker):
     async def waiting(self) -> Waiting:
         """Return what the rollouts of this worker wait for now."""
         return BOARD.waiting()
+
+    async def pause(self, asleep: bool | None = None, validating: bool | None = None) -> None:
+        """Take note of the engine's pauses (`EnginePause.set`)."""
+        PAUSE.set(asleep=asleep, validating=validating)
 
     async def _run_agent_loop(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -80,8 +80,7 @@ class VerlEngine:
         if (structure := kept.get("structured_outputs")) is not None:
             kept["structured_outputs"] = structured(structure)
         try:
-            call = self._server_manager.generate(request_id=request_id, prompt_ids=prompt_ids, sampling_params=kept)
-            output = await asyncio.wait_for(call, self._timeout_s)
+            output = await self._in_time(self._sampled(request_id, prompt_ids, kept))
         except TimeoutError as error:
             raise EngineError(
                 f"no reply within {self._timeout_s:.0f} s (actor_rollout_ref.rollout.step_timeout_s)"
@@ -99,6 +98,16 @@ class VerlEngine:
             [float(p) for p in output.log_probs],
             int(version["min_global_steps"]),
             int(version["max_global_steps"]),
+        )
+
+    async def _in_time(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """Await a call within its time; raises TimeoutError."""
+        return await asyncio.wait_for(call, self._timeout_s)
+
+    async def _sampled(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        """Return verl's output of a call."""
+        return await self._server_manager.generate(
+            request_id=request_id, prompt_ids=prompt_ids, sampling_params=sampling_params
         )
 
 

@@ -66,6 +66,7 @@ class RolloutRunner:
             grades validation.
         new_attempt: makes an attempt at a rollout; None: a flow plays it.
         tool_use: how native tool calls are read; None: agents act by text.
+        aside: the engine of rollouts that are not trained on (validation, scouts); None: `engine`.
     """
 
     def __init__(
@@ -79,11 +80,13 @@ class RolloutRunner:
         graders: TaskGraders | None = None,
         new_attempt: NewAttempt | None = None,
         tool_use: ToolUse | None = None,
+        aside: Engine | None = None,
     ) -> None:
         react = ReactFlow()
         self._means = Means(
             policy, client, engine, new_context, flow or (lambda task: react), summariser, graders, tool_use
         )
+        self._aside = self._means if aside is None else replace(self._means, engine=aside)
         self._new_attempt = new_attempt or FlowAttempt
 
     async def run(
@@ -101,9 +104,10 @@ class RolloutRunner:
         Every attempt samples from the same seeds: one that an outage ended is played again as it was.
         """
         started = time.perf_counter()
+        means = self._aside if task.is_validation or task.is_scout else self._means
         for attempt in range(1, self._means.policy.max_tries + 1):
             with seeds.drawing_again():
-                episode = self._new_attempt(self._means, task, sampling_params, env_params, guide)
+                episode = self._new_attempt(means, task, sampling_params, env_params, guide)
                 stop_reason, outcome, error = await episode.run()
             if stop_reason.happened or outcome is not None:
                 break

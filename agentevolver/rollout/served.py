@@ -19,6 +19,7 @@ from agentevolver.gateway.rollout import CallLimits, GatewayRollout
 from agentevolver.gateway.server import GatewayServer
 from agentevolver.rollout.agent import Agent, AgentFailed, Result
 from agentevolver.rollout.attempt import Account, Attempt, Guide, Means
+from agentevolver.rollout.pause import PAUSE
 from agentevolver.rollout.policy import ChatEngine
 from agentevolver.rollout.tool_calls import read_tools
 from agentevolver.rollout.world import Event, LiveWorld
@@ -207,8 +208,9 @@ class ServedAttempt(Attempt):
         endpoint = server.open(self._rollout, routes(world, self._take))
         failure, timed_out = "", False
         try:
-            async with asyncio.timeout(self._serving.timeout_s):
-                self._result = await self._serving.agent.play(task, endpoint, world)
+            play = self._serving.agent.play(task, endpoint, world)
+            aside = task.is_validation or task.is_scout
+            self._result = await PAUSE.within(play, self._serving.timeout_s, validation=aside)
         except TimeoutError:
             timed_out = True
             failure = (

@@ -5,6 +5,7 @@ Prompts are named, and rows are ordered, by what they are and not by when they c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -113,6 +114,23 @@ class Places:
         names = [group_name(self._seed, "train", step, self._named + i, task) for i, task in enumerate(tasks)]
         self._named += len(names)
         tu.assign_non_tensor_stack(prompts, "uid", names)
+
+
+def gathered(groups: Sequence[str], partition_id: str, poll_s: float) -> KVBatchMeta:
+    """Wait until groups are rolled out, and take their rows, whatever else is in the queue; their names leave it."""
+    wanted = set(groups)
+    while True:
+        tags = (tq.kv_list(partition_id) or {}).get(partition_id, {})
+        if all(tags.get(group, {}).get("status") in ("finished", "failure") for group in groups):
+            break
+        time.sleep(poll_s)
+    tq.kv_clear(keys=list(groups), partition_id=partition_id)
+    rows = {
+        key: tag for key, tag in tags.items() if not tag.get("is_prompt", False) and RowKey.of(key).group_id in wanted
+    }
+    batch = KVBatchMeta(partition_id=partition_id, keys=list(rows), tags=list(rows.values()))
+    batch.reorder(row_order(batch.keys))
+    return batch
 
 
 def ordered(sample: Sample) -> Sample:

@@ -60,9 +60,10 @@ class RunExperience:
     Args:
         settings: the run's.
         held_out: the evaluation's tasks, which are never learned from.
+        steps_kept: for how many steps a group may be rolled out.
     """
 
-    def __init__(self, settings: Settings, held_out: Iterable[Task]) -> None:
+    def __init__(self, settings: Settings, held_out: Iterable[Task], steps_kept: int = 1) -> None:
         # Not above: runs without experience need no index.
         from experience_manager.actor import start_actor
 
@@ -84,6 +85,7 @@ class RunExperience:
             held_out=[task_id for own in ids.values() for task_id in own],
             seed=settings.data.seed,
             apart=ids if self._several else None,
+            steps_kept=steps_kept,
             # The experiment's folder is on this node.
             scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
         )

@@ -13,7 +13,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy, need_teacher_policy
 
+from agentevolver.config.asynchronous import goes_on
 from agentevolver.config.schema import of_verl
+from agentevolver.config.verl_keys.ignored import MODE
 from agentevolver.errors import ConfigError
 from agentevolver.llm.settings import POLICY
 from agentevolver.trainer.weights import has_adapters
@@ -80,6 +82,8 @@ def _unfit(first: DictConfig, training: DictConfig) -> Iterator[str]:
     if need_reference_policy(training) and not need_reference_policy(first):
         yield "it needs a reference policy (actor_rollout_ref.actor.use_kl_loss), and the session has none"
     for config in (first, training):
+        if goes_on(config):
+            yield f"{MODE} = {config.trainer.v1.trainer_mode} leaves rollouts running"
         if trains_critic(config):
             yield f"algorithm.adv_estimator = {config.algorithm.adv_estimator} trains a critic, which is not made anew"
         if need_teacher_policy(config):

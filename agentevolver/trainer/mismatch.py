@@ -3,8 +3,8 @@ weights and on the same tokens.
 
 A difference of 0 is what the policy gradient assumes. What is left comes from kernels, precision and quantisation; a
 large one is weights that did not arrive, another prompt, or another temperature. Rows that lost their guidance are left
-out: they were sampled from another prompt than they are trained on. Where rollouts come from weights of earlier steps
-(asynchronous modes), their staleness is part of the number.
+out: they were sampled from another prompt than they are trained on. Rows that weights of earlier steps sampled (where
+rollouts go on over updates) have a number of their own, of which their staleness is a part.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from agentevolver.types import RowKey, Trajectory
 logger = logging.getLogger(__name__)
 
 MEAN, MAX = "rollout/log_prob_diff/mean", "rollout/log_prob_diff/max"
+STALE = "rollout/staleness/log_prob_diff"
 
 
 def difference(sampled: Sequence[Tensor], trained: Sequence[Tensor], masks: Sequence[Tensor]) -> dict[str, float]:
@@ -42,13 +43,27 @@ def difference(sampled: Sequence[Tensor], trained: Sequence[Tensor], masks: Sequ
     return {MEAN: float(every.mean()), MAX: float(every.max())} if len(every) else {}
 
 
-def of_batch(batch: KVBatchMeta, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return `difference` of the step's rows that are trained on with the prompt that they were sampled from."""
+def of_batch(batch: KVBatchMeta, trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
+    """Return `difference` of the step's rows that are trained on with the prompt that they were sampled from, and the
+    mean of those that weights of earlier steps sampled.
+
+    Args:
+        batch: the step's rows.
+        trajectories: its rollouts.
+        version: of the weights that the trainer has, named by the step after which they were so.
+    """
     stripped = {one.trajectory_id for one in trajectories if one.stripped}
-    keys = [key for key in (batch.keys[i] for i in trained_on(batch)) if RowKey.of(key).trajectory_id not in stripped]
-    if not keys:
+    rows = [i for i in trained_on(batch) if RowKey.of(batch.keys[i]).trajectory_id not in stripped]
+    stale = {i for i in rows if batch.tags[i].get("min_global_steps", version) < version}
+    found = _of_rows(batch, [i for i in rows if i not in stale])
+    older = _of_rows(batch, sorted(stale))
+    return found | ({STALE: older[MEAN]} if older else {})
+
+
+def _of_rows(batch: KVBatchMeta, rows: Sequence[int]) -> dict[str, float]:
+    if not rows:
         return {}
-    names = ["rollout_log_probs", "old_log_probs", "response_mask"]
+    names, keys = ["rollout_log_probs", "old_log_probs", "response_mask"], [batch.keys[i] for i in rows]
     data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=names)
     return difference(*(list(data[name].unbind()) for name in names))
 

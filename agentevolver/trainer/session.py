@@ -75,7 +75,7 @@ class SessionRunner(_VerlTaskRunner):
         run_key.create()
         import transfer_queue as tq
 
-        import agentevolver.trainer.trainer  # noqa: F401  # registers our trainer
+        import agentevolver.trainer.asynchronous  # noqa: F401  # registers our trainers
 
         # For what reports to others from here (Weights & Biases, say); every other worker asks for the secret that it
         # needs.
@@ -110,7 +110,9 @@ class SessionRunner(_VerlTaskRunner):
 
     def recover(self) -> bool:
         """Whether all that is up answers and is at rest, so that another training may use it."""
-        if self.trainer is None or not self.trainer.is_up:
+        from agentevolver.trainer.adopt import Adopting
+
+        if not isinstance(self.trainer, Adopting) or not self.trainer.is_up:
             return False
         self.trainer.actor_rollout_wg.sync_seconds()
         ray.get([server.get_server_address.remote() for server in self.trainer.llm_server_manager.server_handles])

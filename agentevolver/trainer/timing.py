@@ -103,9 +103,9 @@ def _with_timed_workers(init_resource_pool_mgr: Callable[..., None]) -> Callable
         from agentevolver.trainer.timed_worker import TimedWorker
 
         init_resource_pool_mgr(self)
-        for role in (Role.ActorRollout, Role.ActorRolloutRef):
+        for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef):
             if role in self.role_worker_mapping:
-                self.role_worker_mapping[role] = ray.remote(TimedWorker)
+                self.role_worker_mapping[role] = ray.remote(getattr(self, "timed_worker", TimedWorker))
 
     return inner
 

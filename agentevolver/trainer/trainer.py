@@ -1,4 +1,5 @@
-"""The trainer: verl's synchronous V1 trainer, registered as `trainer.v1.trainer_mode=agentevolver`.
+"""The trainer: verl's V1 trainers with ours in their hooks, the synchronous one registered as
+`trainer.v1.trainer_mode=agentevolver`; the others are in `agentevolver.trainer.asynchronous`.
 
 What it adds to verl's: rollouts that failed take no part in any statistic or gradient, and end the run when there are
 too many; trajectories and metrics are on disk before the step goes on; validation is averaged exactly. verl's loop
@@ -32,13 +33,16 @@ from verl.utils.tracking import Tracking
 
 from advantage_processor.pipeline import Processor, assign
 from agentevolver.checkpoints import DATA
+from agentevolver.config.asynchronous import VERLS, steps_kept
 from agentevolver.config.schema import of_verl
+from agentevolver.config.verl_keys.ignored import SYNC
 from agentevolver.monitor.log import Retention, RunLog, Status, supersede_metrics
-from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits, watched
+from agentevolver.monitor.watchdog import DISK, STARTING, WEIGHTS, WORKERS, Watchdog, described_waits
 from agentevolver.rollout.rows import group_name
 from agentevolver.trainer.adopt import Adopting
 from agentevolver.trainer.batch import (
     Places,
+    gathered,
     mask_rows,
     ordered,
     plain,
@@ -78,7 +82,7 @@ from agentevolver.trainer.tasks import TrainingTasks
 from agentevolver.trainer.timing import timed_whole
 from agentevolver.trainer.update import arrange, optimiser_steps, required_multiple, update_actor
 from agentevolver.types import RowKey, Task, Trajectory
-from agentevolver.utils.files import whole, write_jsonl
+from agentevolver.utils.files import read_jsonl, whole, write_jsonl
 from experience_manager.guide import validation_rollouts
 from task_manager.actions import format_of
 from task_manager.dataset import ROLLOUTS_KEY, row_of
@@ -90,6 +94,8 @@ logger = logging.getLogger(__name__)
 
 # verl looks for finished rollouts every 2 s, which on short episodes is most of a step.
 POLL_INTERVAL_S = 0.02
+# Of a checkpoint, where rollouts go on over updates: the groups that were begun.
+QUEUE = "transfer_queue"
 
 
 class EvolverTrainer(PPOTrainer):
@@ -97,6 +103,8 @@ class EvolverTrainer(PPOTrainer):
 
     When weights and rollouts take turns is said by the trainer of verl's that it is put before.
     """
+
+    verl_mode = VERLS[SYNC]
 
     def __init__(self, config: Any) -> None:
         self.settings = of_verl(config)
@@ -106,6 +114,8 @@ class EvolverTrainer(PPOTrainer):
         self._rollout_metrics: dict[str, float] = {}
         self._forks = ForkWatch()
         self._trajectories: list[Trajectory] = []
+        # Of the batches that the step has trained on before this one; a step has one but with GPUs for rollouts alone.
+        self._earlier: list[Trajectory] = []
         self._is_hybrid = self.settings.task_manager.mixture.is_hybrid
         attribution = self.settings.attribution
         self._processor = Processor(attribution, hybrid_data=self._is_hybrid) if attribution.active else None
@@ -136,9 +146,18 @@ class EvolverTrainer(PPOTrainer):
         )
         super().__init__(config)
 
-    _compute_old_log_prob = watched("log-probs of the actor", WORKERS, PPOTrainerSync._compute_old_log_prob)
-    _compute_ref_log_prob = watched("log-probs of the reference", WORKERS, PPOTrainerSync._compute_ref_log_prob)
-    on_init_end = watched("weights into vLLM", WEIGHTS, PPOTrainerSync.on_init_end)
+    def on_init_end(self) -> None:
+        """Send the weights that the run begins with."""
+        with self._watchdog.phase("weights into vLLM", lambda: WEIGHTS):
+            super().on_init_end()
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        with self._watchdog.phase("log-probs of the actor", lambda: WORKERS):
+            return super()._compute_old_log_prob(batch, metrics)
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        with self._watchdog.phase("log-probs of the reference", lambda: WORKERS):
+            return super()._compute_ref_log_prob(batch, metrics)
 
     def _waits(self) -> str:
         manager = getattr(self, "agent_loop_manager", None)
@@ -148,7 +167,9 @@ class EvolverTrainer(PPOTrainer):
         )
 
     def _build_replay_buffer(self) -> ReplayBuffer:
-        self.trainer_mode = "sync"  # a name of our own must not turn verl's synchronous behaviour off
+        # A name of our own must not turn verl's behaviour off.
+        self.trainer_mode = self.verl_mode
+        self.parameter_sync_step = self.config.trainer.v1.get(self.verl_mode, {}).get("parameter_sync_step", 1)
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_INTERVAL_S
         buffer.sample = ordered(buffer.sample)
@@ -174,7 +195,9 @@ class EvolverTrainer(PPOTrainer):
         self._watchdog.enter("starting", lambda: STARTING)
         experience = self.settings.exp_manager
         if experience.enabled:
-            self._experience = RunExperience(self.settings, read_tasks(Path(self.config.data.val_files)))
+            self._experience = RunExperience(
+                self.settings, read_tasks(Path(self.config.data.val_files)), steps_kept(self.config)
+            )
         super()._setup()
         if self._experience is not None:
             self._experience.wait()
@@ -245,9 +268,7 @@ class EvolverTrainer(PPOTrainer):
         tags = [{"is_prompt": True, "status": "pending", "global_steps": self.global_steps} for _ in tasks]
         tq.kv_batch_put(keys=list(rows["uid"]), partition_id="train", tags=tags)
         self.agent_loop_manager.generate_sequences(prompts)
-        batch, _ = self.replay_buffer.sample(
-            global_steps=self.global_steps, partition_id="train", batch_size=len(tasks)
-        )
+        batch = gathered(list(rows["uid"]), "train", POLL_INTERVAL_S)
         records = self._trajectories_of(batch)[1]
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
         self._failures.check(records)
@@ -331,6 +352,12 @@ class EvolverTrainer(PPOTrainer):
         if self.global_steps > 0:
             logger.info("resumed at step %d, %d later steps are repeated", self.global_steps, repeated)
             folder, pool = (saved, pool_of(self.settings)) if own else (Path(trainer.resume_from_path), None)
+            if self.verl_mode == VERLS[SYNC] and (folder / QUEUE).exists():
+                logger.warning(
+                    "%s was written where rollouts go on over updates: the groups that were begun there are not "
+                    "trained on here",
+                    folder,
+                )
             self._failures.in_a_row = restore_state(folder, pool=pool)
             if self._tasks is not None:
                 self._tasks.restore(folder)
@@ -338,6 +365,7 @@ class EvolverTrainer(PPOTrainer):
             trainer.val_before_train = validates
 
     def on_validate_begin(self) -> None:
+        super().on_validate_begin()
         is_last = self.global_steps >= self.total_training_steps or self.config.trainer.get("val_only", False)
         if is_last and self.settings.exp_manager.scout.split is not None:
             self._fill_pool("scout", scout_path(self.settings), self.global_steps)
@@ -354,6 +382,7 @@ class EvolverTrainer(PPOTrainer):
 
     def on_validate_end(self) -> None:
         self._watchdog.leave()
+        super().on_validate_end()
 
     def _settle_experience(self) -> None:
         if self._experience is not None:
@@ -365,6 +394,8 @@ class EvolverTrainer(PPOTrainer):
             self.timing_raw["between_steps/seal_checkpoint"], self._sealed_s = self._sealed_s, 0.0
         self._settle_experience()
         self._watchdog.enter("rollouts")
+        super().on_step_begin()
+        self._trajectories, self._earlier = [], []
         self.status.set("training", step=self.global_steps, total_steps=self.total_training_steps)
 
     def on_step_end(self) -> None:
@@ -375,6 +406,7 @@ class EvolverTrainer(PPOTrainer):
         self._retention.tidy(self.global_steps)
 
     def on_sample_begin(self) -> None:
+        super().on_sample_begin()
         self._phase_began = time.perf_counter()
 
     def on_sample_end(self) -> None:
@@ -385,6 +417,7 @@ class EvolverTrainer(PPOTrainer):
         """verl's first look at a step's rollouts, hence ours: record them, check them, withdraw those that failed."""
         gen_s = time.perf_counter() - self._phase_began
         extra, trajectories = self._trajectories_of(batch)
+        self._earlier += self._trajectories
         self._trajectories = trajectories
         if self.settings.diagnoses:
             self._diagnose()
@@ -397,7 +430,7 @@ class EvolverTrainer(PPOTrainer):
             raise nothing_left(trajectories)
         rewards = self._reward(batch, withdrawn)
         self.status.warn(self._signal.look(trajectories))
-        self._rollout_metrics = rollout_metrics(trajectories, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
+        self._rollout_metrics = rollout_metrics(self._of_step, gen_s) | {"rollout/masked_rows": float(len(withdrawn))}
         self._rollout_metrics |= rewards
         if self.settings.env_service.is_mixture:
             self._rollout_metrics |= metrics_apart(trajectories)
@@ -426,13 +459,23 @@ class EvolverTrainer(PPOTrainer):
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """Equal mini-batches on every rank, of our size; a critic's mini-batches are verl's."""
         self._ranks = dp_size
-        needed = required_multiple(self.config.actor_rollout_ref, dp_size, optimiser_steps(self.config))
+        needed = required_multiple(self.config.actor_rollout_ref, dp_size, self._optimiser_steps)
         return math.lcm(needed, super()._get_required_batch_multiple(dp_size)) if self.use_critic else needed
+
+    @property
+    def _of_step(self) -> list[Trajectory]:
+        """The rollouts of the step so far, in order."""
+        return [*self._earlier, *self._trajectories]
+
+    @property
+    def _optimiser_steps(self) -> int:
+        """The optimiser steps of one batch."""
+        return optimiser_steps(self.config) // int(self.parameter_sync_step)
 
     def _write_trajectories(self) -> None:
         write_jsonl(
             self.directory / "trajectories" / f"step_{self.global_steps}.jsonl",
-            (one.to_dict() for one in self._trajectories),
+            (one.to_dict() for one in self._of_step),
         )
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -441,7 +484,7 @@ class EvolverTrainer(PPOTrainer):
         self._watchdog.enter("advantages")
         if not (self.config.algorithm.get("rollout_correction") or {}).get("bypass_mode", False):
             # Before verl's, whose rejection changes the masks.
-            metrics.update(of_batch(batch, self._trajectories))
+            metrics.update(of_batch(batch, self._trajectories, self.global_steps - 1))
             self._mismatch.look(metrics)
         batch = super()._compute_advantage(batch, metrics)
         if self._processor is not None:
@@ -474,8 +517,9 @@ class EvolverTrainer(PPOTrainer):
         metrics.update(self._row_clips.tell(batch, rows, self._trajectories))
         if self.settings.trainer.dump_samples:
             records = sample_records(batch, self._row_clips.columns)
-            write_jsonl(self.directory / "samples" / f"step_{self.global_steps}.jsonl", records)
-        steps = optimiser_steps(self.config)
+            path = self.directory / "samples" / f"step_{self.global_steps}.jsonl"
+            write_jsonl(path, [*(read_jsonl(path) if self._earlier else ()), *records])
+        steps = self._optimiser_steps
         with self._watchdog.phase("update", lambda: WORKERS):
             if self._turn_updates is not None and rows:
                 metrics.update(

@@ -31,3 +31,14 @@ async def test_a_rollout_of_an_earlier_step_that_comes_late_forgets_nothing_newe
     groups.report("new", 0, 1.0, step=2)
     groups.report("old", 0, 1.0, step=1)
     assert groups.report("new", 1, 0.0, step=2).complete.is_set()
+
+
+async def test_where_rollouts_go_on_over_updates_a_group_is_remembered_for_as_long_as_it_may_take():
+    groups = GroupOutcomes(2, steps_kept=3)
+    slow = groups.report("slow", 0, 1.0, step=1)
+    for step in (2, 3):
+        groups.report(f"never-{step}", 0, 1.0, step=step)
+    assert groups.report("slow", 1, 0.0, step=1) is slow and slow.complete.is_set()
+    lost = groups.report("lost", 0, 1.0, step=1)
+    groups.report("new", 0, 1.0, step=4)
+    assert groups.report("lost", 1, 0.0, step=1) is not lost

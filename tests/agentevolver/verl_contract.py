@@ -41,12 +41,17 @@ CALLED = (
     "vllm.v1.sample.ops.topk_topp_sampler:TopKTopPSampler.forward_cpu",
     "vllm.v1.sample.ops.topk_topp_sampler:TopKTopPSampler.forward_native",
 )
-# Whose work, not only whose signature, ours rests on: how rows become mini-batches, and what a loss is divided by.
+# Whose work, not only whose signature, ours rests on: how rows become mini-batches, what a loss is divided by, and
+# which groups are drawn and begun anew.
 READ_CLOSELY = (
     "verl.trainer.ppo.core_algos:agg_loss",
     "verl.trainer.ppo.core_algos:compute_policy_loss_vanilla",
     "verl.trainer.ppo.utils:need_reference_policy",
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer._select_prompt_uids",
+    "verl.trainer.ppo.v1.replay_buffer:ReplayBufferAsync.wait_for_sampleable",
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer._balance_batch",
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer._reissue_inflight_prompts",
+    "verl.trainer.ppo.v1.trainer_base:PPOTrainer._submit_batch_to_rollout",
     "verl.utils.tensordict_utils:make_iterator",
     "verl.workers.engine.fsdp.transformer_impl:FSDPEngine.forward_backward_batch",
     "verl.workers.engine_workers:TrainingWorker.train_mini_batch",

@@ -35,10 +35,10 @@ def question(task="do t1", **more):
 class Opened:
     """A manager over a store of its own."""
 
-    def __init__(self, folder, llm=None, encoder=SMALL, **options):
+    def __init__(self, folder, llm=None, encoder=SMALL, steps_kept=1, **options):
         self.settings = configured(**options)
         self.backend = EmbeddedBackend.open(self.settings, folder, llm, encoder=encoder, author="m", held_out=("held",))
-        self.manager = ExperienceManager(self.settings, self.backend)
+        self.manager = ExperienceManager(self.settings, self.backend, steps_kept=steps_kept)
 
     async def __aenter__(self):
         return self
@@ -93,6 +93,18 @@ async def test_answers_of_steps_that_have_passed_are_forgotten(tmp_path):
         for step in range(50):
             await opened.manager.guide(question(step=step))
         assert len(opened.manager._answers) <= 3
+
+
+async def test_a_rollout_that_begins_late_is_told_what_its_group_was_told(tmp_path):
+    async with Opened(tmp_path, steps_kept=5) as opened:
+        opened.put(experience("a"))
+        first = await opened.manager.guide(question(step=1))
+        opened.put(experience("b"))
+        for step in range(2, 6):
+            await opened.manager.guide(question(step=step))
+        assert await opened.manager.guide(question(step=1)) is first
+        await opened.manager.guide(question(step=6))
+        assert await opened.manager.guide(question(step=1)) is not first
 
 
 async def test_an_empty_pool_is_no_error_but_an_unguided_rollout_that_says_why(tmp_path):

@@ -16,6 +16,10 @@ from typing import Any
 ACTOR, REF, ROLLOUT, MODEL = (f"actor_rollout_ref.{name}" for name in ("actor", "ref", "rollout", "model"))
 ESTIMATOR = "algorithm.adv_estimator"
 ATTRIBUTION = "attribution_driven_credit_assignment.enable"
+MODE, SYNC, COLOCATED, SEPARATE = (
+    *("trainer.v1.trainer_mode", "agentevolver"),
+    *("agentevolver_async", "agentevolver_separate"),
+)
 LOSS_MODE = f"{ACTOR}.policy_loss.loss_mode"
 
 
@@ -62,15 +66,31 @@ IGNORED: tuple[Ignored, ...] = (
     # ----------------------------------------------------------------------------------------
     Ignored("model_engine", "has no effect, verl's keys for FSDP are composed and no others: remove it"),
     Ignored(
-        "trainer.v1.trainer_mode",
-        "must stay agentevolver: with another trainer of verl's, this project would take no part; remove it",
+        "trainer.v1.colocate_async.*",
+        f"is read with {MODE} = {COLOCATED} alone: write that too, or remove it",
+        (MODE, (COLOCATED,)),
     ),
-    Ignored("trainer.v1.colocate_async.*", "is read by another trainer of verl's: remove it, training is synchronous"),
-    Ignored("trainer.v1.separate_async.*", "is read by another trainer of verl's: remove it, training is synchronous"),
-    Ignored("trainer.v1.sampler.max_off_policy_*", "is read by verl's asynchronous trainers alone: remove it"),
+    Ignored(
+        "trainer.v1.separate_async.*",
+        f"is read with {MODE} = {SEPARATE} alone: write that too, or remove it",
+        (MODE, (SEPARATE,)),
+    ),
+    Ignored(
+        "trainer.v1.sampler.max_off_policy_*",
+        f"is read where rollouts go on over updates: write {MODE} = {COLOCATED} too, or remove it",
+        (MODE, (COLOCATED, SEPARATE)),
+    ),
+    Ignored("data.gen_batch_size", f"is 1 where rollouts go on over updates: remove it, or {MODE}", (MODE, (SYNC,))),
+    Ignored(
+        "algorithm.filter_groups.max_inflight_gen_batches",
+        f"has no effect where rollouts go on over updates: remove it, or {MODE}",
+        (MODE, (SYNC,)),
+    ),
     Ignored("trainer.use_v1", "has no effect, verl's V1 trainer is the one that is extended: remove it"),
     Ignored(
-        f"{ROLLOUT}.nnodes", "is read where rollouts have nodes of their own; here they share trainer.nnodes: remove it"
+        f"{ROLLOUT}.nnodes",
+        "is read where rollouts have nodes of their own; here they share trainer.nnodes: remove it",
+        (MODE, (SEPARATE,)),
     ),
     Ignored(
         f"{ROLLOUT}.engine_kwargs.sglang*",
@@ -134,7 +154,11 @@ IGNORED: tuple[Ignored, ...] = (
         )
     ),
     Ignored("*.tiled_mlp.*", "is never read by verl's FSDP engine: remove it"),
-    Ignored("actor_rollout_ref.hybrid_engine", "must stay true: actor and rollout share their devices; remove it"),
+    Ignored(
+        "actor_rollout_ref.hybrid_engine",
+        "must stay true: actor and rollout share their devices; remove it",
+        (MODE, (SEPARATE,)),
+    ),
     Ignored("actor_rollout_ref.nccl_timeout", "is never read: remove it"),
     Ignored("distillation.*", "has no effect, rollouts ask no teacher for its log-probs: remove it"),
     # -- rollouts: the agent loop and what surrounds it
@@ -174,12 +198,19 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored(f"{ROLLOUT}.enable_rollout_routing_replay", "has no effect, rows hold no routes of experts: remove it"),
     Ignored(f"{ROLLOUT}.moe_load_balance_metrics_interval", "has no effect, rows hold no routes of experts: remove it"),
     Ignored(
-        f"{ROLLOUT}.checkpoint_engine.backend", "must stay naive: actor and rollout share their devices; remove it"
+        f"{ROLLOUT}.checkpoint_engine.backend",
+        "must stay naive: actor and rollout share their devices; remove it",
+        (MODE, (SEPARATE,)),
     ),
-    Ignored(f"{ROLLOUT}.checkpoint_engine.engine_kwargs*", "is read by other backends than naive: remove it"),
+    Ignored(
+        f"{ROLLOUT}.checkpoint_engine.engine_kwargs*",
+        "is read by other backends than naive: remove it",
+        (MODE, (SEPARATE,)),
+    ),
     Ignored(
         f"{ROLLOUT}.checkpoint_engine.custom_backend_module",
         "registers backends, and naive is the one in use: remove it",
+        (MODE, (SEPARATE,)),
     ),
     Ignored("skip.rollout.*", "is read by another trainer of verl's: write skip.rollout_tq"),
     Ignored("skip.async_rollout.*", "is read by another trainer of verl's: write skip.rollout_tq"),

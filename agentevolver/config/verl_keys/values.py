@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentevolver.config.verl_keys.ignored import ACTOR, MODEL, REF, ROLLOUT
+from agentevolver.config.verl_keys.ignored import ACTOR, COLOCATED, MODE, MODEL, REF, ROLLOUT, SEPARATE, SYNC
 from agentevolver.config.verl_keys.kinds import Kind
 
 _TEXT, _INTEGER = Kind.of("str", null=True), Kind.of("int", null=True)
@@ -23,6 +23,9 @@ KINDS: dict[str, Kind] = {
     "trainer.rollout_data_dir": _TEXT,
     "trainer.validation_data_dir": _TEXT,
     "trainer.resume_from_path": _TEXT,
+    "trainer.v1.sampler.max_off_policy_threshold": _INTEGER,
+    "trainer.v1.colocate_async.num_warmup_batches": Kind.of("int", "float"),
+    "trainer.v1.separate_async.num_warmup_batches": Kind.of("int", "float"),
     "trainer.checkpoint_callback_class": _TEXT,
     "trainer.max_actor_ckpt_to_keep": _INTEGER,
     "trainer.max_critic_ckpt_to_keep": _INTEGER,
@@ -98,6 +101,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     ),
     "algorithm.kl_penalty": _KL_NAMES,
     "algorithm.kl_ctrl.type": ("fixed", "adaptive"),
+    MODE: (SYNC, COLOCATED, SEPARATE),
+    "trainer.v1.sampler.max_off_policy_strategy": ("drop", "wait"),
     "trainer.resume_mode": ("auto", "disable", "resume_path"),
     "trainer.logger": tuple(LOGGERS),
     "global_profiler.tool": ("nsys", "npu", "torch", "torch_memory", "precision_debugger"),
@@ -142,6 +147,8 @@ _BOUNDS: tuple[tuple[Bound, tuple[str, ...]], ...] = (
             r".*\.pad_to_length_bucket",
             f"{MODEL}.lora_alpha",
             "data.gen_batch_size",
+            r"trainer\.v1\.sampler\.max_off_policy_threshold",
+            r"trainer\.v1\.separate_async\.parameter_sync_step",
             "data.val_batch_size",
             "algorithm.filter_groups.max_inflight_gen_batches",
             "algorithm.kl_ctrl.horizon",
@@ -158,6 +165,7 @@ _BOUNDS: tuple[tuple[Bound, tuple[str, ...]], ...] = (
             f"{ROLLOUT}.seed",
             f"{MODEL}.lora_rank",
             "data.dataloader_num_workers",
+            r"trainer\.v1\.(colocate|separate)_async\.num_warmup_batches",
             "trainer.critic_warmup",
             "trainer.log_val_generations",
             "algorithm.kl_ctrl.kl_coef",

@@ -6,8 +6,10 @@ task or parameter, a step after the end) raises ValueError.
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -43,6 +45,8 @@ class PocketParams:
     - `is_open_query`: no task, explore for `explore_steps` calls.
     - `sparse`: whether `evaluate` gives 0 or 1, or the dense share of checks.
     - `feedback`: what a refusal says (`env_service.feedback`); for training alone.
+    - `latency`: `{share: 0.03, seconds: 1.5}` lets that share of the episodes take so many seconds more for each call,
+      as an environment that is slow now and then does; for tests and benchmarks of what that costs a training.
     """
 
     slack: int = 1
@@ -53,6 +57,7 @@ class PocketParams:
     explore_steps: int = 8
     sparse: bool = True
     feedback: Feedback = "plain"
+    latency: dict[str, float] = field(default_factory=dict)
 
     def updated(self, params: dict[str, Any] | None) -> PocketParams:
         """Return a copy with `params` on top; raises ValueError."""
@@ -62,7 +67,19 @@ class PocketParams:
         if made.syntax not in SYNTAXES:
             raise ValueError(f"parameter syntax={made.syntax!r} must be one of {', '.join(SYNTAXES)}")
         read_feedback(made.feedback)
+        _read_latency(made.latency)
         return replace(made, syntax="json") if made.native_tools else made
+
+
+def _read_latency(latency: dict[str, float]) -> tuple[float, float]:
+    """Return the share of slow episodes and the seconds of their calls; raises ValueError."""
+    share, seconds = latency.get("share", 0.0), latency.get("seconds", 0.0)
+    known = latency.keys() <= {"share", "seconds"} and all(type(value) in (int, float) for value in latency.values())
+    if not (known and 0 <= share <= 1 and 0 <= seconds < PocketEnv.call_timeout_s):
+        raise ValueError(
+            f"parameter latency={latency!r} must be {{share: 0 to 1, seconds: 0 to below {PocketEnv.call_timeout_s:g}}}"
+        )
+    return float(share), float(seconds)
 
 
 class PocketEnv(BaseEnv):
@@ -134,6 +151,8 @@ class PocketEnv(BaseEnv):
             raise ValueError(
                 f"the episode of task {self.task_id!r} is over after {self.steps} steps; create a new instance"
             )
+        if self._settings.latency:
+            time.sleep(self._latency_s)
         if self._settings.native_tools:
             state, refused = self._answer_natively(action)
         else:
@@ -153,6 +172,12 @@ class PocketEnv(BaseEnv):
                 "stop_reason": stop,
             },
         }
+
+    @property
+    def _latency_s(self) -> float:
+        """Seconds that each call of this episode takes more."""
+        share, seconds = _read_latency(self._settings.latency)
+        return seconds if random.Random(self.instance_id).random() < share else 0.0
 
     def _answer(self, read: Callable[[], Call]) -> tuple[str, bool]:
         """Read a call and carry it out as one step; returns the observation, and whether the call was refused."""

@@ -149,6 +149,11 @@ def test_the_consoles_line_shows_reward_speed_phases_and_validation():
         assert part in line
 
 
+def test_the_consoles_line_says_how_old_rollouts_are_where_they_go_on_over_updates():
+    record = {"step": 1, "rollout/reward/mean": 0.4, "rollout/success": 0.4}
+    assert "1.5 steps old" in line_of(record | {"rollout/age/mean": 1.5}) and "steps old" not in line_of(record)
+
+
 def test_the_consoles_line_tells_environments_apart():
     record = {"step": 1, "rollout/reward/mean": 0.4, "rollout/success": 0.4}
     apart = {"rollout/success/lake": 0.25, "rollout/success/pocket": 0.5}

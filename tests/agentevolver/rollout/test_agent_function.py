@@ -11,6 +11,7 @@ from openai import APIStatusError, OpenAI
 
 from agentevolver.engine import EngineError
 from agentevolver.rollout.agent import AgentFailed, Result, described, result_of
+from agentevolver.rollout.pause import PAUSE
 from agentevolver.types import Outcome, StopReason, Task, Trajectory
 from context_manager.template import ContextLimits
 from env_service.client import EnvServiceError
@@ -103,6 +104,24 @@ def test_an_async_function_that_blocks_holds_up_no_gateway(chatml):
         client.chat.completions.create(model="any", messages=world.messages)
 
     rollout = roll(chatml, agent, serve={"timeout_s": 20.0})
+    assert rollout.trajectory.stop_reason is StopReason.FINISHED and len(rollout.samples) == 1
+
+
+class SleepyEngine(SeededEngine):
+    """An engine that an update puts to sleep before it answers."""
+
+    async def generate(self, request_id, prompt_ids, sampling_params):
+        PAUSE.set(asleep=True)
+        await asyncio.sleep(0.8)
+        PAUSE.set(asleep=False)
+        return await super().generate(request_id, prompt_ids, sampling_params)
+
+
+def test_the_sleep_of_the_engine_is_not_the_agents_time(chatml):
+    async def agent(task, endpoint, world):
+        await ask(endpoint, world.messages)
+
+    rollout = roll(chatml, agent, engine=SleepyEngine(chatml), serve={"timeout_s": 0.6})
     assert rollout.trajectory.stop_reason is StopReason.FINISHED and len(rollout.samples) == 1
 
 

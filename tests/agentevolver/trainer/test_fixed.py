@@ -88,6 +88,7 @@ def test_a_reference_that_is_not_there_is_not_made():
     [
         ("algorithm.adv_estimator=gae", "trains a critic"),
         ("actor_rollout_ref.model.lora_rank=8", "has adapters"),
+        ("trainer.v1.trainer_mode=agentevolver_async", "leaves rollouts running"),
     ],
 )
 def test_what_would_outlast_its_training_is_refused(override, told):

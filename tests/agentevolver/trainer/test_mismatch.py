@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transfer_queue import KVBatchMeta
 
-from agentevolver.trainer.mismatch import MAX, MEAN, MismatchWatch, difference
+from agentevolver.trainer.mismatch import MAX, MEAN, STALE, MismatchWatch, difference, of_batch
 
 LOG_PROB = st.floats(-20.0, 0.0, width=32)
 ROW = st.lists(st.tuples(LOG_PROB, LOG_PROB, st.booleans()), min_size=1, max_size=8)
@@ -23,6 +24,29 @@ def test_mean_and_maximum_are_over_the_sampled_tokens_of_all_rows(rows):
         assert found == {MEAN: pytest.approx(sum(gaps) / len(gaps)), MAX: pytest.approx(max(gaps))}
     else:
         assert found == {}
+
+
+def test_rows_of_earlier_weights_are_told_apart_from_those_of_the_trainers_own(monkeypatch):
+    columns = {
+        "rollout_log_probs": [-1.0, -2.0, -3.0],
+        "old_log_probs": [-1.25, -2.0, -5.0],
+        "response_mask": [1, 1, 1],
+    }
+
+    def get(keys, partition_id, select_fields):
+        rows = [int(key.split("_")[1]) for key in keys]
+        return {
+            name: torch.nested.as_nested_tensor(
+                [torch.tensor([columns[name][row]]) for row in rows], layout=torch.jagged
+            )
+            for name in select_fields
+        }
+
+    monkeypatch.setattr("agentevolver.trainer.mismatch.tq.kv_batch_get", get)
+    tags = [{"min_global_steps": version} for version in (6, 6, 5)]
+    batch = KVBatchMeta(partition_id="train", keys=[f"g_{row}_0" for row in range(3)], tags=tags)
+    assert of_batch(batch, [], 6) == {MEAN: 0.125, MAX: 0.25, STALE: 2.0}
+    assert of_batch(batch, [], 7) == {STALE: 0.75}, "nothing is compared that no longer is the trainer's"
 
 
 def test_the_warning_comes_above_the_bound_and_again_when_the_number_has_doubled(caplog):

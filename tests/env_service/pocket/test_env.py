@@ -89,11 +89,31 @@ def test_an_open_id_needs_no_parameter_and_a_task_can_be_explored_from_its_own_s
         ({"slack": "1"}, "int"),
         ({"syntax": "xml"}, "compact"),
         ({"explore_steps": 0}, "explore_steps"),
+        ({"latency": {"share": 2}}, "latency"),
+        ({"latency": {"share": 0.1, "seconds": 10.0}}, "seconds: 0 to below 10"),
+        ({"latency": {"shares": 0.1}}, "latency"),
     ],
 )
 def test_a_wrong_parameter_is_refused_by_name(params, word):
     with pytest.raises(ValueError, match=word):
         PocketEnv("pay.k3.1", "i", params)
+
+
+def test_so_many_episodes_take_their_time_for_each_call_and_the_others_none(monkeypatch):
+    slept = []
+    monkeypatch.setattr("env_service.environments.pocket.env.time.sleep", slept.append)
+    slow = 0
+    for number in range(200):
+        env = PocketEnv("pay.k3.1", f"i{number}", {"latency": {"share": 0.2, "seconds": 1.5}})
+        for _ in range(2):
+            act(env, "done" if env.steps else "note.find x")
+        assert len(slept) == 2 and len(set(slept)) == 1, "an episode is slow or it is not"
+        slow += slept[0] == 1.5
+        slept.clear()
+    assert 20 <= slow <= 60
+    assert PocketEnv("pay.k3.1", "i3", {"latency": {"share": 0.2, "seconds": 1.5}})._latency_s == (
+        PocketEnv("pay.k4.1", "i3", {"latency": {"share": 0.2, "seconds": 1.5}})._latency_s
+    ), "by the instance's id"
 
 
 def test_instances_share_nothing():

@@ -86,7 +86,14 @@ def read_names():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["trainer.v1.trainer_mode=sync"], r"`trainer.v1.trainer_mode` must stay agentevolver"),
+        (
+            ["trainer.v1.trainer_mode=sync"],
+            r"trainer.v1.trainer_mode: write agentevolver, agentevolver_async or agentevolver_separate, found 'sync'",
+        ),
+        (
+            ["trainer.v1.sampler.max_off_policy_threshold=2"],
+            r"is read where rollouts go on over updates: write trainer.v1.trainer_mode = agentevolver_async too",
+        ),
         (["model_engine=megatron"], r"`model_engine` has no effect, verl's keys for FSDP are composed"),
         (
             [ATTRIBUTION, "algorithm.norm_adv_by_std_in_grpo=false"],

@@ -1,0 +1,137 @@
+"""Trainer modes in which rollouts go on over updates (`trainer.v1.trainer_mode`): their defaults, and what does not go
+with them.
+
+Free of torch, so that a mistake is answered before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from agentevolver.config.schema import Settings
+from agentevolver.config.verl_keys.ignored import COLOCATED, MODE, SEPARATE, SYNC
+from agentevolver.errors import ConfigError
+from agentevolver.llm.settings import POLICY
+
+# verl's name of what each mode does, which is also its section in `trainer.v1`.
+VERLS = {SYNC: "sync", COLOCATED: "colocate_async", SEPARATE: "separate_async"}
+# What is different in these modes where nobody says otherwise: groups are waited for rather than dropped, as a drop
+# takes slow tasks out of the training; and a token's loss is weighted by how much likelier it has become since.
+DEFAULTS: dict[str, Any] = {
+    "trainer.v1.sampler.max_off_policy_threshold": 4,
+    "trainer.v1.sampler.max_off_policy_strategy": "wait",
+    "algorithm.rollout_correction.rollout_is": "token",
+    "algorithm.rollout_correction.rollout_is_threshold": 2.0,
+    "trainer.deterministic": False,
+}
+# Steps after which nothing of a group is remembered where its age has no bound.
+UNBOUNDED_STEPS = 64
+
+
+def goes_on(config: DictConfig) -> bool:
+    """Whether rollouts go on over updates."""
+    return str(OmegaConf.select(config, MODE)) in (COLOCATED, SEPARATE)
+
+
+def defaults_of(mode: Any) -> dict[str, Any]:
+    """Return the defaults that a mode has of its own: key -> value."""
+    return dict(DEFAULTS) if mode in (COLOCATED, SEPARATE) else {}
+
+
+def steps_kept(config: DictConfig) -> int:
+    """Return for how many steps a group may be rolled out, its first one counted."""
+    if not goes_on(config):
+        return 1
+    bound = OmegaConf.select(config, "trainer.v1.sampler.max_off_policy_threshold")
+    waits = OmegaConf.select(config, "trainer.v1.sampler.max_off_policy_strategy") == "wait"
+    # What is too old is dropped once it is finished, which is some steps later for a slow one.
+    return UNBOUNDED_STEPS if bound is None or not waits else int(bound) + 1
+
+
+def check_asynchronous(settings: Settings, config: DictConfig) -> None:
+    """Refuse what does not go with rollouts that go on over updates.
+
+    Raises:
+        ConfigError: with one line that names the key, and says what to change.
+    """
+    if not goes_on(config):
+        return
+    mode = str(OmegaConf.select(config, MODE))
+    for unfit in (_unfit(settings, config), _out_of_bounds(config, mode), _unfit_separate(settings, config, mode)):
+        for what in unfit:
+            raise ConfigError(f"{MODE} = {mode}: {what}")
+
+
+def _unfit(settings: Settings, config: DictConfig) -> Iterator[str]:
+    """Yield what belongs to the synchronous trainer alone."""
+    instead = f"remove it, or write {MODE}: {SYNC}"
+    if settings.algorithm.update_order is not None:
+        yield f"algorithm.update_order has ratios to the policy that sampled, which here are several: {instead}"
+    if settings.coevolve.enable:
+        yield f"coevolve.enable trains several times on the same engines, where nothing may be left running: {instead}"
+    if settings.trainer.deterministic:
+        yield f"trainer.deterministic cannot be held, which weights sample a token depends on how fast it is: {instead}"
+    section = settings.task_manager
+    if section.closed_loop.enable:
+        yield f"task_manager.closed_loop.enable makes tasks of the step before, here of several: {instead}"
+    if section.curriculum.synthesize_every_epochs > 0:
+        yield f"task_manager.curriculum.synthesize_every_epochs counts epochs, which are drawn ahead here: {instead}"
+    if OmegaConf.select(config, "skip.rollout_tq.enable"):
+        yield f"skip.rollout_tq.enable repeats whole steps of rollouts: {instead}"
+    if settings.rollout.agent_container is not None:
+        yield (
+            "actor_rollout_ref.rollout.agent_container: the container's time limit goes on while the engine sleeps: "
+            f"{instead}"
+        )
+    for role in settings.roles:
+        if settings.llm.endpoint(role).base_url == POLICY:
+            yield (
+                f"llm.roles.{role.value}.base_url = policy: an update would cut the role's replies off; name another "
+                "endpoint"
+            )
+
+
+def _out_of_bounds(config: DictConfig, mode: str) -> Iterator[str]:
+    place = f"trainer.v1.{VERLS[mode]}.num_warmup_batches"
+    ahead, bound = (
+        OmegaConf.select(config, place),
+        OmegaConf.select(config, "trainer.v1.sampler.max_off_policy_threshold"),
+    )
+    if bound is not None and bound <= math.ceil(ahead):
+        yield (
+            f"trainer.v1.sampler.max_off_policy_threshold = {bound} must be above {place} = {ahead}: every group is "
+            "that many steps old when it is trained on"
+        )
+
+
+def _unfit_separate(settings: Settings, config: DictConfig, mode: str) -> Iterator[str]:
+    """Yield what GPUs of their own for rollouts need and do not have."""
+    if mode != SEPARATE:
+        return
+    rollout = config.actor_rollout_ref.rollout
+    if settings.device == "cpu":
+        yield f"rollouts have GPUs of their own, and device = cpu has none: write {MODE}: {COLOCATED}"
+    if rollout.checkpoint_engine.backend == "naive":
+        yield "actor_rollout_ref.rollout.checkpoint_engine.backend must not be naive: write nccl, nixl or mooncake"
+    for key in ("nnodes", "n_gpus_per_node"):
+        if not (OmegaConf.select(rollout, key) or 0) > 0:
+            yield f"actor_rollout_ref.rollout.{key} must be above 0: the GPUs that rollouts have to themselves"
+    syncs = int(config.trainer.v1.separate_async.parameter_sync_step)
+    tasks, mini = settings.sizes.train_batch_size, settings.sizes.ppo_mini_batch_size
+    if tasks != syncs * mini:
+        yield (
+            f"data.train_batch_size = {tasks} must be trainer.v1.separate_async.parameter_sync_step ({syncs}) x "
+            f"actor_rollout_ref.actor.ppo_mini_batch_size ({mini})"
+        )
+    needed = settings.sizes.n_gpus_per_node * settings.sizes.nnodes + rollout.n_gpus_per_node * rollout.nnodes
+    if settings.ray.address is None and settings.ray.num_gpus < needed:
+        yield (
+            f"ray.num_gpus = {settings.ray.num_gpus} must be {needed}, those of training and those of rollouts: set "
+            "it, or join a cluster with ray.address"
+        )
+    if settings.exp_manager.enabled:
+        yield "exp_manager takes in whole steps, and here a step has several batches: remove it"

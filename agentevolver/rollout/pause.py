@@ -1,0 +1,84 @@
+"""Pauses of the policy's engine, as one worker process of rollouts knows them: who waits, and for how long by now.
+
+Where rollouts go on over updates, the trainer says when the engine sleeps (for all), and when validation has it to
+itself (for training rollouts). A call that comes meanwhile waits; the time of a call is counted without its pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# How often a call that is paused is looked at.
+LOOK_S = 0.1
+
+
+class EnginePause:
+    """State of the engine's pauses; for one event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asleep = self._validating = False
+        self._changed = asyncio.Event()
+        # By whether it is validation's: the seconds of all pauses before this one, and when this one began.
+        self._passed = {False: 0.0, True: 0.0}
+        self._since: dict[bool, float | None] = {False: None, True: None}
+
+    def set(self, *, asleep: bool | None = None, validating: bool | None = None) -> None:
+        """Take note that the engine sleeps or is awake, and that validation has it to itself or not; None: as it is."""
+        self._asleep = self._asleep if asleep is None else asleep
+        self._validating = self._validating if validating is None else validating
+        now = self._clock()
+        for validation in (False, True):
+            since = self._since[validation]
+            if self.is_on(validation=validation) and since is None:
+                self._since[validation] = now
+            elif not self.is_on(validation=validation) and since is not None:
+                self._passed[validation] += now - since
+                self._since[validation] = None
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def is_on(self, *, validation: bool) -> bool:
+        """Whether calls wait: those of validation, or those of training."""
+        return self._asleep or (self._validating and not validation)
+
+    def seconds(self, *, validation: bool) -> float:
+        """Return how long calls have waited so far, all pauses together."""
+        since = self._since[validation]
+        return self._passed[validation] + (0.0 if since is None else self._clock() - since)
+
+    async def over(self, *, validation: bool) -> None:
+        """Return when there is no pause."""
+        while self.is_on(validation=validation):
+            await self._changed.wait()
+
+    async def within(self, call: Coroutine[Any, Any, T], timeout_s: float, *, validation: bool) -> T:
+        """Await a call that may take so many seconds, those of pauses not counted.
+
+        Raises:
+            TimeoutError: it took longer, and was cancelled.
+        """
+        began, paused = self._clock(), self.seconds(validation=validation)
+        task = asyncio.ensure_future(call)
+        try:
+            while True:
+                spent = self._clock() - began - (self.seconds(validation=validation) - paused)
+                left = timeout_s - spent
+                if left <= 0 and not self.is_on(validation=validation):
+                    raise TimeoutError
+                done, _ = await asyncio.wait({task}, timeout=max(left, LOOK_S))
+                if done:
+                    return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+
+PAUSE = EnginePause()
+"""Of this process."""

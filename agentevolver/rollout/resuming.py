@@ -1,0 +1,81 @@
+"""The policy's engine where rollouts go on over updates: a reply that an update cut off, the new weights continue.
+
+The trainer aborts what is being sampled; verl's server gives back the tokens so far, each with the log-prob and the
+version of the weights that sampled it. The reply goes on from there, so that nothing above notices. verl has a client
+that does so too (`FullyAsyncLLMServerClient`); it waits a second after each abort, sends the same seed again, and a
+wait of it counts as the reply's own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from verl.workers.rollout.replica import TokenOutput
+
+from agentevolver.rollout.pause import PAUSE, EnginePause
+from agentevolver.rollout.policy import VerlEngine
+from agentevolver.utils import seeds
+
+ABORTED = ("aborted", "abort")
+# What would count the tokens of the second piece alone. Such a reply begins anew.
+OF_WHOLE_REPLIES = frozenset(
+    {"structured_outputs", "stop", "bad_words", "min_tokens", "presence_penalty", "frequency_penalty"}
+)
+# Between an abort and the next try, where no pause was told: the trainer's word and vLLM's may cross.
+AGAIN_S = 0.05
+
+
+class ResumingEngine(VerlEngine):
+    """verl's rollout servers, over their pauses.
+
+    Args:
+        server_manager, timeout_s: as for `VerlEngine`; the time of pauses is not counted.
+        options: `VerlEngine`'s others.
+        validation: whether its calls are validation's, which training rollouts may have to wait for.
+        pause: says when the engine sleeps.
+    """
+
+    def __init__(
+        self,
+        server_manager: Any,
+        timeout_s: float,
+        *,
+        validation: bool = False,
+        pause: EnginePause = PAUSE,
+        **options: Any,
+    ) -> None:
+        super().__init__(server_manager, timeout_s, **options)
+        self._validation = validation
+        self._pause = pause
+
+    async def _in_time(self, call: Coroutine[Any, Any, Any]) -> Any:
+        return await self._pause.within(call, self._timeout_s, validation=self._validation)
+
+    async def _sampled(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        """Sample a reply in as many pieces as it takes."""
+        room, seed = int(sampling_params["max_tokens"]), sampling_params.get("seed")
+        whole = not OF_WHOLE_REPLIES.isdisjoint(sampling_params)
+        ids: list[int] = []
+        log_probs: list[float] = []
+        versions: list[int] = []
+        for piece in range(10**9):
+            await self._pause.over(validation=self._validation)
+            sampling = {**sampling_params, "max_tokens": room - len(ids)}
+            if piece and seed is not None:
+                # The same seed again would draw the noise of the reply's beginning once more.
+                sampling["seed"] = seeds.derived(seed, "resumed", piece, len(ids))
+            output = await super()._sampled(request_id, [*prompt_ids, *ids], sampling)
+            is_aborted = output.stop_reason in ABORTED
+            if output.token_ids and not (whole and is_aborted):
+                ids += output.token_ids
+                log_probs += output.log_probs or []
+                fields = output.extra_fields
+                versions += [int(fields["min_global_steps"]), int(fields["max_global_steps"])]
+            if not is_aborted or len(ids) >= room:
+                break
+            if not self._pause.is_on(validation=self._validation):
+                await asyncio.sleep(AGAIN_S)
+        told = {"min_global_steps": min(versions, default=0), "max_global_steps": max(versions, default=0)}
+        return TokenOutput(token_ids=ids, log_probs=log_probs, stop_reason=output.stop_reason, extra_fields=told)

@@ -84,6 +84,17 @@ def _doctor(rest: list[str]) -> int:
     return doctor(rest, ROOT)
 
 
+def _command(verb: str) -> Callable[[list[str]], int]:
+    """Return what hands over to `agentevolver.commands.VERB`."""
+
+    def run(rest: list[str]) -> int:
+        from importlib import import_module
+
+        return int(import_module(f"agentevolver.commands.{verb}").main(rest, ROOT))
+
+    return run
+
+
 def _env_service(verb: str) -> Callable[[list[str]], int]:
     def run(rest: list[str]) -> int:
         from env_service.cli import main as serve
@@ -114,6 +125,7 @@ VERBS = {
     "stop": Verb(
         "[NAME]", "stop the runs of this checkout in order, or that one", lambda rest: _launch(["--stop", *rest])
     ),
+    "export": Verb("", "write a policy as a Hugging Face folder with a model card", _command("export"), own_help=True),
     "new": Verb("", "write a working skeleton of an environment", _env_service("new"), own_help=True),
     "check": Verb("", "run the contract against an environment", _env_service("check"), own_help=True),
     "doctor": Verb("", "look at this machine, a configuration and its language models", _doctor, own_help=True),

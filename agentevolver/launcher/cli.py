@@ -40,8 +40,9 @@ def main(arguments: Sequence[str], root: Path) -> int:
 
 
 def _do(options: Options, arguments: list[str], root: Path) -> int:
-    from agentevolver.launcher.experiment import find_experiment, refuse_mixing
+    from agentevolver.launcher.experiment import refuse_mixing
     from agentevolver.launcher.records import RunRegistry
+    from agentevolver.utils.experiments import find_experiment
 
     if options.view is not None:
         read_dotenv(root)
@@ -57,7 +58,9 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
     if not options.starts_something:
         return 0
     read_dotenv(root)
-    resumed = find_experiment(options.resume) if options.resume is not None else None
+    resumed = (
+        find_experiment(options.resume, asked=f"--resume {options.resume}") if options.resume is not None else None
+    )
     if resumed is not None:
         options = _as_started(options, resumed)
         arguments = options.arguments()

@@ -44,7 +44,7 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str], root: Path) -> int:
     """Export; returns the exit code."""
-    return carried_out("export", lambda: _export(parser().parse_args(list(arguments)), list(arguments), root))
+    return carried_out("export", lambda: _export(parser().read(arguments), list(arguments), root))
 
 
 def _export(options: argparse.Namespace, arguments: list[str], root: Path) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from agentevolver.errors import ConfigError, LaunchError, UsageError, last_line
@@ -19,6 +20,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, verb: str, description: str) -> None:
         super().__init__(prog=f"{PROG} {verb}", description=description, allow_abbrev=False)
 
+    def read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments, whatever their order; raises UsageError."""
+        return self.parse_intermixed_args(list(arguments))
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see --help)")
 
@@ -28,7 +33,10 @@ def carried_out(verb: str, work: Callable[[], int]) -> int:
     line."""
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        return work()
+        # What libraries warn of is for who develops them.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return work()
     except LaunchError as error:
         return refused(verb, str(error), error.exit_code)
     except ConfigError as error:
@@ -41,6 +49,11 @@ def refused(verb: str, message: str, code: int) -> int:
     """Print an error in the form of every verb; returns the exit code."""
     print(f"{PROG} {verb}: error: {' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+def listed(text: str) -> list[str]:
+    """Read names that are separated by commas."""
+    return [name for name in text.split(",") if name]
 
 
 def positive(text: str) -> int:

@@ -24,17 +24,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("agentevolver.launcher")
 
 
-def main(arguments: Sequence[str], root: Path) -> int:
-    """Do what the command line says; `root` is the checkout, where `.env` and the records of runs lie.
+def main(arguments: Sequence[str], root: Path, prog: str = "launcher") -> int:
+    """Do what the command line says; returns the exit code.
 
-    Returns the exit code.
+    Args:
+        arguments: of the command line.
+        root: the checkout, where `.env` and the records of runs lie.
+        prog: what errors begin with.
     """
     try:
         options = parse(arguments)
         _set_up_logging()
         return _do(options, list(arguments), root)
     except LaunchError as error:
-        return _fail(error, error.exit_code)
+        print(f"{prog}: error: {error}", file=sys.stderr)
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
 
@@ -90,10 +94,13 @@ def _do(options: Options, arguments: list[str], root: Path) -> int:
 
 
 def _view(options: Options) -> int:
+    from agentevolver.utils.experiments import find_experiment
     from agentevolver.view.app import view
 
     assert options.view is not None
-    view(options.view, options.host, options.port)
+    named = options.view.is_dir() or options.view.is_absolute()
+    folder = options.view if named else find_experiment(str(options.view))
+    view(folder, options.host, options.port)
     return 0
 
 
@@ -325,8 +332,3 @@ def _set_up_logging() -> None:
     package.handlers[:] = [handler]
     package.setLevel(os.environ.get("AGENTEVOLVER_LOG_LEVEL", "INFO").upper())
     package.propagate = False
-
-
-def _fail(error: Exception, code: int) -> int:
-    print(f"launcher: error: {error}", file=sys.stderr)
-    return code

@@ -83,7 +83,7 @@ def parse(arguments: Sequence[str]) -> Options:
         UsageError: an option is not known or contradicts another.
         SystemExit: the help was asked for and printed.
     """
-    known, rest = _parser().parse_known_args(list(arguments))
+    known, rest = parser().parse_known_args(list(arguments))
     services = tuple(dict.fromkeys(item.removeprefix(_WITH) for item in rest if item.startswith(_WITH)))
     unknown = [item for item in rest if item.startswith("-") and not item.startswith(_WITH)]
     if unknown:
@@ -121,7 +121,7 @@ def split_conf(conf: Path | None, items: Sequence[str]) -> tuple[Path | None, tu
 
 def help_text(prog: str) -> str:
     """Return the help under the name of the command that was called."""
-    return _parser(prog).format_help()
+    return parser(prog).format_help()
 
 
 def _check_stop_and_resume(options: Options) -> None:
@@ -161,8 +161,9 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see --help)")
 
 
-def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
-    parser = Parser(
+def parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
+    """Return the arguments of a launch, without what is free in form (`--with-NAME`, key=value)."""
+    made = Parser(
         prog=prog,
         usage=f"{prog} [[--conf] FILE] [options] [--with-NAME ...] [key=value ...]",
         description="Starts a training run and the services it needs, and stops what it started.",
@@ -170,7 +171,7 @@ def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("--conf", type=Path, metavar="FILE", help="the experiment's yaml, examples/basic.yaml for example")
     add(
         "--dry-run",
@@ -228,4 +229,4 @@ def _parser(prog: str = "launcher.py") -> argparse.ArgumentParser:
         metavar="TAGS",
         help="debug: breakpoints with these tags (separated by |) stop, and Ray keeps failed tasks for a debugger",
     )
-    return parser
+    return made

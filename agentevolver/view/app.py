@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from agentevolver.errors import LaunchError
+from agentevolver.errors import LaunchError, UsageError
 from agentevolver.utils.health import PAGE, health_facts
 from agentevolver.utils.net import LOGVIEW_PORT, port_is_free, take_port_from
 from agentevolver.utils.secrets import secret
@@ -283,12 +283,13 @@ def view(folder: Path, host: str = HOST, port: int | None = None) -> None:
         port: None takes the first free one from `LOGVIEW_PORT` on.
 
     Raises:
-        LaunchError: the folder is no run's, or the port is taken.
+        UsageError: the folder is no run's.
+        LaunchError: the port is taken.
     """
     try:
         experiment = Experiment(folder)
     except NotAnExperiment as error:
-        raise LaunchError(str(error)) from error
+        raise UsageError(str(error)) from error
     chosen = take_port_from(LOGVIEW_PORT) if port is None else port
     if chosen is None or (port is not None and not port_is_free(port, host)):
         raise LaunchError(f"port {port or LOGVIEW_PORT} is taken; give another one with --port")
